@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     )
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
-    from petra_graph.kinds.data_facts import DataFacts
-    from petra_graph.kinds.listener import Listener
+    from petra_graph.plugins.callback import Listener
+    from petra_graph.plugins.data_set import DataFacts
     from petra_graph.report.pages.runs_page import report_runs
     from petra_graph.spec.model import Spec
 
@@ -108,8 +108,8 @@ __all__ = [
     "train",
 ]
 _ELSEWHERE = {
-    "DataFacts": "petra_graph.kinds.data_facts",
-    "Listener": "petra_graph.kinds.listener",
+    "DataFacts": "petra_graph.plugins.data_set",
+    "Listener": "petra_graph.plugins.callback",
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",
     "SpecError": "petra_graph.errors",

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from petra_graph import blocks, plugins
-from petra_graph.kinds.all_kinds import KINDS
+from petra_graph.plugins.kinds import KINDS
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import RunSpec
 

@@ -55,7 +55,7 @@ def made_run(folder: Path) -> Path:
     """Train a small run in a folder, with checkpoints in the middle and at the end, and files of weights beside it."""
     import torch
 
-    from petra_graph.kinds.listener import Listener
+    from petra_graph.plugins.callback import Listener
     from petra_graph.training.training_run import run
 
     (folder / "small.toml").write_text(SPEC)

@@ -17,11 +17,11 @@ import attrs
 import click
 
 from petra_graph.errors import shown
-from petra_graph.kinds.declaration import NoOptions
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.measure_network import measure
+from petra_graph.plugins.contract import NoOptions
+from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text
-from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.bounds import Bound
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping, describe, is_list, is_mapping, members

@@ -16,8 +16,8 @@ from petra_graph.api.tables_in_code import module_table
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
-    from petra_graph.kinds.listener import Listener
     from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.plugins.callback import Listener
     from petra_graph.program.plan_document import Document
     from petra_graph.spec.model import Spec
 

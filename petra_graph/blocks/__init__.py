@@ -49,6 +49,6 @@ from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics
-from petra_graph.kinds.block import BlockDeclaration as BlockDeclaration
-from petra_graph.kinds.declaration import NoOptions as NoOptions
-from petra_graph.kinds.declaration import option as option
+from petra_graph.plugins.contract import NoOptions as NoOptions
+from petra_graph.plugins.contract import option as option
+from petra_graph.plugins.kinds import BlockDeclaration as BlockDeclaration

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
-from petra_graph.kinds.declaration import NoOptions
+from petra_graph.plugins.contract import NoOptions
 
 Shape = tuple[int, ...]
 """The shape of one stream without its batch dimension."""

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks.block_kinds import Block, Head
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.plugins.optimizer import ParameterGroups
 
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:

@@ -14,8 +14,8 @@ from petra_graph.cli.options_and_output import echo, import_torch, json_option, 
 from petra_graph.errors import PluginError, SpecError, shown
 
 if TYPE_CHECKING:
-    from petra_graph.kinds.plugin import Plugin
-    from petra_graph.registry.registry import Registry
+    from petra_graph.plugins.contract import Plugin
+    from petra_graph.plugins.registry import Registry
     from petra_graph.testing.examination import AnyTrial, Outcome
 
 _SIDE = (8, 6, 6)
@@ -53,7 +53,7 @@ def check(ctx: click.Context, /, names: Sequence[str], overrides: Sequence[str],
     import torch
     from attrs import asdict
 
-    from petra_graph.registry.registry import discover
+    from petra_graph.plugins.registry import discover
     from petra_graph.testing.examination import examine
 
     torch.set_num_threads(1)
@@ -89,7 +89,7 @@ def _of_plugins(
     tokens: int | None,
 ) -> Cases:
     """Yield the plugins of a name or a distribution."""
-    from petra_graph.kinds.plugin import read_options
+    from petra_graph.plugins.contract import read_options
     from petra_graph.spec.overrides import parse_override
 
     given = {one.keys[0]: one.value for one in map(parse_override, overrides)}
@@ -147,8 +147,8 @@ def _trial(
 
 def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     """Yield the plugins of a specification, as a run would have them."""
-    from petra_graph.kinds.data_facts import zero_targets
-    from petra_graph.kinds.tensor_trees import Tree
+    from petra_graph.plugins.data_set import zero_targets
+    from petra_graph.plugins.tensor_trees import Tree
     from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial
     from petra_graph.training.prepared_run import prepare
     from petra_graph.training.strangers import block_trials

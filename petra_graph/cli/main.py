@@ -172,7 +172,7 @@ def _explain_damage(error: Exception) -> PetraGraphError:
     import traceback
 
     from petra_graph.errors import PluginError, Problem
-    from petra_graph.registry.discovery import scan
+    from petra_graph.plugins.discovery import scan
 
     frames = [frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)]
     unreadable = scan()[1] if any("importlib/metadata" in file for file in frames) else ()

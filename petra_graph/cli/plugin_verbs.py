@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from petra_graph.errors import PetraGraphError, PluginError, kind_of
-from petra_graph.kinds.author_code import author_code
-from petra_graph.registry.discovery import VERBS, Entry, scan
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.discovery import VERBS, Entry, scan
 
 
 def _entries() -> dict[str, list[Entry]]:

@@ -10,7 +10,7 @@ from petra_graph.cli.options_and_output import echo, json_option, print_json, pr
 from petra_graph.errors import PetraGraphError, SpecError, Where
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.registry import discover
 from petra_graph.units import plural
 
 

@@ -30,7 +30,7 @@ from attrs import define, field
 from torch import Tensor, nn
 
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds.author_code import noted
+from petra_graph.plugins.author_code import noted
 
 if TYPE_CHECKING:
     from petra_graph.executor.stage_executor import StageExecutor

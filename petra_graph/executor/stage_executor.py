@@ -43,10 +43,10 @@ from petra_graph.executor.runners import (
 )
 from petra_graph.executor.stage_update import Updater
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.callback import Companion
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.optimizer import EARLIER, PREDICTED
-from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.plugins.callback import Companion
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.optimizer import EARLIER, PREDICTED
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import Keeps

@@ -27,10 +27,9 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
-from petra_graph.kinds.author_code import noted
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.optimizer import set_rates
-from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
+from petra_graph.plugins.author_code import noted
+from petra_graph.plugins.optimizer import set_rates
+from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, block_declaration
-from petra_graph.kinds.plugin import Plugin
+from petra_graph.plugins.contract import Plugin
 from petra_graph.spec.model import NodeSpec
 
 

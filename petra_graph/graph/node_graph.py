@@ -22,8 +22,8 @@ import networkx as nx
 from attrs import define, frozen
 
 from petra_graph.errors import Path
-from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.plugin import Plugin
+from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.kinds import BlockDeclaration
 from petra_graph.spec.model import Kind
 
 INPUT = "input"

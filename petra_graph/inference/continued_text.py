@@ -59,9 +59,9 @@ def continued_text(run: SavedRun, network: Network, options: SamplingOptions, de
         RunFailed: the network cannot be run.
     """
     from petra_graph.inference.evaluate import computing_on
-    from petra_graph.kinds.author_code import author_code
-    from petra_graph.kinds.data_set import codec_of
-    from petra_graph.kinds.tensor_trees import main
+    from petra_graph.plugins.author_code import author_code
+    from petra_graph.plugins.data_set import codec_of
+    from petra_graph.plugins.tensor_trees import main
 
     data, facts = run.network.checked.data, run.facts
     codec = codec_of(data.plugin, data.options, facts)

@@ -13,10 +13,10 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.loss import mean_loss, target_count, target_weight
-from petra_graph.kinds.tensor_trees import main, mapped
+from petra_graph.plugins.checked_samples import CheckedData
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
+from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.data.loader_processes import Loaders

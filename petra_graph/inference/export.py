@@ -42,7 +42,7 @@ from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.predict import classes_are_probable, gives_classes, output_shape
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.tensor_trees import Tree, inputs_of, main, mapped
+from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
 from petra_graph.version import __version__

@@ -26,8 +26,8 @@ from petra_graph.inference.evaluate import computing_on
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.kinds.loss import LossDeclaration
-from petra_graph.kinds.tensor_trees import Tree, main, mapped
+from petra_graph.plugins.loss_and_metric import LossDeclaration
+from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 
 FileForm = Literal["png", "npy"]

@@ -22,11 +22,10 @@ from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
-from petra_graph.kinds.author_code import author_code, resolve_location
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.data_set import DataSetDeclaration
-from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.plugins.author_code import author_code, resolve_location
+from petra_graph.plugins.data_set import DataFacts, DataSetDeclaration
+from petra_graph.plugins.tensor_trees import Tree
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""

@@ -17,10 +17,10 @@ from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.weights import SEPARATOR
 
 _LISTED = 5

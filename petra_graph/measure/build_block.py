@@ -23,9 +23,9 @@ from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import Node, NodeGraph
-from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.plugin import load
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.author_code import author_line
+from petra_graph.plugins.contract import load
 from petra_graph.record.weights import SEPARATOR, is_named
 
 if TYPE_CHECKING:

@@ -26,11 +26,6 @@ from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.data_facts import DataFacts, zero_targets
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.plugin import Builder
-from petra_graph.kinds.tensor_trees import Tree, leaves
 from petra_graph.measure.build_block import build_block, needs_values
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.meta_kernels import NotOnMeta
@@ -38,6 +33,11 @@ from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.optimizer_costs import measure_update
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.author_code import author_line
+from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.data_set import DataFacts, zero_targets
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.tensor_trees import Tree, leaves
 from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 

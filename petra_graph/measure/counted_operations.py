@@ -23,9 +23,9 @@ from petra_graph.executor.runners import (
     SegmentRunner,
     StashGraph,
 )
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.tensor_trees import Tree, main
 from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.tensor_trees import Tree, main
 from petra_graph.program.node_costs import Operation, Work
 
 T = TypeVar("T", bound=SegmentRunner)

@@ -21,13 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.kinds.author_code import author_line
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.tensor_trees import is_several
 from petra_graph.measure.build_block import build_block, listing, needs_values, refused
 from petra_graph.measure.meta_kernels import ShapesAlone
 from petra_graph.measure.tally import tensors
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.author_code import author_line
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.tensor_trees import is_several
 from petra_graph.program.message_layout import StreamType
 
 T = TypeVar("T")

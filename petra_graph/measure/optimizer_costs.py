@@ -20,12 +20,12 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import PluginError
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
-from petra_graph.kinds.plugin import Builder
-from petra_graph.kinds.stage_facts import DELAYED
 from petra_graph.measure.counted_operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
+from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.program.node_costs import Operation, Work
 from petra_graph.spec.model import ClipSpec
 

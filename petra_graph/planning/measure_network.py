@@ -12,10 +12,10 @@ from attrs import evolve
 from petra_graph.compiler.spec_checks import keep_problems
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.units import listed
 

@@ -10,10 +10,10 @@ from attrs import asdict, evolve, field, frozen
 from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.errors import at_path
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.plugin import builder
 from petra_graph.measure.node_shapes import Memo, NodeShapes
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
+from petra_graph.plugins.contract import builder
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement

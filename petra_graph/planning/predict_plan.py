@@ -8,11 +8,11 @@ from itertools import chain
 from attrs import frozen
 
 from petra_graph.compiler.prediction import Prediction, document
-from petra_graph.kinds.optimizer import asks_for_delay
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.plan_advice import assumptions, throughput_range, warnings
 from petra_graph.planning.shared_across_stages import count_parameters
+from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec

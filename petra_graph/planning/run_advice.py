@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from math import ceil, inf
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.kinds.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED
-from petra_graph.kinds.stage_facts import steady_staleness
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import across_stages
+from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED
+from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.units import noun, plural

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.kinds.stage_facts import backwards_before, updates_after
+from petra_graph.plugins.stage_facts import backwards_before, updates_after
 from petra_graph.program.channels import Channel, Direction
 from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.kinds.stage_facts import StageFacts
+from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.program.channels import Channel, Edge
 from petra_graph.program.method import is_delayed
 from petra_graph.spec.model import Flush, Keeps, Kind, Uses

@@ -23,8 +23,8 @@ from typing import Any, Self
 from attrs import frozen
 
 from petra_graph.errors import RunFailed, SpecError, cannot_write
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.logger import Logger
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.callback import Logger
 from petra_graph.spec.regular_file import open_regular
 
 METRICS = "metrics.jsonl"

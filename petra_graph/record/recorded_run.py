@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from petra_graph.kinds.metric import Scale, scale_of, scales_in
+from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import SCALES, is_locked
 from petra_graph.record.run_files import read_json, resolved_spec

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from petra_graph.kinds.metric import Scale, scale_of
+from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.units import percent
 
 _SMALL, _LARGE = 0.001, 10_000

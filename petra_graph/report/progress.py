@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from petra_graph.errors import printable
-from petra_graph.kinds.listener import EpochEnded, Listener, Started
-from petra_graph.kinds.metric import scales_in
+from petra_graph.plugins.callback import EpochEnded, Listener, Started
+from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.report.metric_text import chosen_on, evaluation_text, numbers
 from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, clock, noun, plural, rate

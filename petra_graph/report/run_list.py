@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, suggestion
-from petra_graph.kinds.metric import scales_in
+from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked

@@ -29,9 +29,9 @@ from petra_graph.blocks.randomness import fork_rng
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
-from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.tensor_trees import Tree, leaves
+from petra_graph.plugins.contract import Plugin, load
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.tensor_trees import Tree, leaves
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.testing.comparison import Rounding
 from petra_graph.testing.given_plugin import as_plugin

@@ -6,9 +6,7 @@ import re
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.declaration import stated_by
-from petra_graph.kinds.plugin import Plugin, read_options
-from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.plugins.contract import Plugin, PluginKind, read_options, stated_by
 
 
 def as_plugin(kind: PluginKind, given: Any, options: Any = None) -> tuple[Plugin, Any]:

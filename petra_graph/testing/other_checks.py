@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.data_set import DATA_SET, is_stream
-from petra_graph.kinds.generators import seeded
-from petra_graph.kinds.loss import LOSS, Loss, mean_loss, target_weight
-from petra_graph.kinds.optimizer import OPTIMIZER, ParameterGroups, rate_ratios, set_rates
-from petra_graph.kinds.plugin import Plugin, build_plugin
-from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.stage_facts import DELAYED
-from petra_graph.kinds.tensor_trees import Tree, main, mapped
+from petra_graph.plugins.contract import Plugin, PluginKind, build_plugin
+from petra_graph.plugins.data_set import is_stream
+from petra_graph.plugins.generators import seeded
+from petra_graph.plugins.kinds import DATA_SET, LOSS, OPTIMIZER
+from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
+from petra_graph.plugins.optimizer import ParameterGroups, rate_ratios, set_rates
+from petra_graph.plugins.stage_facts import DELAYED
+from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.testing.comparison import NotTried, equal, expect, expect_close, generators
 from petra_graph.testing.given_plugin import as_plugin
 

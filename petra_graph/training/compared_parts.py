@@ -21,13 +21,13 @@ from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
-from petra_graph.kinds.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.checked_samples import CheckedData
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
+from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
 
 MOST_SAMPLES = 8
 """Of the run, that are compared: two micro-batches of half as many."""

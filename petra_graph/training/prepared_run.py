@@ -20,11 +20,6 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.callback import OBSERVES
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.logger import missing_package
-from petra_graph.kinds.plugin import load
-from petra_graph.kinds.stage_facts import StageFacts
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.measure_network import head_problems, measure
@@ -34,6 +29,10 @@ from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.spec_devices import planned_devices, present_devices
+from petra_graph.plugins.callback import OBSERVES, missing_package
+from petra_graph.plugins.contract import load
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy

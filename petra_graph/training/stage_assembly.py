@@ -17,14 +17,13 @@ from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded_operations import CudaGraphs
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_update import LearningRate, Updater, learning_rate
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.optimizer import needs_delays, rate_ratios
-from petra_graph.kinds.plugin import Builder, builder, knows_stage
-from petra_graph.kinds.stage_facts import UNDELAYED, StageFacts
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.contract import Builder, builder, knows_stage
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.optimizer import needs_delays, rate_ratios
+from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.units import noun
 

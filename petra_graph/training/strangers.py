@@ -18,11 +18,11 @@ from petra_graph.blocks import Reversible, Shape
 from petra_graph.errors import PluginError, Problem
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import INPUT, Node
-from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.generators import fork_generators
-from petra_graph.kinds.plugin import load
-from petra_graph.kinds.tensor_trees import inputs_of
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.checked_samples import CheckedData
+from petra_graph.plugins.contract import load
+from petra_graph.plugins.generators import fork_generators
+from petra_graph.plugins.tensor_trees import inputs_of
 from petra_graph.testing.block_checks import check_gradients, check_inverse
 from petra_graph.testing.block_trial import Trial, normal
 from petra_graph.testing.examination import outcome_of

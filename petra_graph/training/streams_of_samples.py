@@ -13,8 +13,8 @@ from torch import Tensor
 from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.kinds.tensor_trees import Tree, inputs_of
 from petra_graph.measure.build_block import initial_block
+from petra_graph.plugins.tensor_trees import Tree, inputs_of
 
 
 @torch.no_grad()

@@ -16,8 +16,8 @@ from attrs import frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.optimizer_weights import evaluating
-from petra_graph.kinds.listener import Listener
 from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.plugins.callback import Listener
 from petra_graph.record.checkpoint import read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.registry import discover
 from petra_graph.testing.other_checks import OTHERS
 from tests.support.kit import kept
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
-from petra_graph.kinds.declaration import NoOptions
+from petra_graph.plugins.contract import NoOptions
 
 PLAIN = CrossEntropy(CrossEntropyOptions())
 SQUARED = MeanSquaredError(NoOptions())

@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
 from petra_graph.errors import PluginError, RunFailed, SpecError
-from petra_graph.kinds.checked_samples import CheckedData
-from petra_graph.kinds.data_set import DATA_SET, declared_facts
-from petra_graph.kinds.plugin import Plugin
+from petra_graph.plugins.checked_samples import CheckedData
+from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.data_set import declared_facts
+from petra_graph.plugins.kinds import DATA_SET
 
 HERE = "datasets_of_this_test"
 """A name by which code is found: that of this module has a hyphen."""

@@ -6,8 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.executor.stage_update import delay_factor, horizon, learning_rate
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED
+from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, Horizon
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec
 from petra_graph.spec.run_tables import RunSpec
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from petra_graph.blocks import Buffered, Head
 from petra_graph.executor.stage_executor import StageObserver
-from petra_graph.kinds.block import BLOCK
-from petra_graph.registry.local_plugins import resolve_local
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.local_plugins import resolve_local
 from tests.support.pairwise import pairs_of
 from tests.support.pipelines import BLOCKS, GRAPHS, REVNET, SHAPES, Quadratic, batches, node, pipeline, relative_error
 

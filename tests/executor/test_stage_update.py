@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds.optimizer import rate_ratios
-from petra_graph.kinds.stage_facts import DELAYED
+from petra_graph.plugins.optimizer import rate_ratios
+from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
 

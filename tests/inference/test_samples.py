@@ -12,10 +12,10 @@ from PIL import Image
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import read_samples
-from petra_graph.kinds.data_set import DATA_SET
-from petra_graph.kinds.plugin import build_plugin, read_options
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.contract import build_plugin, read_options
+from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.registry import discover
 from tests.support import ROOT
 
 PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)

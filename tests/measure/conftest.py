@@ -10,10 +10,9 @@ import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.build_graph import NodeInput, build_graph
-from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.plugin import Plugin
 from petra_graph.measure.node_shapes import measure_shapes
+from petra_graph.plugins.contract import NoOptions, Plugin
+from petra_graph.plugins.kinds import BLOCK, BlockDeclaration
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
 

@@ -13,12 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.errors import SpecError
-from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.loss import LOSS, LossDeclaration
-from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.measure import cost_table as module
 from petra_graph.measure.cost_table import measure_costs
-from petra_graph.registry.local_plugins import resolve_local
+from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.kinds import BLOCK, LOSS
+from petra_graph.plugins.local_plugins import resolve_local
+from petra_graph.plugins.loss_and_metric import LossDeclaration
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.costs import conditions, costs
 from tests.support.pairwise import thinned

@@ -11,9 +11,9 @@ import pytest
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.kinds.listener import Listener
 from petra_graph.measure import cost_table
 from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.plugins.callback import Listener
 from petra_graph.program.plan_document import read_document
 from petra_graph.report.plan_text import plan_text
 from petra_graph.spec.model import ClipSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.logger import LOGGER
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.kinds import LOGGER
+from petra_graph.plugins.registry import discover
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named

@@ -15,8 +15,8 @@ import torch
 from petra_graph.cli.main import main
 from petra_graph.executor.stage_executor import StageObserver
 from petra_graph.executor.stage_state import capture
-from petra_graph.kinds.listener import Listener
 from petra_graph.measure.tally import distinct_bytes, tensors
+from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.training.training_run import run
 from tests.support.forks import ended, ranks

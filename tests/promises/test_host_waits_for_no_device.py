@@ -16,8 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.errors import RunFailed
-from petra_graph.kinds import checked_samples
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins import checked_samples
+from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training import stage_assembly

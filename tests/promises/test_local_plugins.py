@@ -13,8 +13,7 @@ import pytest
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.block import BLOCK
+from petra_graph.plugins.kinds import BLOCK, KINDS
 from tests.support.forks import ended, ranks
 from tests.support.runs import only_run, weights_bytes
 

@@ -16,10 +16,10 @@ from torch import nn
 from petra_graph.blocks import Buffered, Head
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from petra_graph.compiler.memory.stage_memory import DelayedWeightsMemory
-from petra_graph.kinds.block import BLOCK
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
-from petra_graph.registry.local_plugins import resolve_local
 from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
 from tests.support.pairwise import pairwise, thinned

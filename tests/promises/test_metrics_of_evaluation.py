@@ -13,7 +13,7 @@ from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run, open_data
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.recorded_run import read_run
 from petra_graph.training.training_run import run

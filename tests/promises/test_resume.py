@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint, write_checkpoint
 from petra_graph.record.run_directory import lock
 from petra_graph.training.checkpoints.cut_plan import CutPlan
@@ -355,8 +355,8 @@ def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
 
 COUNTING = """\
 from attrs import frozen
-from petra_graph.kinds.declaration import option
-from petra_graph.kinds.optimizer import OptimizerDeclaration
+from petra_graph.plugins.contract import option
+from petra_graph.plugins.optimizer import OptimizerDeclaration
 
 @frozen(kw_only=True)
 class Options:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from petra_graph.kinds.listener import EpochEnded, Started
+from petra_graph.plugins.callback import EpochEnded, Started
 from petra_graph.report.metric_text import chosen_on, numbers
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress
 from tests.support.forks import until

@@ -6,7 +6,7 @@ import pytest
 from attrs import fields, frozen
 from attrs.validators import ge
 
-from petra_graph.kinds.declaration import option
+from petra_graph.plugins.contract import option
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf, OutOfBounds
 from petra_graph.spec.strict_values import structure_as
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from attrs import frozen
 
-from petra_graph.kinds.declaration import option
+from petra_graph.plugins.contract import option
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.located_paths import absolute, located_options
 from tests.support.specs import SPEC

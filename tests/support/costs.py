@@ -11,10 +11,10 @@ import torch
 
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.shared_across_stages import shared_in_stages
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage

@@ -20,16 +20,15 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin import Plugin, builder
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
 from petra_graph.planning.measure_network import network_problems
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.plugins.contract import Plugin, builder
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.kinds import BLOCK, OPTIMIZER, BlockDeclaration
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
@@ -299,7 +298,7 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
 
 @cache
 def _optimizer(name: str) -> Plugin:
-    from petra_graph.registry.registry import discover
+    from petra_graph.plugins.registry import discover
 
     return discover().resolve(OPTIMIZER, name)
 

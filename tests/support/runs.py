@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from petra_graph.kinds.listener import EpochEnded, Started
+from petra_graph.plugins.callback import EpochEnded, Started
 
 SPEC = """\
 name = "small"

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 
-from petra_graph.kinds.listener import EpochEnded, Listener
+from petra_graph.plugins.callback import EpochEnded, Listener
 
 
 class StopAt(Listener):

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.training_run import run
 from tests.support.runs import (
     FILES,

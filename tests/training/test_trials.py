@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.data.micro_batches import MicroBatches, order
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.training_run import run

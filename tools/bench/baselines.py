@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks.parameter_groups import parameter_groups
-from petra_graph.kinds.plugin import load
+from petra_graph.plugins.contract import load
 from petra_graph.training.prepared_run import Prepared
 
 

@@ -20,8 +20,8 @@ from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.kinds.plugin import load
 from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.plugins.contract import load
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram

@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
-from petra_graph.kinds.declaration import option
+from petra_graph.plugins.contract import option
 from petra_graph.spec.bounds import AtLeast
 
 

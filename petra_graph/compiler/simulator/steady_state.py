@@ -28,7 +28,7 @@ from petra_graph.compiler.simulator.critical_cycle import (
 )
 from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
 from petra_graph.compiler.simulator.simulation import Simulation, simulate
-from petra_graph.kinds.stage_facts import steady_staleness
+from petra_graph.plugins.stage_facts import steady_staleness
 
 SAME_SPEED = 0.01
 """Relative difference of speeds that count as equal."""

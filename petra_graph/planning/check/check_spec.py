@@ -22,19 +22,17 @@ from petra_graph.compiler.spec_checks import (
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.architecture import expand
-from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.data_set import completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.check.named_plugins import NamedPlugins
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin
+from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
+from petra_graph.plugins.kinds import BLOCK, BlockDeclaration, expand
+from petra_graph.plugins.local_plugins import missing_module
+from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.run_files import plugin_packages
-from petra_graph.registry.local_plugins import missing_module
-from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule

@@ -16,12 +16,11 @@ from petra_graph.compiler.spec_checks import (
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.data_facts import DataFacts
-from petra_graph.kinds.loss import Loss
-from petra_graph.kinds.metric import MetricDeclaration, Scale
-from petra_graph.kinds.optimizer import ParameterGroups
-from petra_graph.kinds.plugin import Plugin, build_plugin
-from petra_graph.kinds.stage_facts import DELAYED, StageFacts
+from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.loss_and_metric import Loss, MetricDeclaration, Scale
+from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import LoadedSpec

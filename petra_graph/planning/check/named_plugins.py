@@ -9,13 +9,13 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
-from petra_graph.kinds.logger import LOGGER, missing_package
-from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
-from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.registry.local_plugins import code_problem
-from petra_graph.registry.registry import Registry
+from petra_graph.plugins.callback import missing_package
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, read_options
+from petra_graph.plugins.kinds import LOGGER
+from petra_graph.plugins.local_plugins import code_problem
+from petra_graph.plugins.registry import Registry
 from petra_graph.spec.keys import IS_CODE, keys_with
 from petra_graph.spec.load_spec import LoadedSpec
 from petra_graph.spec.located_paths import located_options

@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage_executor import BackwardMessage, StageExecutor
-from petra_graph.kinds.tensor_trees import Tree, inputs_of
+from petra_graph.plugins.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.scheduler.stage_at_work import StageAtWork

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from petra_graph.kinds.metric import Scale, scale_of
+from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.program.cut import aligned
 from petra_graph.record.checkpoint import Damaged, numbers, read_manifest
 from petra_graph.spec.model import Flush

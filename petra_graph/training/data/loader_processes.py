@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
-from petra_graph.kinds.data_set import Split
+from petra_graph.plugins.data_set import Split
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
 _END_SECONDS, _BROKEN_END_SECONDS = 0.5, 10.0

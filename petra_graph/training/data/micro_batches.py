@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.stage_update import horizon
-from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit
-from petra_graph.kinds.data_set import Split
-from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
+from petra_graph.plugins.data_set import Split
+from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Spec
 from petra_graph.training.data.loader_processes import Loaders, fetch

@@ -23,10 +23,10 @@ from torch.utils._pytree import tree_map
 
 from petra_graph.blocks.randomness import random_key
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_set import DataSet, Stream, is_stream
-from petra_graph.kinds.generators import fork_generators, seed_generators
-from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.data_set import DataSet, Stream, is_stream
+from petra_graph.plugins.generators import fork_generators, seed_generators
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Spec
 from petra_graph.units import plural
 

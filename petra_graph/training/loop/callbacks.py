@@ -16,18 +16,20 @@ from torch import Tensor, nn
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.author_code import noted
-from petra_graph.kinds.callback import (
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.plugins.author_code import noted
+from petra_graph.plugins.callback import (
     Callback,
     CallbackDeclaration,
     Companion,
+    EpochEnded,
+    Listener,
+    Started,
     asked_at_stage,
 )
-from petra_graph.kinds.listener import EpochEnded, Listener, Started
-from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.stage_facts import StageFacts
-from petra_graph.kinds.tensor_trees import Tree
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.stage_facts import StageFacts
+from petra_graph.plugins.tensor_trees import Tree
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.loop.meters import Meters
 
 

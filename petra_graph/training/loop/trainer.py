@@ -18,8 +18,8 @@ from petra_graph.executor.deferred_reads import wait_for
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.listener import EpochEnded, Listener
-from petra_graph.kinds.tensor_trees import Tree
+from petra_graph.plugins.callback import EpochEnded, Listener
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler

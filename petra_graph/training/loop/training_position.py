@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from petra_graph.kinds.listener import EpochEnded
+from petra_graph.plugins.callback import EpochEnded
 
 
 def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:

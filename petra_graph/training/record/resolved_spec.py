@@ -9,8 +9,8 @@ import attrs
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.kinds.data_facts import DataFacts
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.value_types import as_mapping, flat

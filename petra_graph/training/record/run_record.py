@@ -27,10 +27,9 @@ from petra_graph.errors import (
     raised_text,
     shown,
 )
-from petra_graph.kinds.listener import Started
-from petra_graph.kinds.logger import RunInfo
-from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.plugins.callback import RunInfo, Started
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.metrics import Metrics, Position

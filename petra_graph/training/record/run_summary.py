@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 
-from petra_graph.kinds.listener import Started
+from petra_graph.plugins.callback import Started
 from petra_graph.program.plan_document import Document
 from petra_graph.record.checkpoint import numbers, read_manifest
 from petra_graph.record.weights import DIGESTS, WEIGHTS

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.optimizer import OPTIMIZER, ParameterGroups
-from petra_graph.kinds.plugin import build_plugin
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.contract import build_plugin
+from petra_graph.plugins.kinds import OPTIMIZER
+from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.plugins.registry import discover
 from petra_graph.training.training_run import run
 from tests.support.forks import ended, ranks
 from tests.support.pairwise import thinned

@@ -19,9 +19,9 @@ from torch import nn
 
 from petra_graph.blocks import Buffered, Head
 from petra_graph.executor.stage_update import learning_rate
-from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.lr_schedule import Horizon
-from petra_graph.registry.local_plugins import resolve_local
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.local_plugins import resolve_local
+from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.spec.model import ClipSpec, LrScheduleSpec
 from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import BLOCKS, Quadratic, node, pipeline

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.training_run import run
 from tests.support.loggers import named, recorded
 from tests.support.runs import SPEC, only_run

@@ -7,8 +7,9 @@ import pytest
 import torch
 from petra_graph_vision.lars import LarsOptions, lars
 
-from petra_graph.kinds.optimizer import OPTIMIZER, ParameterGroups
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.kinds import OPTIMIZER
+from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.plugins.registry import discover
 from petra_graph.testing import OptimizerTrial
 from tests.support.kit import kept
 

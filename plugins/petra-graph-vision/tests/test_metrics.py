@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.kinds.metric import METRIC
-from petra_graph.kinds.plugin import read_options
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.contract import read_options
+from petra_graph.plugins.kinds import METRIC
+from petra_graph.plugins.registry import discover
 
 REGISTRY = discover().only(["petra-graph-vision"])
 ROUNDING = 1e-12

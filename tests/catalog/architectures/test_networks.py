@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.catalog.architectures import ResNetOptions, RevNetOptions, nodes
 from petra_graph.errors import SpecError
-from petra_graph.kinds.data_facts import DataFacts
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
 from tests.support.pipelines import measured_network, programs_of
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.catalog.blocks import declared_blocks
-from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.plugins.kinds import BlockDeclaration
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import check_inverse, check_shapes
 from tests.support.examples import examples

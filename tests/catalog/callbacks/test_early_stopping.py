@@ -8,7 +8,7 @@ from petra_graph.catalog.callbacks.early_stopping import EarlyStopping
 from petra_graph.catalog.declared import EarlyStoppingOptions
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
-from petra_graph.kinds.listener import EpochEnded, Listener
+from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.record import checkpoint
 from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks

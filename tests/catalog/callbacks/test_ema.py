@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from petra_graph.catalog.callbacks.ema import Averages
 from petra_graph.catalog.declared import EmaOptions
 from petra_graph.cli.main import main
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.training_run import run
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run

@@ -10,8 +10,8 @@ import pytest
 
 from petra_graph.catalog.loggers.files import CsvFile
 from petra_graph.errors import RunFailed
-from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.logger import RunInfo
+from petra_graph.plugins.callback import RunInfo
+from petra_graph.plugins.contract import NoOptions
 from petra_graph.record.metrics import Metrics
 from tests.support.runs import events, small_files
 

@@ -13,8 +13,8 @@ import pytest
 
 from petra_graph.catalog.loggers.tensorboard import TensorBoard, tensorboard
 from petra_graph.errors import RunFailed
-from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.logger import RunInfo
+from petra_graph.plugins.callback import RunInfo
+from petra_graph.plugins.contract import NoOptions
 
 
 def opened(directory, resumed_at=None):

@@ -17,8 +17,8 @@ from petra_graph.catalog.lr_schedules import (
     polynomial,
     step,
 )
-from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.lr_schedule import Horizon
+from petra_graph.plugins.contract import NoOptions
+from petra_graph.plugins.stage_facts import Horizon
 
 HALF = 1 / sqrt(2)
 

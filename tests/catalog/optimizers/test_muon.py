@@ -13,7 +13,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, Muo
 from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
 from petra_graph.catalog.optimizers.muon import adjusted, muon, orthogonal
 from petra_graph.catalog.optimizers.torch_optimizers import adam
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.plugins.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
 """Of a few float64 updates."""

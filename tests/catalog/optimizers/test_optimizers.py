@@ -20,7 +20,7 @@ from petra_graph.catalog.optimizers.declared_optimizers import (
 from petra_graph.catalog.optimizers.muon import muon
 from petra_graph.catalog.optimizers.soap import soap
 from petra_graph.catalog.optimizers.torch_optimizers import adam, nadam, sgd
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.plugins.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
 """Of a few float64 updates."""

@@ -12,7 +12,7 @@ from torch import nn
 from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, SoapOptions
 from petra_graph.catalog.optimizers.soap import soap
 from petra_graph.catalog.optimizers.torch_optimizers import adam
-from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.plugins.optimizer import ParameterGroups
 
 ROUNDING = 1e-9
 """Of ten float64 updates, whose eigenvectors are less exact than their matrices."""

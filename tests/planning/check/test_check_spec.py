@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.registry.registry import discover
+from petra_graph.plugins.registry import discover
 from tests.support.examples import examples
 from tests.support.specs import SHORT_SPEC as SPEC
 
@@ -130,8 +130,8 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
         "bad-data",
         "[petra_graph.datasets]\nbad = bad_data:DATA\n[petra_graph.architectures]\nbad = bad_data:NET\n",
         bad_data="""
-        from petra_graph.kinds.architecture import ArchitectureDeclaration
-        from petra_graph.kinds.data_set import DataSetDeclaration
+        from petra_graph.plugins.kinds import ArchitectureDeclaration
+        from petra_graph.plugins.data_set import DataSetDeclaration
         def nodes(options, facts):
             return ["not a node"]
         DATA = DataSetDeclaration(summary="x", build="a:b", facts=lambda options: options.nothing)

@@ -9,7 +9,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
@@ -33,9 +33,9 @@ notes = noting:LOGGER
 """
 DECLARED = """\
 from attrs import frozen
-from petra_graph.kinds.callback import CallbackDeclaration
-from petra_graph.kinds.declaration import option
-from petra_graph.kinds.logger import LoggerDeclaration
+from petra_graph.plugins.callback import CallbackDeclaration
+from petra_graph.plugins.contract import option
+from petra_graph.plugins.callback import LoggerDeclaration
 
 @frozen(kw_only=True)
 class Options:
@@ -58,7 +58,7 @@ from pathlib import Path
 import petra_graph
 import torch
 from safetensors.torch import save_file
-from petra_graph.kinds.callback import Callback, Companion
+from petra_graph.plugins.callback import Callback, Companion
 
 def note(text):
     with Path("notes").open("a") as file:

@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 
-from petra_graph.kinds.listener import EpochEnded
+from petra_graph.plugins.callback import EpochEnded
 from petra_graph.training.loop.training_position import TrainingPosition
 
 

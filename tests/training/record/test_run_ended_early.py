@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.stage_update import Updater
-from petra_graph.kinds import plugin as loading
-from petra_graph.kinds.listener import Listener
+from petra_graph.plugins import contract as loading
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.training_run import run
 from tests.support.runs import (
     FILES,

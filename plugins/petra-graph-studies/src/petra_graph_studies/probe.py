@@ -33,8 +33,8 @@ from petra_graph.blocks import Streams
 from petra_graph.executor.runners import Parameters, copied_parameters
 from petra_graph.executor.stage_executor import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.kinds.tensor_trees import Tree
 from petra_graph.plugins import Callback, Problem
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
 from petra_graph_studies.declared import ProbeOptions

@@ -10,13 +10,11 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
-from petra_graph.kinds.all_kinds import KINDS
-from petra_graph.kinds.author_code import importing
-from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.plugin import Plugin, label
-from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import Entry, canonical, scan
-from petra_graph.registry.local_plugins import is_local, read_declaration, resolve_local
+from petra_graph.plugins.author_code import importing
+from petra_graph.plugins.contract import Declaration, Plugin, PluginKind, label
+from petra_graph.plugins.discovery import Entry, canonical, scan
+from petra_graph.plugins.kinds import KINDS
+from petra_graph.plugins.local_plugins import is_local, read_declaration, resolve_local
 
 
 @frozen(kw_only=True)

@@ -11,8 +11,8 @@ from attrs import evolve
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from petra_graph.kinds import stage_facts
-from petra_graph.kinds.stage_facts import DELAYED, UNDELAYED, StageFacts
+from petra_graph.plugins import stage_facts
+from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, StageFacts
 from petra_graph.program.schedule import order
 
 FACTS = {
@@ -101,7 +101,7 @@ def test_the_stages_of_trials():
     assert DELAYED.index < DELAYED.stages == UNDELAYED.index
 
 
-@pytest.mark.parametrize("module", ["petra_graph.kinds.stage_facts", "petra_graph.plugins"])
+@pytest.mark.parametrize("module", ["petra_graph.plugins.stage_facts", "petra_graph.plugins"])
 def test_it_needs_no_torch(module):
     code = f"import sys; from {module} import StageFacts; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

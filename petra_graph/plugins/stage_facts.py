@@ -23,8 +23,6 @@ from attrs import evolve, frozen
 
 from petra_graph.spec.model import Flush
 
-# m micro-batch counted from the run's start; n counted from the last drain; u update counted from the run's start; k accumulation
-
 
 @frozen(kw_only=True)
 class StageFacts:
@@ -112,3 +110,18 @@ def backwards_before(n: int, depth: int, filled: int = 0) -> int:
 def updates_after(backwards: int, micro_batches: int, accumulation: int) -> int:
     """Return the updates of a stage that has done these backwards since a drain; the window before the next drain may be shorter."""
     return -(-backwards // accumulation) if backwards == micro_batches else backwards // accumulation
+
+
+@frozen(kw_only=True)
+class Horizon:
+    """The length of a run in updates, for learning-rate schedules.
+
+    Attributes:
+        updates: of the whole run; the schedule is asked for u = 0 .. updates - 1.
+        updates_per_epoch: of one epoch.
+        warmup_updates: at the run's start, over which the rate rises; counted in `updates`.
+    """
+
+    updates: int
+    updates_per_epoch: int
+    warmup_updates: int

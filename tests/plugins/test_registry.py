@@ -3,18 +3,16 @@
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.loss import LOSS
-from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin import load
-from petra_graph.registry.registry import Registry, discover
+from petra_graph.plugins.contract import load
+from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
+from petra_graph.plugins.registry import Registry, discover
 
 DECLARED = """\
 from attrs import frozen
-from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.declaration import option
-from petra_graph.kinds.loss import LossDeclaration
-from petra_graph.kinds.optimizer import OptimizerDeclaration
+from petra_graph.plugins.kinds import BlockDeclaration
+from petra_graph.plugins.contract import option
+from petra_graph.plugins.loss_and_metric import LossDeclaration
+from petra_graph.plugins.optimizer import OptimizerDeclaration
 
 @frozen(kw_only=True)
 class Options:

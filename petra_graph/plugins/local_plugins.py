@@ -18,9 +18,8 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.kinds.author_code import author_code, importing
-from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.plugins.author_code import author_code, importing
+from petra_graph.plugins.contract import Declaration, PluginKind
 
 
 def is_local(name: str) -> bool:

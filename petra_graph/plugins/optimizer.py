@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.plugin import Plugin, build_plugin, knows_stage
-from petra_graph.kinds.plugin_kind import PluginKind, called
-from petra_graph.kinds.stage_facts import UNDELAYED
+from petra_graph.plugins.contract import Declaration, Plugin, build_plugin, knows_stage
+from petra_graph.plugins.stage_facts import UNDELAYED
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +116,7 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[fl
             group["staleness"] = staleness
 
 
-def _used(plugin: Plugin, arguments: Sequence[Any], built: Any) -> torch.optim.Optimizer:
+def used_optimizer(plugin: Plugin, arguments: Sequence[Any], built: Any) -> torch.optim.Optimizer:
     """Expect that an optimizer has each parameter in one group: one that is left out would silently stay as it began."""
     import torch
 
@@ -161,14 +159,3 @@ def asks_for_delay(plugin: Plugin, options: Any) -> bool:
         return knows_stage(plugin) or needs_delays(build_plugin(plugin, groups, options, stage=UNDELAYED))
     except PetraGraphError:
         return False
-
-
-OPTIMIZER = PluginKind(
-    noun="optimizer",
-    group="petra_graph.optimizers",
-    table="optimizer",
-    declaration=OptimizerDeclaration,
-    form=called("groups, options", "torch.optim.Optimizer", stage=True),
-    options_last=True,
-    used=_used,
-)

@@ -12,15 +12,11 @@ from attrs import frozen
 
 import petra_graph
 from petra_graph.errors import PluginError, RunFailed, SpecError
-from petra_graph.kinds.architecture import ARCHITECTURE, expand
-from petra_graph.kinds.author_code import author_code, author_line, is_author_code, noted
-from petra_graph.kinds.data_set import DATA_SET, declared_facts
-from petra_graph.kinds.loss import LOSS
-from petra_graph.kinds.lr_schedule import LR_SCHEDULE
-from petra_graph.kinds.metric import METRIC
-from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.plugins import DataFacts, Horizon, NoOptions, ParameterGroups
+from petra_graph.plugins.author_code import author_code, author_line, is_author_code, noted
+from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.data_set import declared_facts
+from petra_graph.plugins.kinds import ARCHITECTURE, DATA_SET, LOSS, LR_SCHEDULE, METRIC, OPTIMIZER, expand
 
 FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import petra_graph as pg
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit, OpenedDataSet
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.kinds.checked_samples import CheckedData, CheckedSplit, draw_share, sample_names
-from petra_graph.kinds.data_facts import DataFacts
+from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share, sample_names
+from petra_graph.plugins.data_set import DataFacts
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 

@@ -21,10 +21,9 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, suggestion
-from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.data_facts import IGNORED, DataFacts
-from petra_graph.kinds.data_set import DataSet, Split, count_of_share
-from petra_graph.kinds.tensor_trees import Tree, named_leaves
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.data_set import IGNORED, DataFacts, DataSet, Split, count_of_share
+from petra_graph.plugins.tensor_trees import Tree, named_leaves
 from petra_graph.units import listed
 
 if TYPE_CHECKING:

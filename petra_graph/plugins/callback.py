@@ -1,0 +1,297 @@
+"""What a callback is: a listener of the run's progress that may also stop it early, and keep tensors with the stages.
+
+    in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, stopped, ended,
+                                   testing
+    in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
+
+The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
+them, after the loggers have the values. A callback is built in every process, so that its companions are where the stages are.
+
+A declaration says what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
+`stops` is asked; or "weights", so that its companions may write to the parameters. What a callback returns from `state` is in
+every checkpoint, with the tensors of its companions, and is given to `restore` when the run is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from attrs import field, frozen
+
+from petra_graph.plugins.contract import Declaration, asks_for_stage
+from petra_graph.plugins.loss_and_metric import Scale
+from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.spec.bounds import OneOf
+
+if TYPE_CHECKING:
+    from torch import Tensor
+from importlib.util import find_spec
+from typing import Protocol
+
+from petra_graph.errors import Problem
+from petra_graph.plugins.contract import Plugin
+
+
+@frozen(kw_only=True)
+class Started:
+    """A run that is about to train.
+
+    Attributes:
+        name: of the run.
+        directory: of the run.
+        epochs: in all.
+        micro_batches: in an epoch.
+        batch: samples in a micro-batch.
+        method: by name.
+        schedule: by name, or its depths.
+        accumulation: micro-batches in a window.
+        stages: their number.
+        parameters: number of trained values.
+        processes: their number.
+        evaluates: the split that evaluations after epochs read: "test", or "validation" if the specification has `data.validation`; its
+            name begins those of recorded values.
+        tested: the samples of such an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
+        resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
+        notes: of its beginning: a checkpoint, or weights of another run.
+        warnings: of its plan, each with the key that changes it; or why the run could not be planned.
+        metrics: how the values of the metrics are read that the specification lists, by the names under which they are recorded:
+            `scale_of("test/f1", run.metrics)` says which of two values is better.
+    """
+
+    name: str
+    directory: Path
+    epochs: int
+    micro_batches: int
+    batch: int
+    method: str
+    schedule: str
+    accumulation: int
+    stages: int
+    parameters: int
+    processes: int = 1
+    evaluates: Literal["validation", "test"] = "test"
+    tested: str = ""
+    resumed_at: int | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metrics: Mapping[str, Scale] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class EpochEnded:
+    """An epoch and, where one fell due, its evaluation.
+
+    Attributes:
+        epoch: counted from 1.
+        train: means over the training samples, by name: "loss" and the loss's metrics.
+        test: likewise over the test samples, with the values of metrics; None: no evaluation fell due, or it read validation samples. A
+            metric that is undefined on these samples, whose value is NaN, is not there.
+        validation: likewise over the validation samples, if the run has them.
+        samples_per_second: of the training part alone.
+        learning_rate: at the epoch's end.
+    """
+
+    epoch: int
+    train: Mapping[str, float]
+    test: Mapping[str, float] | None
+    samples_per_second: float
+    learning_rate: float
+    validation: Mapping[str, float] | None = None
+
+    @property
+    def evaluated(self) -> Mapping[str, float] | None:
+        """The means of the evaluation, of the split that `Started.evaluates` names; None: none fell due."""
+        return self.test if self.validation is None else self.validation
+
+
+class Listener:
+    """Observes a run and does nothing: override the calls of interest."""
+
+    def started(self, run: Started) -> None:
+        """Begin to observe a run that is about to train."""
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Observe that this number of an epoch's micro-batches is done.
+
+        `means` are those of the epoch so far; on a GPU as of the latest reading, every `run.log_every` micro-batches.
+        """
+
+    def warned(self, text: str) -> None:
+        """Observe a warning of something that the training shows and that does not end it."""
+
+    def evaluating(self, epoch: int) -> None:
+        """Observe that the evaluation after an epoch begins."""
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Observe that an epoch and its evaluation are over."""
+
+    def stopped(self) -> None:
+        """Stop observing: the training makes no further call, whatever ended it."""
+
+    def testing(self, weights: str) -> None:
+        """Observe, after `stopped`, that the test begins with which a run with `data.validation` ends; `weights` says of which weights."""
+
+
+Changes = Literal["nothing", "length", "weights"]
+OBSERVES = "observe_stages"
+"""The method of a callback that observes operations of all stages of a run of one process, (stages, record, warn) -> begin. Such a callback also has
+`problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
+
+
+@frozen(kw_only=True)
+class CallbackDeclaration(Declaration):
+    """A callback; `build` names a function (options) -> Callback.
+
+    Attributes:
+        changes: the most that it may change of a run: nothing that the run computes, its number of epochs, or its weights.
+        reads_weights: whether `evaluated_weights` is to be called; the stages of other processes then send theirs.
+    """
+
+    changes: Changes = field(default="nothing", validator=OneOf(*get_args(Changes)))
+    reads_weights: bool = False
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        return ("changes nothing" if self.changes == "nothing" else f"may change the run's {self.changes}",)
+
+
+class Companion:
+    """A callback's part at one stage, in the process of that stage. Tensors are named "NODE/NAME", as in the weights."""
+
+    def updated(self, updates: int) -> None:
+        """Observe an update of the stage, without gradients; `updates` counts the stage's own, from 1."""
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return the tensors to keep in checkpoints, and to hand to the callback at the end of the run."""
+        return {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back the tensors of a checkpoint when a run is resumed: those of this stage's nodes, on the stage's device."""
+
+
+class Callback(Listener):
+    """A callback: override the calls of interest. An exception fails the run, and its message names the callback."""
+
+    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tree) -> None:
+        """Observe a batch of the evaluation after an epoch.
+
+        Args:
+            epoch: counted from 1.
+            first: position of the batch's first sample in the evaluation, which reads the validation data in order or, if the run has
+                none, the test data.
+            outputs: of the head [n, ...], without a graph; not to be changed.
+            targets: [n, ...]; several targets in the tuple or dictionary that the data set has them in.
+        """
+
+    def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Observe all weights after the evaluation after an epoch; called only if the declaration has `reads_weights`.
+
+        `petra_graph.load(run.directory, weights=weights)` is the network with them, where `run` is what `started` was given.
+
+        Args:
+            epoch: counted from 1.
+            weights: parameters and running statistics by their names in `weights.safetensors`, of all stages and on the CPU; not to
+                be changed or kept, since the training continues in the same memory.
+        """
+
+    def stops(self) -> str:
+        """Return why the training is to end now, or "" to continue; called between two epochs, if `changes` is "length"."""
+        return ""
+
+    def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
+        """Return the companion of a stage, or None where the callback needs no companion there.
+
+        Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too: its number, its delay, and how many
+        updates it makes in an epoch.
+
+        Args:
+            parameters: the stage's own, not copies; a shared one under all its names. Read them in `updated`; they are not to be changed
+                unless `changes` is "weights".
+        """
+        return None
+
+    def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return weights to write into the run's directory next to the run's own, by the names of their files.
+
+        Args:
+            weights: all parameters and running statistics of a run that is done, or interrupted.
+            kept: the tensors of all companions.
+        """
+        return {}
+
+    def state(self) -> Any:
+        """Return what a checkpoint must keep, as JSON; None: nothing."""
+        return None
+
+    def restore(self, state: Any) -> None:
+        """Take back the state of a checkpoint, after `started`; not called where the checkpoint has no state of this callback."""
+
+
+def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
+    """Return which of a stage's parameters and facts a callback's `at_stage` asks for: the first alone, or both."""
+    return given if asks_for_stage(callback.at_stage, 1) else given[:1]
+
+
+def declared_callback(callback: Any, _: str) -> Mapping[str, Any]:
+    stated = ("changes", "reads_weights")
+    return {field: getattr(callback, field) for field in stated if hasattr(callback, field)}
+
+
+@frozen(kw_only=True)
+class LoggerDeclaration(Declaration):
+    """A logger; `build` names a function (options, RunInfo) -> Logger.
+
+    Attributes:
+        requires: the module of another package, without which the logger cannot work; "" where there is no such module.
+        install: the command that installs that package.
+    """
+
+    requires: str = ""
+    install: str = ""
+
+
+@frozen(kw_only=True)
+class RunInfo:
+    """The run that a logger is built for.
+
+    Attributes:
+        directory: of the run; where the run is resumed, `metrics.jsonl` in it ends at the checkpoint.
+        name: of the run.
+        spec: the resolved specification, in TOML's types.
+        resumed_at: the number of micro-batches before the checkpoint of a resumed run; later events will come a second time.
+            None: the run begins.
+    """
+
+    directory: Path
+    name: str
+    spec: Mapping[str, Any]
+    resumed_at: int | None
+
+
+class Logger(Protocol):
+    """A place for a run's values."""
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Keep values by name, such as "train/loss"; they may be infinite or NaN.
+
+        Args:
+            epoch: counted from 1.
+            step: micro-batches since the run's start.
+            values: what is recorded at once.
+        """
+
+    def close(self) -> None:
+        """Write what is held back; nothing is recorded afterwards."""
+
+
+def missing_package(plugin: Plugin) -> Problem | None:
+    """Return the problem of a logger whose package is not installed; this imports nothing."""
+    declaration = plugin.declaration
+    if not isinstance(declaration, LoggerDeclaration) or not declaration.requires:
+        return None
+    if find_spec(declaration.requires) is not None:
+        return None
+    hint = declaration.install or f"install the package that has {declaration.requires!r}"
+    return Problem(message=f"{plugin} needs the module {declaration.requires!r}, which is not installed", hint=hint)

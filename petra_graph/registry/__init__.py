@@ -1,1 +1,0 @@
-"""Plugins: their contracts, discovery and code."""
