@@ -132,7 +132,7 @@ def saved_runs(tmp_path_factory):
     from petra_graph.planning.place.saved_plan import SavedPlan
     from petra_graph.planning.plan_spec import plan
     from petra_graph.plugins.callback import Listener
-    from petra_graph.training.training_run import run
+    from petra_graph.training.run import run
     from tests.support.runs import SPEC
 
     folder = tmp_path_factory.mktemp("saved")

@@ -56,7 +56,7 @@ def made_run(folder: Path) -> Path:
     import torch
 
     from petra_graph.plugins.callback import Listener
-    from petra_graph.training.training_run import run
+    from petra_graph.training.run import run
 
     (folder / "small.toml").write_text(SPEC)
     run(str(folder / "small.toml"), [f"run.directory={folder / 'made'}"], Listener())

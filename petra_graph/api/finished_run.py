@@ -32,7 +32,7 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """How the run ended: its status, its latest means, its throughput; empty while it runs."""
-        from petra_graph.record.run_files import read_json
+        from petra_graph.record.run_directory import read_json
 
         return read_json(self.directory / "summary.json", dict) or {}
 

@@ -135,10 +135,10 @@ def train(
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
         RunFailed: afterwards; the run directory has the details.
     """
-    from petra_graph.record.run_folders import directory_to_resume as resumed
+    from petra_graph.record.recorded_run import directory_to_resume as resumed
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
-    from petra_graph.training.training_run import run
+    from petra_graph.training.run import run
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
@@ -204,7 +204,7 @@ def _train_on_processes(
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
     from petra_graph.spec.load_spec import dump
-    from petra_graph.training.processes.launch_processes import run_on_processes
+    from petra_graph.training.processes.launch import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):

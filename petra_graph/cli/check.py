@@ -150,8 +150,8 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     from petra_graph.plugins.data_set import zero_targets
     from petra_graph.plugins.tensor_trees import Tree
     from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial
-    from petra_graph.training.prepared_run import prepare
-    from petra_graph.training.strangers import block_trials
+    from petra_graph.training.prepare import prepare
+    from petra_graph.training.trials import block_trials
 
     prepared = prepare(file, overrides)
     checked, network, facts = prepared.checked, prepared.network, prepared.facts

@@ -83,7 +83,7 @@ def plan(
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load_spec import dump
-        from petra_graph.training.record.resolved_spec import expand_architecture
+        from petra_graph.training.resolved_spec import expand_architecture
 
         _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
         return

@@ -11,7 +11,7 @@ import click
 
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
-from petra_graph.record.run_folders import directory_to_resume
+from petra_graph.record.recorded_run import directory_to_resume
 
 if TYPE_CHECKING:
     from petra_graph.planning.place.saved_plan import SavedPlan
@@ -92,7 +92,7 @@ def run(
     if dry_run:
         _print_outline(spec, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.processes.launch_processes import run_on_processes
+        from petra_graph.training.processes.launch import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(
@@ -114,8 +114,8 @@ def _trial_keys(resume: str | None, overfit: int | None, *, fast_dev_run: bool) 
 
 
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.training.prepared_run import prepare
-    from petra_graph.training.run_notes import outline, run_notes, start_warnings
+    from petra_graph.training.prepare import prepare
+    from petra_graph.training.run_record import outline, run_notes, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=_read_plan(plan))
     figures = outline(prepared)
@@ -131,7 +131,7 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.report.progress import progress, summary_lines
-    from petra_graph.training.training_run import run as train
+    from petra_graph.training.run import run as train
 
     try:
         result = train(spec, overrides, progress(), directory, _read_plan(plan))

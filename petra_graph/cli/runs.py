@@ -32,7 +32,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[s
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
-    from petra_graph.record.run_folders import RUNS
+    from petra_graph.record.recorded_run import RUNS
     from petra_graph.report.run_list import run_records, run_rows
 
     chosen = folder or Path(RUNS)

@@ -19,11 +19,10 @@ from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.data.loader_processes import Loaders
-from petra_graph.training.data.micro_batches import MicroBatches, spread_rows
-from petra_graph.training.data.stream_split import split_of_stream
-from petra_graph.training.loop.meters import Meters, MetricsOfEvaluation, split_undefined
-from petra_graph.training.record.digests import digest_facts, list_changes, read_digests
+from petra_graph.training.data import Loaders, MicroBatches, spread_rows
+from petra_graph.training.digests import digest_facts, list_changes, read_digests
+from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.stream_split import split_of_stream
 
 
 @frozen(kw_only=True)

@@ -21,14 +21,13 @@ from petra_graph.planning.measure_network import measure
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts, facts_fault
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Damaged
-from petra_graph.record.run_files import read_json
-from petra_graph.record.run_folders import LATEST, find_run, no_run
+from petra_graph.record.checkpoint import Damaged, best_first
+from petra_graph.record.recorded_run import LATEST, find_run, no_run
+from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpoints.cut_plan import best_first
-from petra_graph.training.record.digests import digest_code, list_changes, read_digests
+from petra_graph.training.digests import digest_code, list_changes, read_digests
 
 BEST = "best"
 

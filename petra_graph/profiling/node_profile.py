@@ -36,7 +36,7 @@ from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
-from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""

@@ -24,8 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from petra_graph.record.run_directory import sha256_of, write_whole
-from petra_graph.record.run_files import read_json
+from petra_graph.record.run_directory import read_json, sha256_of, write_whole
 from petra_graph.spec.regular_file import open_regular
 
 SEPARATOR = "/"

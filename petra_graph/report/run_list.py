@@ -12,9 +12,8 @@ import attrs
 from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, suggestion
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, read_run
+from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began, run_directories
 from petra_graph.report.metric_text import value_text
 from petra_graph.report.run_groups import find_differences, flatten, in_words
 from petra_graph.spec.overrides import parse_overrides

@@ -8,8 +8,8 @@ from torch import nn
 
 from petra_graph.executor.recorded_operations import WARM_UP, RecordedOperation
 from petra_graph.executor.stage_executor import StageObserver
-from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
-from petra_graph.training.stage_assembly import record
+from petra_graph.training.assembly import record
+from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pairwise import pairs_of
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline

@@ -10,7 +10,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.training.data.micro_batches import spread_rows
+from petra_graph.training.data import spread_rows
 from tests.support.runs import SPEC, only_run, summary_of
 
 

@@ -9,8 +9,8 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.spec.load_spec import dump
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.resolved_spec import resolved
+from petra_graph.training.prepare import prepare
+from petra_graph.training.resolved_spec import resolved
 from tests.support.loggers import named
 from tests.support.specs import SHORT_SPEC as SPEC
 

@@ -17,7 +17,7 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.program.plan_document import read_document
 from petra_graph.report.plan_text import plan_text
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support import ROOT
 from tests.support.runs import SPEC, only_run, weights_bytes
 

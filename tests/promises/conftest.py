@@ -31,7 +31,7 @@ def validate(write, capsys):
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory):
     """The directory of a run in this process that nothing interrupts: trained once, and nothing may change it."""
-    from petra_graph.training.training_run import run
+    from petra_graph.training.run import run
 
     trained: dict[tuple[str, ...], Path] = {}
 

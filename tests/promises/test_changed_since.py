@@ -9,7 +9,7 @@ import pytest
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of
 
 NET = """\

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
 from petra_graph.executor.runners import Recompute
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.costs import encoded_bytes
 from tests.support.lockstep import recorded_gradients, run_by_clock
 from tests.support.pairwise import pairs_of, thinned

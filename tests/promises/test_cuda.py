@@ -11,8 +11,8 @@ from petra_graph.catalog.blocks.residual import RevBasic, RevBasicOptions
 from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
-from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
-from petra_graph.training.stage_assembly import record
+from petra_graph.training.assembly import record
+from petra_graph.training.resume import restore_at_cut
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error

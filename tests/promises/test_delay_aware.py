@@ -20,8 +20,8 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.training_run import run
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
 from tests.support.pairwise import thinned
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times

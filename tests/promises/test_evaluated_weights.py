@@ -17,7 +17,7 @@ from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
 from tests.support.loggers import named
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of, weights_bytes, without_times

@@ -88,8 +88,8 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
 LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks.residual import RevMlp
-from petra_graph.training.processes import one_of_several
-from petra_graph.training.processes.failure_or_end import ProcessEnd
+from petra_graph.training.processes import several as one_of_several
+from petra_graph.training.processes.end import ProcessEnd
 
 class Last(RevMlp):
     pass

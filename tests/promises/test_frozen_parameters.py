@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.training.prepared_run import prepare
+from petra_graph.training.prepare import prepare
 from tests.support.runs import SPEC, only_run
 
 CODE = """

@@ -20,10 +20,9 @@ from petra_graph.plugins import checked_samples
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training import stage_assembly
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.not_finite import NotFinite
-from petra_graph.training.training_run import run
+from petra_graph.training import assembly as stage_assembly
+from petra_graph.training.evaluation import Meters, NotFinite
+from petra_graph.training.run import run
 from tests.support.pairwise import thinned
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, batches, pipeline
 from tests.support.runs import SPEC, weights_bytes, without_times

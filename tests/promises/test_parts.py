@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import petra_graph as pg
-from petra_graph.training.prepared_run import prepare
+from petra_graph.training.prepare import prepare
 from tests.networks import networks_by_parts as networks
 
 STEPS, BATCH = 25, 8

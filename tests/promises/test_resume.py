@@ -14,10 +14,10 @@ from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import Listener
-from petra_graph.record import checkpoint, write_checkpoint
+from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
-from petra_graph.training.checkpoints.cut_plan import CutPlan
-from petra_graph.training.training_run import run
+from petra_graph.training.checkpoint import CutPlan
+from petra_graph.training.run import run
 from tests.support.pairwise import thinned
 from tests.support.runs import (
     MICRO_BATCHES,
@@ -149,7 +149,7 @@ def test_every_cut(spec, uninterrupted, settings, monkeypatch):
     for at in cuts[1::17]:
         copied = Path("copies") / str(at)
         shutil.copytree(directory, copied)
-        write_checkpoint.keep_only(copied, [at])
+        checkpoint.keep_only(copied, [at])
         assert resume(copied, "--set", "checkpoint.keep=1") == 0
         same_run(whole, copied)
 
@@ -178,7 +178,7 @@ def test_a_time_between_checkpoints(spec, uninterrupted):
     whole = uninterrupted("run.epochs=4")
     run(spec, ["run.epochs=4", "checkpoint.every=0.005 s", "checkpoint.keep=1000"], Listener())
     assert len(checkpoint.numbers(only_run())) > 1
-    write_checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
+    checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
     assert resume() == 0
     same_run(whole, only_run())
 
@@ -283,7 +283,7 @@ def test_while_a_run_goes_on_it_has_no_summary(interrupted):
 
 def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
     """Where processes are far apart, a stage may pass a cut with ruined parameters before the head sees it."""
-    finite = write_checkpoint._finite
+    finite = checkpoint._finite
     spoilt = iter([False] * 4)  # of the second checkpoint's four stages
     written: list[bool] = []
 
@@ -291,7 +291,7 @@ def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
         written.append(finite(tensors) if len(written) < 4 else next(spoilt, True))
         return written[-1]
 
-    monkeypatch.setattr(write_checkpoint, "_finite", only_at_first)
+    monkeypatch.setattr(checkpoint, "_finite", only_at_first)
     run(spec, ["run.epochs=2", "checkpoint.every=1 epoch"], Listener())
     assert written == [True] * 4 + [False] * 4
     assert checkpoint.numbers(only_run()) == [MICRO_BATCHES]
@@ -345,7 +345,7 @@ def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
     with pytest.MonkeyPatch.context() as there:
         there.setattr(CutPlan, "due", lambda _, cut: cut == at)
         run(spec, ["method.accumulation=8", "run.epochs=1", "checkpoint.every=1 epoch"], Listener())
-    write_checkpoint.keep_only(only_run(), [at])
+    checkpoint.keep_only(only_run(), [at])
     assert resume("latest", *OTHERS, *settings) == 0
     assert (
         f"the run discards {discarded} micro-batches in flight or waiting for an update and fills the pipeline again"

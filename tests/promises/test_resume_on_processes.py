@@ -58,15 +58,15 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing
 SLOW_DISK = """\
 import time
 from petra_graph.blocks import Buffered
-from petra_graph.record import write_checkpoint
+from petra_graph.record import checkpoint
 
-write_stage = write_checkpoint.write_stage
+write_stage = checkpoint.write_stage
 
 def slowly(*arguments, **more):
     time.sleep(2 * (more["stage"] == 3))
     return write_stage(*arguments, **more)
 
-write_checkpoint.write_stage = slowly
+checkpoint.write_stage = slowly
 
 class Same(Buffered):
     def forward(self, x):

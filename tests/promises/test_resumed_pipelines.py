@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from petra_graph.program.cut import aligned
-from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
+from petra_graph.training.resume import restore_at_cut
 from tests.support import same_bits_cases
 from tests.support.kept_cut import KeptCut
 from tests.support.pairwise import thinned

@@ -14,8 +14,8 @@ from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.training.data.micro_batches import order
-from petra_graph.training.training_run import run
+from petra_graph.training.data import order
+from petra_graph.training.run import run
 from tests.support import ROOT
 from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of

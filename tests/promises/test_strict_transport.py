@@ -17,7 +17,7 @@ from petra_graph.program.cut import aligned
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.scheduler import gate
 from petra_graph.runtime.transport import device_channel
-from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
+from petra_graph.training.resume import restore_at_cut
 from tests.support import strict_transport
 from tests.support.device_fabric import Fabric
 from tests.support.examples import examples

@@ -16,8 +16,8 @@ from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import read_run
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.training_run import run
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
 from tests.support.forks import alone, ended, ranks
 from tests.support.runs import SPEC, events, only_run, summary_of, weights_bytes, without_times
 

@@ -89,7 +89,7 @@ def test_late_gradients_with_batch_normalisation(said):
 def test_a_run_says_it_with_a_plan_and_without(write):
     from petra_graph.planning.place.saved_plan import SavedPlan
     from petra_graph.planning.plan_spec import plan
-    from petra_graph.training.training_run import run
+    from petra_graph.training.run import run
 
     write("a.toml", SPEC)
     for saved in (None, SavedPlan(plan("a.toml").document(with_timeline=False), "a plan")):

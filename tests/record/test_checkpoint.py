@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 
 from petra_graph.errors import RunFailed
-from petra_graph.record import checkpoint, write_checkpoint
+from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import locked
@@ -44,7 +44,7 @@ POSITION = {
 
 def write(directory, at, value=1.0, stages=(1, 2)):
     files = [
-        write_checkpoint.write_stage(
+        checkpoint.write_stage(
             directory,
             at=at,
             stage=stage,
@@ -66,7 +66,7 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         metrics={},
         files=files,
     )
-    write_checkpoint.finish(directory, manifest)
+    checkpoint.finish(directory, manifest)
     return manifest
 
 
@@ -89,7 +89,7 @@ def test_what_was_written_is_read(tmp_path):
 def test_whether_numbers_are_finite(tmp_path, name):
     """A block's buffer may hold an infinity for ever, as the mask of an attention does."""
     tensors = {name: torch.tensor([1.0, float("inf")]), "parameters/a/count": torch.tensor([1])}
-    file = write_checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
+    file = checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
     assert file.finite == name.startswith("buffers")
 
 
@@ -97,16 +97,16 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
     for at in (5, 100, 20):
         write(tmp_path, at)
     assert checkpoint.numbers(tmp_path) == [100, 20, 5]
-    write_checkpoint.keep_only(tmp_path, [100, 5])
+    checkpoint.keep_only(tmp_path, [100, 5])
     assert checkpoint.numbers(tmp_path) == [100, 5]
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000000005", "000000000100"}
 
 
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
-    write_checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
+    checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
     assert checkpoint.numbers(tmp_path) == []
     assert checkpoint.repair(tmp_path) == []
-    write_checkpoint.drop_behind(tmp_path, 3)
+    checkpoint.drop_behind(tmp_path, 3)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -138,7 +138,7 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch, ren
     monkeypatch.undo()
     assert checkpoint.repair(tmp_path) == [7]
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0 if renames == 0 else 5.0] * 4
-    write_checkpoint.drop_behind(tmp_path, 7)
+    checkpoint.drop_behind(tmp_path, 7)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
 def test_what_is_behind_is_dropped(tmp_path):
     for at in (5, 7, 9):
         write(tmp_path, at)
-    write_checkpoint.drop_behind(tmp_path, 7)
+    checkpoint.drop_behind(tmp_path, 7)
     assert checkpoint.numbers(tmp_path) == [7, 5]
 
 
@@ -257,7 +257,7 @@ def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, mo
     for name in ("metrics.jsonl", "resolved.toml"):
         (tmp_path / name).touch()
     synced = []
-    monkeypatch.setattr(write_checkpoint, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(checkpoint, "_sync", lambda path: synced.append(path.name))
     write(tmp_path, 7)
     of_the_run = ["metrics.jsonl", "resolved.toml", tmp_path.name]
     assert synced[2:] == [*of_the_run, "manifest.json", ".000000000007.writing", "checkpoints"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.record.run_files import plugin_packages
+from petra_graph.record.run_directory import plugin_packages
 from tests.support.runs import SPEC, only_run
 
 ENTRIES = """\

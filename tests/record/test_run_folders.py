@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.record.run_files import _HINT
-from petra_graph.record.run_folders import (
+from petra_graph.record.recorded_run import (
     _STAMP,
     began,
     find_run,
     run_directories,
     run_to_resume,
 )
+from petra_graph.record.run_directory import _HINT
 
 
 def test_latest(here):

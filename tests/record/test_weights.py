@@ -11,7 +11,7 @@ from torch import nn
 from petra_graph.errors import RunFailed
 from petra_graph.record import weights
 from petra_graph.record.weights import save_weights, weights_of
-from petra_graph.training.loop.meters import Meters
+from petra_graph.training.evaluation import Meters
 from tests.support.pipelines import REVNET, Batched, batches, pipeline
 
 IMAGE = (3, 6, 6)

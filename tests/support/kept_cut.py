@@ -11,7 +11,7 @@ from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.training.checkpoints.cut_recorder import CutRecorder
+from petra_graph.training.checkpoint import CutRecorder
 
 
 class KeptCut:

@@ -47,7 +47,7 @@ from petra_graph.spec.model import (
 )
 from petra_graph.spec.partition import PartitionSpec
 from petra_graph.spec.run_tables import RunSpec
-from petra_graph.training.stage_assembly import Training, executors
+from petra_graph.training.assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
     name.lower().replace("_", "-"): value

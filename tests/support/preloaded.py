@@ -28,9 +28,9 @@ for name in (
     "petra_graph.cli.run",
     "petra_graph.planning.place.search_placement",
     "petra_graph.report.progress",
-    "petra_graph.training.checkpoints.checkpoint_writer",
-    "petra_graph.training.processes.one_of_several",
-    "petra_graph.training.training_run",
+    "petra_graph.training.checkpoint",
+    "petra_graph.training.processes.several",
+    "petra_graph.training.run",
 ):
     import_module(name)
 

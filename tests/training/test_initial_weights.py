@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.training_run import run
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
 from tests.support.runs import SPEC
 
 SHORT = ("run.epochs=1", "run.micro_batches=1")

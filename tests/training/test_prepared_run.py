@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.run_notes import outline, run_notes
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.training.run_record import outline, run_notes
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from petra_graph.executor.numerics import Normalisation
-from petra_graph.training.prepared_run import prepare
+from petra_graph.training.prepare import prepare
 from tests.support.pipelines import REVNET, pipeline
 from tests.support.runs import SPEC
 

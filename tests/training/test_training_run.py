@@ -13,7 +13,7 @@ import torch
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.runs import (
     FILES,
     MICRO_BATCHES,

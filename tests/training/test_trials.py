@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.data.micro_batches import MicroBatches, order
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.training_run import run
+from petra_graph.training.data import MicroBatches, order
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.plugins.contract import load
-from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.prepare import Prepared
 
 
 class Baselines:

@@ -25,7 +25,7 @@ from network import PlainTraining, prepared, runtime_of, save
 from torch.profiler import ProfilerActivity, profile
 
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepared_run import fix_arithmetic
+from petra_graph.training.prepare import fix_arithmetic
 
 METHODS: Mapping[str, Sequence[str]] = {
     "backprop": ("method.name=backprop", "method.schedule=sequential"),

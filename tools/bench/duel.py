@@ -25,8 +25,8 @@ from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.process_channels import open_channels
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.stage_assembly import executors
+from petra_graph.training.assembly import executors
+from petra_graph.training.prepare import Prepared
 
 RANKS = 2
 

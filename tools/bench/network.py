@@ -28,7 +28,7 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepared_run import Prepared, prepare
+from petra_graph.training.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
 

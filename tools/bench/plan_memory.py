@@ -27,7 +27,7 @@ from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.prepare import Prepared
 
 HERE = Path(__file__).parent
 NETWORKS = {

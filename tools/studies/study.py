@@ -24,13 +24,13 @@ from attrs import evolve, frozen
 from petra_graph.errors import Interrupted
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record.checkpoint import repair
+from petra_graph.record.recorded_run import run_directories
 from petra_graph.record.run_directory import environment
-from petra_graph.record.run_folders import run_directories
 from petra_graph.spec.load_spec import dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import CheckpointSpec
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.resolved_spec import resolved
+from petra_graph.training.prepare import prepare
+from petra_graph.training.resolved_spec import resolved
 
 F = TypeVar("F", bound=Callable[..., Any])
 

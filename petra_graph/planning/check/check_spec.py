@@ -32,7 +32,7 @@ from petra_graph.plugins.local_plugins import missing_module
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.record.run_files import plugin_packages
+from petra_graph.record.run_directory import plugin_packages
 from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule

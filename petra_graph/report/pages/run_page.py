@@ -9,10 +9,8 @@ from typing import Any
 
 from petra_graph.program.plan_document import Document, check_document
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun
-from petra_graph.record.run_directory import TIMELINE
-from petra_graph.record.run_files import read_json
-from petra_graph.record.run_folders import began
+from petra_graph.record.recorded_run import RecordedRun, began
+from petra_graph.record.run_directory import TIMELINE, read_json
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.curves import probe_charts, run_charts
 from petra_graph.report.pages.page import Section, render_page

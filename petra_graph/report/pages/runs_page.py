@@ -9,9 +9,8 @@ from typing import Any
 import attrs
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.record.recorded_run import RecordedRun, read_run
+from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import write_output
-from petra_graph.record.run_folders import find_run, is_run, run_directories
 from petra_graph.report.metric_text import EVALUATED, FIRST, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.curves import comparison_charts, key_charts
 from petra_graph.report.pages.page import Section, render_page

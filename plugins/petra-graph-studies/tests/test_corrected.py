@@ -20,7 +20,7 @@ from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import OPTIMIZER
 from petra_graph.plugins.optimizer import ParameterGroups
 from petra_graph.plugins.registry import discover
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
 from tests.support.pairwise import thinned
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times

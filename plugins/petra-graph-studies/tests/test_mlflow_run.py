@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.loggers import named, recorded
 from tests.support.runs import SPEC, only_run, summary_of
 from tests.support.stopping import StopAt

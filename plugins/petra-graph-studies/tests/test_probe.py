@@ -19,8 +19,8 @@ from petra_graph.errors import SpecError
 from petra_graph.executor.stage_executor import StageObserver
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import quantity_and_stage
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.training_run import run
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
 from tests.support.method_cases import cases, chosen_parameters
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes

@@ -14,7 +14,7 @@ from petra_graph_studies.sweeping import combine, read_values, status_of, visibl
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.record.run_folders import run_directories
+from petra_graph.record.recorded_run import run_directories
 from tests.support.forks import ENDLESS, SPEC, alone, ended, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 

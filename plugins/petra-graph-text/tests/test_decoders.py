@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 import petra_graph
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.training.data.micro_batches import order
+from petra_graph.training.data import order
 
 ONE_STAGE = "partition.stages=1"
 TOKENS = torch.arange(48).view(4, 12) % VOCABULARY

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import petra_graph as pg
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.measure_network import measure
-from petra_graph.training.compared_parts import compare_parts
-from petra_graph.training.prepared_run import prepare
+from petra_graph.training.prepare import prepare
+from petra_graph.training.trials import compare_parts
 
 STEPS, BATCH, SIDE, CLASSES = 25, 4, 32, 10
 HERE = "images_of_this_test"

@@ -10,7 +10,7 @@ from petra_graph.catalog.callbacks.ema import Averages
 from petra_graph.catalog.declared import EmaOptions
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run
 from tests.support.stopping import StopAt

@@ -10,7 +10,7 @@ from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training.loop.meters import Meters
+from petra_graph.training.evaluation import Meters
 from tests.support.pairwise import pairs_of
 from tests.support.pipelines import (
     CHAIN,

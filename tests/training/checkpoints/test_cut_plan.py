@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.spec.run_tables import Interval
-from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.checkpoint import CutPlan
 
 
 def plan(**values):

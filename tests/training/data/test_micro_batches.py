@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.training.data import loader_processes
-from petra_graph.training.data.loader_processes import Loaders
-from petra_graph.training.data.micro_batches import MicroBatches, order
+from petra_graph.training import data as loader_processes
+from petra_graph.training.data import Loaders, MicroBatches, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 
@@ -225,8 +224,8 @@ def test_training_on_less_than_a_micro_batch_is_refused():
 INTERRUPTED = """
 import sys, time
 import torch
-from petra_graph.training.data.loader_processes import Loaders
-from petra_graph.training.data.micro_batches import MicroBatches
+from petra_graph.training.data import Loaders
+from petra_graph.training.data import MicroBatches
 
 class Slow:
     def __len__(self):

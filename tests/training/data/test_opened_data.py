@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.training.prepared_run import prepare
+from petra_graph.training.prepare import prepare
 from tests.support.runs import MICRO_BATCHES, SPEC
 
 

@@ -10,7 +10,7 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named

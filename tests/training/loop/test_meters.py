@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.executor.head import HeadResult
-from petra_graph.training.loop.meters import Meters
+from petra_graph.training.evaluation import Meters
 
 
 def result(losses: list[float], right: int) -> HeadResult:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from petra_graph.errors import RunFailed
-from petra_graph.training.loop.not_finite import NotFinite
+from petra_graph.training.evaluation import NotFinite
 from tests.support.pipelines import CHAIN, batches, pipeline
 
 NAN, INF = float("nan"), float("inf")

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from petra_graph.plugins.callback import EpochEnded
-from petra_graph.training.loop.training_position import TrainingPosition
+from petra_graph.training.trainer import TrainingPosition
 
 
 @pytest.mark.parametrize(

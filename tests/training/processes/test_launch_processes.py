@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.training.processes import launch_processes
-from petra_graph.training.processes.launch_processes import Ended
+from petra_graph.training.processes import launch as launch_processes
+from petra_graph.training.processes.launch import Ended
 from tests.support.runs import SPEC
 
 

@@ -6,10 +6,10 @@ import attrs
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.training import digests
 from petra_graph.training.initial_weights import InitialWeights
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.processes.one_of_several import agree
-from petra_graph.training.record import digests
+from petra_graph.training.prepare import prepare
+from petra_graph.training.processes.several import agree
 from tests.support.local_block import MODULE
 from tests.support.local_block import SPEC as LOCAL
 from tests.support.runs import SPEC

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import RunFailed
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.processes.run_process import RunProcess
+from petra_graph.training.prepare import prepare
+from petra_graph.training.processes.one import RunProcess
 from tests.support.runs import SPEC, summary_of
 
 

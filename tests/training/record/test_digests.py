@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.digests import list_changes
+from petra_graph.training.digests import list_changes
+from petra_graph.training.prepare import prepare
 
 SPEC = """\
 [architecture]

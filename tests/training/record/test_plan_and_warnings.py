@@ -8,10 +8,10 @@ import os
 import pytest
 
 from petra_graph.planning.predict_plan import Plan
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record import run_record
-from petra_graph.training.run_notes import start_warnings
-from petra_graph.training.training_run import run
+from petra_graph.training import run_record
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
+from petra_graph.training.run_record import start_warnings
 from tests.support.runs import SPEC, FakeListener, only_run, summary_of, weights_bytes
 
 ONE = ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=1")

@@ -8,8 +8,8 @@ import pytest
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import InputSpec
-from petra_graph.training.prepared_run import prepare
-from petra_graph.training.record.resolved_spec import resolved
+from petra_graph.training.prepare import prepare
+from petra_graph.training.resolved_spec import resolved
 from tests.support.runs import SPEC
 
 

@@ -15,7 +15,7 @@ from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.stage_update import Updater
 from petra_graph.plugins import contract as loading
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.training_run import run
+from petra_graph.training.run import run
 from tests.support.runs import (
     FILES,
     MICRO_BATCHES,
@@ -67,7 +67,7 @@ def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
     def no_memory(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("petra_graph.training.prepared_run.executors", no_memory)
+    monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
     with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
         run(spec, (), Listener())
     summary = summary_of(only_run())

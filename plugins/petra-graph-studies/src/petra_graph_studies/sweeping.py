@@ -41,10 +41,8 @@ from attrs import define, evolve, field, frozen
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, output_width, print_json, set_option
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import repair
-from petra_graph.record.recorded_run import RecordedRun, read_run
-from petra_graph.record.run_directory import is_locked, locked, write_text
-from petra_graph.record.run_files import read_json
-from petra_graph.record.run_folders import run_directories
+from petra_graph.record.recorded_run import RecordedRun, read_run, run_directories
+from petra_graph.record.run_directory import is_locked, locked, read_json, write_text
 from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.run_groups import best_spread, final_spread, group_runs, in_words, spread_texts
 from petra_graph.report.tables import Column, name_column, render, tables, value_column
@@ -321,8 +319,8 @@ def prepare_members(
     Raises:
         SpecError, PluginError, NoFeasiblePlan: with all problems of all combinations; or two of them are the same run.
     """
-    from petra_graph.training.prepared_run import prepare
-    from petra_graph.training.record.resolved_spec import resolved
+    from petra_graph.training.prepare import prepare
+    from petra_graph.training.resolved_spec import resolved
 
     if given == STDIN:
         raise SpecError("a spec from the standard input cannot be read by several processes", "write it to a file")

@@ -39,13 +39,12 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.compared_parts import compare_parts, first_samples, has_parts
-from petra_graph.training.data.micro_batches import OpenedData, open_data
+from petra_graph.training.assembly import Training, executors, train_with
+from petra_graph.training.callbacks import NamedCallback, build_callbacks, split_problems
+from petra_graph.training.data import OpenedData, open_data
+from petra_graph.training.digests import Digests, digest_code, digest_facts
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
-from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks, split_problems
-from petra_graph.training.record.digests import Digests, digest_code, digest_facts
-from petra_graph.training.stage_assembly import Training, executors, train_with
-from petra_graph.training.strangers import try_strangers
+from petra_graph.training.trials import compare_parts, first_samples, has_parts, try_strangers
 
 
 @frozen(kw_only=True)

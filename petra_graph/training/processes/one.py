@@ -13,12 +13,10 @@ from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.control.supervisor import Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load_spec import Given
-from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.peers import Peers
-from petra_graph.training.loop.trainer import Trainer
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.record.run_record import RunRecord, open_record
-from petra_graph.training.record.run_summary import UNTRAINED
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.resume import Resumption
+from petra_graph.training.run_record import UNTRAINED, RunRecord, open_record
+from petra_graph.training.trainer import Peers, Trainer
 
 
 class RunProcess(Peers):

@@ -13,25 +13,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+import torch
+from attrs import define, field, frozen
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes
+from petra_graph.executor.stage_state import Facts, SavedTensors, restore, restore_groups, restore_nodes
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.method import METHODS
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
-from petra_graph.record.run_files import resolved_spec
+from petra_graph.record.run_directory import read_json, resolved_spec
+from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.checkpoints.cut_recorder import restore_at_cut
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.training_position import TrainingPosition
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.record.digests import library_versions
-from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
-from petra_graph.units import noun, plural
+from petra_graph.spec.load_spec import load
+from petra_graph.training.digests import library_versions, list_changes, read_digests
+from petra_graph.training.evaluation import Meters
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.resolved_spec import flat_values, optimizer_of, pipeline_of, resolved
+from petra_graph.training.trainer import TrainingPosition
+from petra_graph.units import bounded, noun, plural
 
 _LISTED = 5
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
@@ -226,3 +229,87 @@ def _other_versions(manifest: Manifest) -> list[str]:
     then, now = manifest.versions, library_versions()
     differ = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []
+
+
+# --- What is other in a resumed run than when it last began or was resumed: its specification, its code, its data.
+#
+# Decision: where nothing is left to train, nothing is written. Other values would only falsify the record of weights that were trained
+# without them, so they are refused there.
+
+
+_WIDTH = 160
+_UNSET = "unset"
+
+
+@frozen(kw_only=True)
+class ChangedSince:
+    notes: Sequence[str]
+    """What the user should know before the training continues."""
+    changed: Sequence[str]
+    """What the run's summary says from then on, each as in "before forward 1500: run.epochs: 3 then, 4 now"."""
+    summary: Mapping[str, Any] | None
+    """The summary of a run of which nothing is left to train, and which has all of its files; None of any other run."""
+
+    @classmethod
+    def of(cls, resumption: Resumption, prepared: Prepared, *, asked: bool) -> ChangedSince:
+        """Compare a run with its directory.
+
+        Args:
+            asked: whether values were set at the resume.
+
+        Raises:
+            SpecError: they are others, and nothing is left that could be trained with them.
+        """
+        directory, position = resumption.directory, resumption.manifest.position
+        summary = read_json(directory / "summary.json", dict) or {}
+        values, epochs = compare_values(resumption, prepared), prepared.spec.run.epochs
+        of_callbacks = [text for text in values if text.startswith("callback")]
+        ended, stopped = "", summary.get("stopped_early")
+        if position["epoch"] > epochs and not position["evaluates"]:
+            ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
+        elif stopped and summary.get("micro_batches") == resumption.at and not of_callbacks:
+            ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
+        if ended and asked and values:
+            told = f"{ended}; what was set would only change the record: {bounded('; '.join(values), _WIDTH)}"
+            raise SpecError(told, "leave out --set, or set what lets the run continue, too")
+
+        made_of = list_changes(read_digests(directory), prepared.digests)
+        versions = list_changes(resumption.manifest.versions, library_versions())
+        notes = [f"changed: {bounded(text, _WIDTH)}" for text in values]
+        notes += [f"warning: changed since the training before: {text}" for text in made_of]
+        changed = [*values, *made_of, *versions]
+        whole = summary.get("status") == "done" and (directory / WEIGHTS).is_file()
+        return cls(
+            notes=[*notes, ended] if ended else notes,
+            changed=[f"before forward {resumption.at}: {text}" for text in changed],
+            summary=summary if ended and whole else None,
+        )
+
+
+def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
+    """Refuse a specification that is not the run's, where one was given again."""
+    if differ := compare_values(resumption, prepared):
+        hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
+        raise SpecError(
+            [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
+        )
+
+
+def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
+    """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
+    loaded = load(str(resumption.directory / "resolved.toml"), ())
+    then = loaded.spec
+    if then is None:  # it has a key of an earlier version, which the resume sets
+        return [f"{one.message} then" for one in loaded.problems]
+    before, now = flat_values(then), flat_values(resolved(prepared))
+    keys = dict.fromkeys([*before, *now])
+    return list_changes(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))
+
+
+def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:
+    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first."""
+    restore(executor, saved)
+    host, messages = torch.device("cpu"), saved.facts["messages"]
+    for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
+        producer, consumer, *_ = messages[index]
+        scheduler.put_back(ChannelKey(Edge(producer, consumer), "backward"), saved.get_all(f"messages/{index}", host))

@@ -21,7 +21,7 @@ from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.plugins.local_plugins import is_local
-from petra_graph.record.run_files import read_json
+from petra_graph.record.run_directory import read_json
 from petra_graph.spec.keys import IS_CODE, keys_with
 
 LIBRARIES = ("petra-graph", "torch", "numpy")

@@ -33,14 +33,14 @@ from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.gather_tensors import gather_tensors
 from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.spec.load_spec import Given, load
-from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.data.micro_batches import Part
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.failure_or_end import ProcessEnd
-from petra_graph.training.processes.run_process import RunProcess
-from petra_graph.training.record.resolved_spec import decisive
-from petra_graph.training.record.run_record import open_record
+from petra_graph.training.data import Part
+from petra_graph.training.evaluation import Meters
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.processes.end import ProcessEnd
+from petra_graph.training.processes.one import RunProcess
+from petra_graph.training.resolved_spec import decisive
+from petra_graph.training.resume import Resumption
+from petra_graph.training.run_record import open_record
 
 
 class OneOfSeveral(RunProcess):

@@ -1,10 +1,10 @@
-"""The training loop: each epoch trains, drains, evaluates and records."""
+"""Where a training is: the value that a checkpoint keeps, and from which a training continues."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -23,14 +23,122 @@ from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.data.micro_batches import MicroBatches, require_finite_samples
-from petra_graph.training.loop.callbacks import Callbacks
-from petra_graph.training.loop.evaluation import evaluate, load_weights
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.not_finite import NotFinite
-from petra_graph.training.loop.peers import Peers, RunWarnings
-from petra_graph.training.loop.training_position import TrainingPosition
-from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.callbacks import Callbacks
+from petra_graph.training.data import MicroBatches, require_finite_samples
+from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
+from petra_graph.training.prepare import Prepared
+
+
+def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:
+    return [one if isinstance(one, EpochEnded) else EpochEnded(**one) for one in given]
+
+
+@define(kw_only=True)
+class TrainingPosition:
+    """Where a training is; its fields, in their order, are the keys of a checkpoint's manifest."""
+
+    epoch: int = 1
+    """The epoch under way, or the next one, counted from 1."""
+    evaluates: bool = False
+    """Whether the epoch has been trained, and its evaluation is under way."""
+    micro_batches_per_epoch: int
+    micro_batches: int = 0
+    """The number of micro-batches that the head has seen since the run's start."""
+    since: int = 0
+    """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
+    updates: int = 0
+    """The number of updates of the last stage in this process, when the position was noted."""
+    seconds: float = 0.0
+    """Seconds of training, without evaluations."""
+    epoch_began: tuple[float, int] = field(default=(0.0, 0), converter=tuple)
+    """Seconds and micro-batches before the epoch."""
+    train: Mapping[str, float] | None = None
+    """The means over the latest epoch that was trained to its end."""
+    resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
+    """The first forward after each checkpoint from which the run has been resumed."""
+    changed: tuple[str, ...] = field(default=(), converter=tuple)
+    """What was other at a resume than before, in words."""
+    epochs: list[EpochEnded] = field(default=(), converter=_reports)
+    """The reports of all finished epochs, also after an interruption."""
+    metrics_bytes: int = 0
+    """The length of the metrics file after the events up to here."""
+    callbacks: Mapping[str, Any] = field(factory=dict)
+    """The callbacks' states, when the position was noted."""
+
+    def micro_batches_per_second(self, first: tuple[int, float]) -> float | None:
+        """Return the rate after the `first` micro-batches, a number and its seconds; if these are most of a run, return the rate of all."""
+        count, seconds = (0, 0.0) if 2 * first[0] > self.micro_batches else first
+        spent = self.seconds - seconds
+        return (self.micro_batches - count) / spent if self.micro_batches and spent > 0 else None
+
+    @property
+    def trained_epochs(self) -> int:
+        """The epochs that have been trained; the latest one may not have been evaluated."""
+        return self.epoch - 1 + self.evaluates
+
+    @property
+    def goes_on_within(self) -> int | None:
+        """The forward with which the training of an epoch continues; None where the epoch begins, or has been trained."""
+        begun = self.micro_batches > (self.epoch - 1) * self.micro_batches_per_epoch
+        return self.micro_batches if begun and not self.evaluates else None
+
+
+# --- The other processes of a run, as its training loop sees them, and the warnings of all of them.
+
+
+class Peers:
+    """The other processes of a run. A run in one process has none, so here nothing is exchanged with any."""
+
+    def exchange_meters(self, epoch: int, meters: Meters) -> None:
+        """Merge the meters of other replicas' heads, or send this process's own."""
+
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
+        return own
+
+    def text_of_recorder(self, name: str, own: str) -> str:
+        """Return a text of the process that records, under a name that is used once in a run."""
+        return own
+
+    def warn(self, texts: Sequence[str]) -> None:
+        """Publish all warnings of this process so far, for the process that records."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return the warnings that other processes have published, in the order of ranks."""
+        return ()
+
+    def publish(self, trained: Mapping[str, Any]) -> None:
+        """Publish how far the training came, in case this process is killed."""
+
+
+@define(eq=False)
+class RunWarnings:
+    """Warnings of what a training shows without ending, each said once, by the process that records."""
+
+    peers: Peers
+    observers: Sequence[Listener]
+    """The observers of the run, in the process that records; () in another one."""
+    texts: list[str] = field(factory=list, init=False)
+    """The warnings of all processes in the process that records; elsewhere those of this process."""
+
+    def say(self, text: str) -> None:
+        """Say a warning, unless it has been said."""
+        if text in self.texts:
+            return
+        self.texts.append(text)
+        for observer in self.observers:
+            observer.warned(text)
+        if not self.observers:
+            self.peers.warn(self.texts)
+
+    def collect(self) -> None:
+        """Say the warnings of other processes, if this one records."""
+        if self.observers:
+            for text in self.peers.warnings():
+                self.say(text)
+
+
+# --- The training loop: each epoch trains, drains, evaluates and records.
 
 
 @define(eq=False, kw_only=True)

@@ -18,26 +18,21 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.optimizer_weights import evaluating
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.checkpoint import read_weights
+from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
-from petra_graph.training.checkpoints.changed_since import ChangedSince, refuse_other
-from petra_graph.training.checkpoints.checkpointing import Checkpoints
-from petra_graph.training.checkpoints.cut_plan import best_first
-from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.callbacks import Callbacks, attach_to_stages, companion_tensors
-from petra_graph.training.loop.meters import Meters
-from petra_graph.training.loop.trainer import Trainer
-from petra_graph.training.loop.training_position import TrainingPosition
-from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.run_process import RunProcess
-from petra_graph.training.record.run_record import open_loggers
-from petra_graph.training.record.run_summary import Summary, measure_process, peak_bytes
-from petra_graph.training.run_notes import run_notes
+from petra_graph.training.callbacks import Callbacks, attach_to_stages, companion_tensors
+from petra_graph.training.checkpoint import Checkpoints
+from petra_graph.training.evaluation import Meters
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.training.processes.one import RunProcess
+from petra_graph.training.resume import ChangedSince, Resumption, refuse_other
+from petra_graph.training.run_record import Summary, measure_process, open_loggers, peak_bytes, run_notes
+from petra_graph.training.trainer import Trainer, TrainingPosition
 
 _LONG_SECONDS = 120.0
 """After which a preparation shows where it is, again and again."""
@@ -112,7 +107,7 @@ def _this_process() -> RunProcess:
     rank_info = rank_info_from(os.environ)
     if rank_info is None:
         return RunProcess()
-    from petra_graph.training.processes.one_of_several import OneOfSeveral
+    from petra_graph.training.processes.several import OneOfSeveral
 
     return OneOfSeveral(rank_info)
 

@@ -14,8 +14,8 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.spec.located_paths import absolute, path_keys
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.value_types import as_mapping, flat
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.record.digests import digest_weights, library_versions
+from petra_graph.training.digests import digest_weights, library_versions
+from petra_graph.training.prepare import Prepared
 
 
 def resolved(prepared: Prepared) -> Spec:

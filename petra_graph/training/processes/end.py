@@ -33,17 +33,16 @@ from petra_graph.errors import (
     SpecError,
     printable,
 )
-from petra_graph.record.run_directory import run_directory
-from petra_graph.record.run_files import read_json
+from petra_graph.record.run_directory import read_json, run_directory
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.run_store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.control.stop_signals import hard_exit, stop_requests
 from petra_graph.runtime.control.waiting import AwakeTime
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.training.loop.not_finite import NotFinite, broken_parameters
-from petra_graph.training.processes.run_process import RunProcess
-from petra_graph.training.record.run_record import RunRecord, problems_of
+from petra_graph.training.evaluation import NotFinite, broken_parameters
+from petra_graph.training.processes.one import RunProcess
+from petra_graph.training.run_record import RunRecord, problems_of
 
 _END_SECONDS = 5.0
 """The longest that a process waits for the others to arrive at the end."""

@@ -1,1 +1,0 @@
-"""Checkpoints of a run: when they are cut, how they are written, and how a run is resumed from one."""

@@ -1,1 +1,0 @@
-"""What a run reads: the opened data set as micro-batches, loaded here or by other processes."""

@@ -1,0 +1,257 @@
+"""One evaluation of a split's samples by the stages of this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+
+from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
+from petra_graph.executor.deferred_reads import MOST, floats
+from petra_graph.executor.head import HeadResult
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.record.weights import SEPARATOR
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.data import MicroBatches, require_finite_samples
+from petra_graph.training.prepare import Prepared
+from petra_graph.units import plural
+
+
+def evaluate(
+    prepared: Prepared,
+    scheduler: Scheduler,
+    batches: MicroBatches,
+    split: str,
+    *,
+    epoch: int,
+    warn: Callable[[str], None],
+    show: Callable[[Tensor, Any], None] | None = None,
+) -> Mapping[str, float]:
+    """Return the means and metrics over a split; zeros where the head is in another process.
+
+    Args:
+        prepared: the run.
+        scheduler: of this process's stages, which have the weights to evaluate.
+        batches: of the split.
+        split: "validation" or "test".
+        epoch: of the weights, for messages.
+        warn: is told of metrics that are undefined.
+        show: is given the head's outputs and targets of every batch; None: nobody sees them.
+
+    Raises:
+        Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
+    """
+    meters, metrics = Meters(prepared.loss), MetricsOfEvaluation.of(prepared.checked.metrics)
+    for number, result in enumerate(scheduler.evaluate(batches), start=1):
+        meters.add(result)
+        if number % MOST == 0:
+            meters.read()
+        if result.evaluated is not None:
+            metrics.update(result.evaluated.outputs, result.evaluated.targets)
+            if show is not None:
+                show(result.evaluated.outputs, result.evaluated.targets)
+    meters.expect_targets(f"{split} data")
+
+    means = meters.means()
+    if not math.isfinite(means.get("loss", 0.0)):
+        require_finite_samples(batches, range(len(batches)))
+        raise NotFinite(scheduler.executors, means["loss"], epoch)
+    if not meters.samples:  # the head is in another process
+        return means
+    found, best = metrics.values(means), prepared.spec.checkpoint.best
+    recorded = [f"{split}/{name}" for name in (*means, *found)]
+    if best is not None and best.startswith(f"{split}/") and best not in recorded:
+        message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
+        raise RunFailed(message, suggestion(best, recorded))
+    values, others = split_undefined(found)
+    for text in others:
+        warn(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
+    return {**means, **values}
+
+
+def load_weights(executors: Iterable[StageExecutor], weights: Mapping[str, Tensor]) -> None:
+    """Give stages these weights, by their names in the file of weights."""
+    for node, module in (pair for executor in executors for pair in executor.modules.items()):
+        for key, tensor in module.state_dict().items():
+            tensor.copy_(weights[f"{node}{SEPARATOR}{key}"])
+
+
+# --- The means over an epoch or an evaluation of what the head returns for each micro-batch, and the metrics of an evaluation.
+
+
+class Meters:
+    """Sums of the head's results. The mean of losses is over the weight of the targets, that of metrics over the number that they count.
+
+    Results wait on their device until they are read.
+    """
+
+    def __init__(self, loss: str = "the loss") -> None:
+        """Begin without a batch; `loss` is the plugin's name in messages."""
+        self._loss = loss
+        self.samples = 0
+        self.weight, self.counted = 0.0, 0.0
+        self._sums: dict[str, float] = {}
+        self._pending: list[HeadResult] = []
+
+    def add(self, result: HeadResult) -> None:
+        """Take one batch, without reading it."""
+        self.samples += result.samples
+        self.weight += result.weight
+        self.counted += result.counted
+        self._pending.append(evolve(result, evaluated=None))  # what was compared would stay in memory
+
+    def read(self) -> Sequence[tuple[HeadResult, float]]:
+        """Add the batches since the last reading to the sums, and return them with their losses."""
+        pending, self._pending = self._pending, []
+        losses = floats([result.loss for result in pending])
+        names = dict.fromkeys(name for result in pending for name in result.metrics)
+        values = {name: iter(floats([r.metrics[name] for r in pending if name in r.metrics])) for name in names}
+        for result, loss in zip(pending, losses, strict=True):
+            self._add("loss", loss * result.weight)
+            for name in result.metrics:
+                self._add(name, next(values[name]))
+        return list(zip(pending, losses, strict=True))
+
+    def sums(self) -> Mapping[str, Any]:
+        self.read()
+        return {"samples": self.samples, "weight": self.weight, "counted": self.counted, "sums": dict(self._sums)}
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the sums of other meters."""
+        self.read()
+        self.samples += other["samples"]
+        self.weight += other["weight"]
+        self.counted += other.get("counted", other["weight"])  # which is newer than checkpoints of this format
+        for name, value in other["sums"].items():
+            self._add(name, value)
+
+    def means(self) -> Mapping[str, float]:
+        """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
+        self.read()
+        by = {name: self.weight if name == "loss" else self.counted for name in self._sums}
+        return {name: total / by[name] if by[name] else 0.0 for name, total in self._sums.items()}
+
+    def expect_targets(self, data: str) -> None:
+        """Refuse batches of which no target has counted; `data` names them."""
+        if self.samples and not self.weight:
+            message = (
+                f"no target of the {data} counts: {self._loss} gives {plural(self.samples, 'sample')} a weight of 0"
+            )
+            raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
+
+    def _add(self, name: str, value: float) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value
+
+
+@frozen
+class MetricsOfEvaluation:
+    """The metrics of one evaluation: new ones, which see every batch once."""
+
+    configured: Sequence[ConfiguredPlugin]
+    metrics: Sequence[Any]
+    """The metrics as they were built, each in a guard that names it."""
+
+    @classmethod
+    def of(cls, configured: Sequence[ConfiguredPlugin]) -> MetricsOfEvaluation:
+        """Build the metrics.
+
+        Raises:
+            SpecError: one refuses its options.
+            PluginError: its code failed, or it breaks the contract.
+        """
+        return cls(configured, [one.build() for one in configured])
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        """Show a batch to all metrics.
+
+        Raises:
+            PluginError: one cannot compare them.
+        """
+        for one, metric in zip(self.configured, self.metrics, strict=True):
+            with at_path(*one.path[:-1], "name"):
+                metric.update(output, target)
+
+    def values(self, of_loss: Iterable[str]) -> Mapping[str, float]:
+        """Return all values by the names under which they are recorded, NaN among them: "f1", or "rates/recall".
+
+        Raises:
+            SpecError: the loss has values of the same name.
+        """
+        taken = set(of_loss)
+        problems = [
+            Problem(
+                message=f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name',
+                hint=f'record it under another name: recorded_as = "{one.label}-2"',
+                path=(*one.path[:-1], "name"),
+            )
+            for one in self.configured
+            if one.label in taken
+        ]
+        if problems:
+            raise SpecError(problems)
+        return {
+            f"{one.label}/{name}" if name else one.label: value
+            for one, metric in zip(self.configured, self.metrics, strict=True)
+            for name, value in metric.compute().items()
+        }
+
+
+def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
+    """Return the values that are finite, and the others in words: "auc is nan"."""
+    others = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+    return {name: value for name, value in values.items() if math.isfinite(value)}, others
+
+
+# --- A loss that is not finite, and the parameters that are not, in whichever process they are.
+#
+# The head checks its loss before any gradient of it flows, so a parameter that is not finite became so in an earlier update.
+
+
+_HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
+
+_OF_FINITE_OUTPUT = (
+    "the head's output is finite, so the loss makes it nan: where it passes over all targets (-100), let its method target_weight "
+    "say so"
+)
+
+
+class NotFinite(RunFailed):
+    """A loss is not finite, in training or in an evaluation."""
+
+    def __init__(self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int) -> None:
+        """Name what is not finite among the stages of this process.
+
+        `result` is the head's in training, or an evaluation's loss, after training losses that were finite.
+        """
+        self._result, self._epoch = result, epoch
+        super().__init__(self.problem(list(broken_parameters(executors))))
+
+    def problem(self, broken: Sequence[str]) -> Problem:
+        """Return the problem with the first of these parameters, which are in the order of stages."""
+        result, hint = self._result, _HINT
+        if isinstance(result, HeadResult):
+            message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {self._epoch})"
+            output = result.output_sum
+            if not broken and output is not None and bool(output.isfinite()) and bool(result.loss.isnan()):
+                hint = _OF_FINITE_OUTPUT
+        else:
+            message = f"the evaluation loss is {result} after epoch {self._epoch}"
+        if broken:
+            return Problem(message=f"{message}: {broken[0]}", hint=hint)
+        return Problem(message=f"{message}, though all parameters are finite", hint=hint)
+
+
+def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[str]:
+    """Yield a clause for each stage with a parameter that is not finite."""
+    for executor in executors:
+        index, updates = executor.program.index, executor.updater.updates
+        for name, module in executor.modules.items():
+            broken = (key for key, one in module.named_parameters() if not bool(torch.isfinite(one).all()))
+            if (key := next(broken, None)) is not None:
+                yield f'{key} of node "{name}" in stage {index} is not finite after {plural(updates, "update")}'
+                break

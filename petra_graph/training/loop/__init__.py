@@ -1,1 +1,0 @@
-"""The training loop: epochs, means, callbacks, warnings, and losses that are not finite."""
