@@ -18,7 +18,7 @@ import click
 
 from petra_graph.cli import plugin_verbs
 from petra_graph.cli.standard_streams import prepare_streams
-from petra_graph.runtime.control.stop_signals import (
+from petra_graph.runtime.stop_signals import (
     PARENT,
     end_at_signals,
     end_with_parent,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, mapped

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
-from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode
+from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.recorded_operations import RecordedSegment
+from petra_graph.executor.recorded import RecordedSegment
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 

@@ -19,7 +19,7 @@ from torch import nn
 from petra_graph.blocks import Block
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.errors import PluginError
-from petra_graph.executor.stage_update import Updater
+from petra_graph.executor.update import Updater
 from petra_graph.measure.counted_operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.plugins.author_code import author_code

@@ -32,9 +32,9 @@ from petra_graph.planning.spec_devices import gpu_type
 from petra_graph.profiling.stopwatch import Stopwatch, Times, time_link
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
-from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.keep_freed_memory import keep_freed_memory
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
 

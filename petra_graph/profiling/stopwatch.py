@@ -20,8 +20,8 @@ import torch
 from attrs import frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.executor.deferred_reads import wait_for
-from petra_graph.executor.stage_executor import StageObserver
+from petra_graph.executor.deferred import wait_for
+from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Verb

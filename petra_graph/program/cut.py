@@ -25,7 +25,7 @@ Proof that the stages' states with the messages in flight are all that the run n
 4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
    backwards that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
 
-What a stage holds at its cut is in `executor.stage_state`. Where the pipeline flushes after each window, a cut falls between
+What a stage holds at its cut is in `executor.state`. Where the pipeline flushes after each window, a cut falls between
 two windows, where nothing is in flight.
 """
 

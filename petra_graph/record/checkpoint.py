@@ -2,7 +2,7 @@
 
     RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
-        stage-003.safetensors                what stage 3 holds (`executor.stage_state`), and its messages in flight
+        stage-003.safetensors                what stage 3 holds (`executor.state`), and its messages in flight
         stage-003.replica-1.safetensors      the same of another replica
         manifest.json                        position, versions, each file's size and digest, and its own; written last
 

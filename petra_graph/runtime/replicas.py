@@ -28,12 +28,12 @@ import torch.distributed as dist
 from attrs import define, field
 from torch import Tensor, nn
 
-from petra_graph.executor.stage_executor import StageExecutor, StageObserver
+from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
-from petra_graph.runtime.control.waiting import AwakeTime
-from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import NEVER
+from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.watchdog import Watchdog
+from petra_graph.runtime.world import NEVER
 
 _LOOK_SECONDS = 0.05
 _PATIENCE_SECONDS = 45.0

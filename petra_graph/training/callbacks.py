@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from torch import Tensor, nn
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import (

@@ -4,7 +4,7 @@
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
-A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.write_checkpoint`.
+A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.write_checkpoint`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 from attrs import asdict, define, evolve, frozen
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import SavedTensors, capture
+from petra_graph.executor.encoded import EncodedTensors
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.state import SavedTensors, capture
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
@@ -71,9 +71,9 @@ class Checkpoints:
         self._own_cut: int | None = None
         self._writer = CheckpointWriter(self._write, self._finish, stages=len(trainer.executors))
         self._recorder = CutRecorder(prepared.programs, self._writer.put)
-        trainer.scheduler.gate.allowed_cut = self.plan.allowed
+        trainer.scheduler.allowed_cut = self.plan.allowed
         if self.plan.has_cuts:  # otherwise no operation asks for one
-            trainer.scheduler.gate.cuts = self
+            trainer.scheduler.cuts = self
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
-from petra_graph.executor.stage_update import horizon
+from petra_graph.executor.update import horizon
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
 from petra_graph.plugins.data_set import Split
 from petra_graph.plugins.stage_facts import Horizon
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.spec.model import Spec
 from petra_graph.training.stream_split import StreamSplit, split_of_stream
 from petra_graph.units import plural

@@ -19,7 +19,7 @@ import torch
 from attrs import evolve, frozen
 
 from petra_graph.compiler.spec_checks import replica_problems
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.measure_network import head_problems, measure

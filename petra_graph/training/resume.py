@@ -17,8 +17,8 @@ import torch
 from attrs import define, field, frozen
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import Facts, SavedTensors, restore, restore_groups, restore_nodes
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.state import Facts, SavedTensors, restore, restore_groups, restore_nodes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.method import METHODS
@@ -27,7 +27,7 @@ from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
 from petra_graph.record.run_directory import read_json, resolved_spec
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.load_spec import load
 from petra_graph.training.digests import library_versions, list_changes, read_digests
 from petra_graph.training.evaluation import Meters

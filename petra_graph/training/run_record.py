@@ -374,7 +374,7 @@ def measure_process(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict
     stages = []
     for executor in trainer.executors:
         index, device = executor.program.index, executor.program.device
-        seconds = {} if device.startswith("cuda") else trainer.scheduler.seconds.of_stage(index)
+        seconds = {} if device.startswith("cuda") else trainer.scheduler.measured(index)
         stages.append({"stage": index, "device": device, **seconds})
     return {
         "rank": rank,

@@ -14,15 +14,15 @@ from attrs import asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.deferred_reads import wait_for
+from petra_graph.executor.deferred import wait_for
+from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.optimizer_weights import evaluating
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.callbacks import Callbacks
 from petra_graph.training.data import MicroBatches, require_finite_samples
 from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights

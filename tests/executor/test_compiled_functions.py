@@ -14,7 +14,7 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.catalog.blocks.declared_blocks import RevMlpOptions
 from petra_graph.catalog.blocks.residual import RevMlp
 from petra_graph.errors import RunFailed
-from petra_graph.executor.compiled_functions import compile_functions
+from petra_graph.executor.compiled import compile_functions
 from petra_graph.program.method import METHODS
 from tests.support.pairwise import thinned
 from tests.support.pipelines import (

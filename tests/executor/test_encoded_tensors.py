@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.executor.encoded_tensors import LEVELS, EncodedTensor, copied, decode, encode, payload
+from petra_graph.executor.encoded import LEVELS, EncodedTensor, copied, decode, encode, payload
 from tests.support.costs import encoded_bytes
 
 STORED = ("bfloat16", "int8")

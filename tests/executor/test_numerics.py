@@ -8,7 +8,7 @@ import torch
 from petra_graph.blocks import NoOptions, Reversible
 from petra_graph.blocks.randomness import Keyed
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
-from petra_graph.runtime.transport.channel import LocalChannel
+from petra_graph.runtime.channels import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
-from petra_graph.executor.stage_executor import StageObserver
+from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from tests.support.pairwise import pairs_of

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.executor.recorded_operations import WARM_UP, RecordedOperation
-from petra_graph.executor.stage_executor import StageObserver
+from petra_graph.executor.recorded import WARM_UP, RecordedOperation
+from petra_graph.executor.stage import StageObserver
 from petra_graph.training.assembly import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
@@ -65,7 +65,7 @@ def test_a_resumed_run_with_a_window_that_began_elsewhere():
     graph, settings = "revnet", METHODS["petra, lockstep"]
     data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
     written = built(graph, settings)
-    kept = written.runtime.gate.cuts = KeptCut(written.programs, 10)
+    kept = written.runtime.cuts = KeptCut(written.programs, 10)
     written.train(data)
     again = built(graph, settings, PoisonedPool())
     for executor in again.executors:

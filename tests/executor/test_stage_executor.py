@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from petra_graph.executor.stage_executor import BackwardMessage
+from petra_graph.executor.stage import BackwardMessage
 from petra_graph.program.channels import Edge
 from tests.support.pipelines import CHAIN, SKIP, batches, pipeline
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from petra_graph.executor.encoded_tensors import EncodedTensor, decode
+from petra_graph.executor.encoded import EncodedTensor, decode
 from petra_graph.executor.runners import Recompute
 from petra_graph.training.run import run
 from tests.support.costs import encoded_bytes

@@ -123,7 +123,7 @@ def test_a_resumed_run_with_graphs_has_the_bits_of_an_uninterrupted_one_without(
     settings = {"devices": ("cuda:0",), "compute": "float32", "schedule": "1f1b", "accumulation": 3}
     data = batches(SHAPES["revnet"], 20)
     eager = pipeline(REVNET, SHAPES["revnet"], **settings)
-    kept = eager.runtime.gate.cuts = KeptCut(eager.programs, 10)
+    kept = eager.runtime.cuts = KeptCut(eager.programs, 10)
     eager.train(data)
     again = pipeline(REVNET, SHAPES["revnet"], **settings)
     record(again.executors[:-1], compiled=False)

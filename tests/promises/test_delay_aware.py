@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.executor.stage_executor import StageObserver
-from petra_graph.executor.stage_state import capture
+from petra_graph.executor.stage import StageObserver
+from petra_graph.executor.state import capture
 from petra_graph.measure.tally import distinct_bytes, tensors
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.forks import ended, ranks

@@ -29,7 +29,7 @@ def three_epochs(monkeypatch):
 def resumed(case: Case, *cuts: int) -> Iterator[tuple[Held, Held]]:
     """Train with a copy at each cut, and from each copy; yield what both hold at the end."""
     built = case.built()
-    kept = built.runtime.gate.cuts = KeptCut(built.programs, *cuts)
+    kept = built.runtime.cuts = KeptCut(built.programs, *cuts)
     said = train(case, built.runtime)
     for at in cuts:
         copies = kept.copies_at[at]

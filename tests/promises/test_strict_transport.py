@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from petra_graph.errors import Interrupted
 from petra_graph.program.cut import aligned
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.scheduler import gate
-from petra_graph.runtime.transport import device_channel
+from petra_graph.runtime import loop, nccl
 from petra_graph.training.resume import restore_at_cut
 from tests.support import strict_transport
 from tests.support.device_fabric import Fabric
@@ -65,7 +64,7 @@ def places(stages: int):
 @pytest.fixture
 def fabric(monkeypatch):
     fabric = Fabric()
-    monkeypatch.setattr(device_channel, "dist", fabric)
+    monkeypatch.setattr(nccl, "dist", fabric)
     return fabric
 
 
@@ -76,7 +75,7 @@ PLACED = list(zip(COMPUTED, cycle(range(3)), cycle(get_args(Policy)), strict=Fal
 def test_every_method_and_schedule(name, which, policy, fabric, monkeypatch):
     """Under both policies, whatever the hosts know late; the fabric refuses a device that waits for what a host has yet to do."""
     case = COMPUTED[name]
-    monkeypatch.setattr(gate, "dist", AllReduce())
+    monkeypatch.setattr(loop, "dist", AllReduce())
     ranks = places(len(case.built().programs))[which]
     assert whole_run(case, ranks, fabric, seed=len(name), policy=policy) == alone(name)
 
@@ -99,7 +98,7 @@ def interrupted(case: Case, ranks, fabric, asked: int, forward: int, **more):
     kept, program = KeptCut(built.programs), built.programs[0]
 
     def body(scheduler, supervisor):
-        scheduler.gate.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
+        scheduler.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
         if ranks[scheduler.executors[0].program.index - 1] == asked:
             asks_to_stop(scheduler.executors[0], forward, supervisor)
         with pytest.raises(Interrupted):
@@ -160,7 +159,7 @@ def test_a_checkpoint_at_a_cut_changes_nothing(name, fabric):
     kept, ranks = KeptCut(built.programs, at), places(stages)[2]
 
     def body(scheduler, _):
-        scheduler.gate.cuts = kept
+        scheduler.cuts = kept
         return held(scheduler.executors, train(case, scheduler))
 
     assert merged(strict_transport.run(built.executors, ranks, fabric, body)) == alone(name)
@@ -191,7 +190,7 @@ def test_any_graph_ends_with_the_same_bits(pipelines, count, seed):
     one, other, ranks = pipelines
     data = batches((FEATURES,), count, size=2)
     one.train(data)
-    with mock.patch.object(device_channel, "dist", fabric := Fabric()):
+    with mock.patch.object(nccl, "dist", fabric := Fabric()):
         strict_transport.run(
             other.executors,
             ranks,

@@ -20,7 +20,7 @@ from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks

@@ -13,9 +13,9 @@ from typing import Any
 from attrs import define, field, frozen
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.runtime.transport.channel import Slots, read_message, write_message
-from petra_graph.runtime.transport.device_channel import ANNOUNCEMENT
+from petra_graph.executor.encoded import EncodedTensors
+from petra_graph.runtime.channels import Slots, read_message, write_message
+from petra_graph.runtime.nccl import ANNOUNCEMENT
 
 
 @define(eq=False)
@@ -85,8 +85,6 @@ class Fabric:
 class HostChannel:
     """Both ends of a channel of announcements; what one end does reaches the other through `hand_over`, at once unless it is replaced."""
 
-    leases = True
-
     def __init__(self, capacity: int, hand_over: Callable[[Callable[[], object]], object] = lambda act: act()) -> None:
         self._slots = Slots.private(capacity, ANNOUNCEMENT.most_bytes)
         self._free, self._full = deque(range(capacity)), deque[int]()
@@ -106,5 +104,7 @@ class HostChannel:
         return bool(self._full)
 
     def receive(self) -> EncodedTensors:
-        memory = self._slots.lease(self._full.popleft(), lambda slot: self._hand_over(lambda: self._free.append(slot)))
-        return read_message(ANNOUNCEMENT, memory, 0)
+        slot = self._full.popleft()
+        message = read_message(ANNOUNCEMENT, self._slots.flat(slot), 0)
+        self._hand_over(lambda: self._free.append(slot))
+        return message

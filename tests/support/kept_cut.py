@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.executor.stage_state import SavedTensors
+from petra_graph.executor.encoded import EncodedTensors
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.state import SavedTensors
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram

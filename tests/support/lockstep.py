@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.channels import Edge
 
 

@@ -17,7 +17,7 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
@@ -32,7 +32,7 @@ from petra_graph.plugins.kinds import BLOCK, OPTIMIZER, BlockDeclaration
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
     DataSpec,

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.recorded_operations import Recording
+from petra_graph.executor.recorded import Recording
 
 
 class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]

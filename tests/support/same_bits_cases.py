@@ -24,13 +24,13 @@ from attrs import field, frozen
 from petra_graph.executor.head import HeadResult
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy, Verb
-from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.stop_signals import hard_exit
-from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.process_channels import open_channels
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.open_channels import open_channels
+from petra_graph.runtime.rank_info import rank_info_from
+from petra_graph.runtime.stop_signals import hard_exit
+from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.watchdog import Watchdog
+from petra_graph.runtime.world import World
 from petra_graph.spec.model import ClipSpec
 from petra_graph.spec.run_tables import Transport
 from tests.support.pairwise import Factors, pairwise
@@ -290,7 +290,7 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     )
     said = train(case, runtime)
     world.wait_for_all("trained")  # a channel that is gone sends nothing more
-    assert not runtime._operations._targets, "targets that no stage takes would pile up"
+    assert not runtime._feed.targets, "targets that no stage takes would pile up"
     return held(own, said)
 
 

@@ -17,13 +17,13 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.control.supervisor import Supervisor
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.channel import LocalChannel
-from petra_graph.runtime.transport.device_channel import DevicePeer, DeviceReceiver, DeviceSender
-from petra_graph.runtime.transport.process_channels import ProcessChannels
+from petra_graph.runtime.channels import LocalChannel
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender
+from petra_graph.runtime.open_channels import ProcessChannels
+from petra_graph.runtime.watchdog import Supervisor
 from tests.support.device_fabric import Fabric, HostChannel
 
 _HERE = local()
@@ -222,7 +222,7 @@ def run(
     Args:
         executors: of all stages.
         ranks: the process of each stage.
-        fabric: which stands for torch.distributed in `device_channel`.
+        fabric: which stands for torch.distributed in `nccl`.
 
     Raises:
         Standstill: the processes wait for one another.

@@ -19,9 +19,9 @@ sys.path.insert(0, {str(BENCH)!r})
 import torch
 import parallel
 from duel import Duel
-from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.stop_signals import hard_exit
-from petra_graph.runtime.control.world import World
+from petra_graph.runtime.rank_info import rank_info_from
+from petra_graph.runtime.stop_signals import hard_exit
+from petra_graph.runtime.world import World
 
 torch.set_num_threads(1)
 world = World(rank_info_from(os.environ))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from tests.support.costs import samples
 from tests.support.pipelines import CHAIN, pipeline
 from tools.bench.stage_peaks import StagePeaks

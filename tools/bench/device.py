@@ -24,7 +24,7 @@ import torch
 from network import PlainTraining, prepared, runtime_of, save
 from torch.profiler import ProfilerActivity, profile
 
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.training.prepare import fix_arithmetic
 
 METHODS: Mapping[str, Sequence[str]] = {

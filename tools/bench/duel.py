@@ -20,11 +20,11 @@ from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.predict_plan import Plan
 from petra_graph.profiling.node_profile import profile
 from petra_graph.record.profile_files import write_profile
-from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.process_channels import open_channels
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.open_channels import open_channels
+from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.watchdog import Watchdog
+from petra_graph.runtime.world import World
 from petra_graph.training.assembly import executors
 from petra_graph.training.prepare import Prepared
 

@@ -29,9 +29,9 @@ from network import PlainTraining, prepared, runtime_of, save
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import petra_graph
-from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
 
 OURS = str(Path(petra_graph.__file__).parent)
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {

@@ -22,8 +22,8 @@ import torch
 from network import PlainTraining, prepared, runtime_of, save
 
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
 
 
 @click.command()

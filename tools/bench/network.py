@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from petra_graph.blocks import Block, Streams
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.plugins.contract import load
@@ -26,8 +26,8 @@ from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.training.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"

@@ -36,10 +36,10 @@ from network import save
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
-from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
-from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.stop_signals import hard_exit
-from petra_graph.runtime.control.world import World
+from petra_graph.runtime.keep_freed_memory import keep_freed_memory
+from petra_graph.runtime.rank_info import rank_info_from
+from petra_graph.runtime.stop_signals import hard_exit
+from petra_graph.runtime.world import World
 
 SPEC = """\
 name = "parallel"

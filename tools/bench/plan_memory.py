@@ -26,7 +26,7 @@ from petra_graph.measure.tally import storages
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import Prepared
 
 HERE = Path(__file__).parent

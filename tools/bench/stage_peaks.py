@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from attrs import evolve
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensors, copied
-from petra_graph.executor.stage_executor import BackwardMessage, Forwarded, StageExecutor
+from petra_graph.executor.encoded import EncodedTensors, copied
+from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.runtime.stage_io import MicroBatch
 
 _NO_DEVICE = 0
 

@@ -33,7 +33,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
 from petra_graph.profiling.stopwatch import Stopwatch
 from petra_graph.record.profile_files import write_profile
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import Prepared, fix_arithmetic
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.planning.plan_spec import plan
-from petra_graph.runtime.control.stop_signals import hard_exit
+from petra_graph.runtime.stop_signals import hard_exit
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""One stage's forward, backward and update in bytes: the operations of `executor.stage_executor`, without tensors.
+"""One stage's forward, backward and update in bytes: the operations of `executor.stage`, without tensors.
 
 Names and order are those of the executor, so that the two can be read side by side.
 """

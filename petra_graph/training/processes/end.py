@@ -34,12 +34,12 @@ from petra_graph.errors import (
     printable,
 )
 from petra_graph.record.run_directory import read_json, run_directory
-from petra_graph.runtime.control.failure import Failure
-from petra_graph.runtime.control.run_store import COMPLETE, RunStore, StoreGone
-from petra_graph.runtime.control.stop_signals import hard_exit, stop_requests
-from petra_graph.runtime.control.waiting import AwakeTime
-from petra_graph.runtime.control.watchdog import Failed, Watchdog
-from petra_graph.runtime.control.world import World
+from petra_graph.runtime.failure import Failure
+from petra_graph.runtime.stop_signals import hard_exit, stop_requests
+from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
+from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.watchdog import Failed, Watchdog
+from petra_graph.runtime.world import World
 from petra_graph.training.evaluation import NotFinite, broken_parameters
 from petra_graph.training.processes.one import RunProcess
 from petra_graph.training.run_record import RunRecord, problems_of

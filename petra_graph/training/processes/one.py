@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.control.stop_signals import REQUESTS, stop_requests
-from petra_graph.runtime.control.supervisor import Supervisor
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
+from petra_graph.runtime.store import RunStore
+from petra_graph.runtime.watchdog import Supervisor
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption

@@ -22,16 +22,16 @@ from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, print
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.control.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
-from petra_graph.runtime.control.run_store import RunStore
-from petra_graph.runtime.control.stop_signals import hard_exit, started, stop_requests
-from petra_graph.runtime.control.waiting import Waker
-from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World
+from petra_graph.runtime.gloo import gather_tensors
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.open_channels import open_channels
+from petra_graph.runtime.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.gather_tensors import gather_tensors
-from petra_graph.runtime.transport.process_channels import open_channels
+from petra_graph.runtime.stop_signals import hard_exit, started, stop_requests
+from petra_graph.runtime.store import RunStore
+from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.watchdog import Watchdog
+from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.data import Part
 from petra_graph.training.evaluation import Meters

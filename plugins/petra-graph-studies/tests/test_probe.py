@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
 from petra_graph.errors import SpecError
-from petra_graph.executor.stage_executor import StageObserver
+from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepare import prepare

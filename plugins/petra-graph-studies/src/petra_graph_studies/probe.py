@@ -31,7 +31,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Streams
 from petra_graph.executor.runners import Parameters, copied_parameters
-from petra_graph.executor.stage_executor import StageExecutor, StageObserver
+from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins import Callback, Problem
 from petra_graph.plugins.tensor_trees import Tree

@@ -46,12 +46,12 @@ from torch import Tensor, nn
 from petra_graph.blocks import Streams, frozen_statistics
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.runners import Parameters, copied_parameters, observed
-from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.stage_facts import backwards_before, updates_after
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.channels import Edge
-from petra_graph.runtime.transport.channel import moved
+from petra_graph.runtime.channels import moved
 from petra_graph.spec.model import Flush
 
 # i, j stages counted from 0; m micro-batch counted from the last drain; tau staleness; k accumulation

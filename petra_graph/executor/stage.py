@@ -1,0 +1,361 @@
+"""One stage: forward, backward and update of its segments, following its program (PETRA algorithm 1, the worker of stage j).
+
+    received --> [ segment ] --> [ segment ] --> sent          forward of m
+    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
+
+Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
+other stage, no device but its own, and no time.
+
+Decision: the stage that sends a training message encodes it (`precision.channel_dtype`), and the stage that receives it
+decodes it, both here, so that no runtime and no placement changes the bits; the cuts do, since edges inside a stage are
+not encoded. Neither are samples and targets, nor anything in an evaluation. A reversible producer reconstructs from the activation that
+its consumer returns, which has been encoded on the way there and again on the way back: along a chain of reversible stages every hop adds
+its rounding.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block, Streams
+from petra_graph.errors import placed
+from petra_graph.executor.delayed_weights import DelayedWeights
+from petra_graph.executor.encoded import EncodedTensors, decode, encode
+from petra_graph.executor.head import HeadResult, HeadRunner
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.recorded import RecordedSegment, Recorder
+from petra_graph.executor.runners import (
+    BodyRunner,
+    InFlight,
+    Recompute,
+    Reconstruct,
+    SegmentRunner,
+    StashGraph,
+    stored_versions,
+)
+from petra_graph.executor.update import Updater
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.plugins.callback import Companion
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.optimizer import EARLIER, PREDICTED
+from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.program.channels import Edge
+from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.spec.model import Keeps
+
+_BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
+_NOTHING = nullcontext()
+_OBSERVED = "replicas, the probe or a callback follow its operations"
+
+
+class StageObserver:
+    """Receives the operations of one stage. Every hook here does nothing: a subclass overrides the hooks that it needs.
+
+    Tensors are the stage's own: an observer may keep them, and must not change them.
+    """
+
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
+        """Return the context of a forward; `target` is the head's."""
+        return nullcontext()
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the context of a backward."""
+        return nullcontext()
+
+    def update(self) -> AbstractContextManager[None]:
+        """Return the context of an update."""
+        return nullcontext()
+
+    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment before its forward, samples as the data set stores them."""
+
+    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment in its backward, reconstructed or stored."""
+
+    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
+        """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
+
+
+def entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
+    """Enter all of these contexts; the returned one leaves them."""
+    with ExitStack() as entered:
+        for context in contexts:
+            entered.enter_context(context)
+        return entered.pop_all()
+
+
+class Forwarded(NamedTuple):
+    """The result of a stage's forward."""
+
+    sent: Mapping[Edge, EncodedTensors]
+    result: HeadResult | None
+    """From the stage that holds the head."""
+
+
+class BackwardMessage(NamedTuple):
+    """The message that a consumer sends back along an edge (algorithm 1, lines 11 and 24)."""
+
+    gradients: EncodedTensors
+    activation: EncodedTensors | None
+    """The producer's output, for a producer that reconstructs from it."""
+    weight: float
+    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
+
+
+class StageExecutor:
+    """Executes one `StageProgram`."""
+
+    def __init__(
+        self,
+        program: StageProgram,
+        modules: Mapping[str, Block],
+        numerics: NumericsContext,
+        updater: Updater,
+        loss: Loss,
+        *,
+        read_interval: int = 1,
+    ) -> None:
+        """Build the runners of a stage.
+
+        Args:
+            modules: of its nodes, on its device.
+            read_interval: micro-batches between two readings of the stage's device, by `deferred`.
+        """
+        self.program = program
+        self.modules = modules
+        self.updater = updater
+        self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
+        """Names the stage in problems of its update."""
+        self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
+        self._numerics = numerics
+        self._inside = {INPUT, *program.nodes}
+        """What no other stage sends."""
+        self._stored = numerics.precision.channel_dtype
+        self._encodes = self._stored != "as-streams"
+        """Whether messages are other tensors than streams."""
+        self.versions = stored_versions(program, modules)
+        self.read_interval = read_interval
+        self.reads_later = updater.deferred
+        """Whether `check` may have something to read."""
+        self._weights: InFlight[float] = InFlight()
+        """Of the head's micro-batches."""
+        self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
+        self._backwards = [
+            (segment, runner, tuple(_returned_edges(segment, self._inside)))
+            for segment, runner in reversed(self.runners)
+        ]
+        """From the last segment to the first, each with what it sends back."""
+        self.observers: list[StageObserver] = []
+        """They see every operation, in the order in which they came."""
+        self.companions: dict[str, Companion] = {}
+        """Of callbacks, by their names; they see every update."""
+
+    def observe(self, observer: StageObserver) -> None:
+        """Report all operations to `observer` as well from now on; it may follow gradients, so none of them is recorded any more."""
+        self.observers.append(observer)
+        if any(runner.recorded is not None for _, runner in self.runners):
+            message = f"run.cuda_graphs: stage {self.program.index}: nothing is recorded: {_OBSERVED}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        for _, runner in self.runners:
+            runner.recorded = None
+
+    def record(self, recorder: Recorder) -> str:
+        """Record operations from now on, and replay them; return why that cannot be, "" where it can."""
+        if self.observers:
+            return _OBSERVED
+        if self.versions is not None or self.predicted is not None or self.earlier is not None:
+            return "its passes have other parameters than the stage's own"
+        for _, runner in self.runners:
+            if isinstance(runner, Reconstruct | Recompute):
+                runner.recorded = RecordedSegment.of(recorder, runner.modules)
+        recorded = any(runner.recorded is not None for _, runner in self.runners)
+        return "" if recorded else "each segment is the head, or keeps its graph until its backward"
+
+    def forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
+    ) -> Forwarded:
+        """Run the forward of a training micro-batch.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
+            target: the targets on the CPU, for the stage that holds the head.
+        """
+        if not self.observers and self.predicted is None:
+            return self._forward(micro_batch, received, target)
+        with entered(observer.forward(micro_batch, target) for observer in self.observers) as around:
+            if self.predicted is not None:
+                around.enter_context(self.predicted.of(micro_batch))
+            return self._forward(micro_batch, received, target)
+
+    def _forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
+    ) -> Forwarded:
+        sent: dict[Edge, EncodedTensors] = {}
+        result: HeadResult | None = None
+        if self.versions is not None:
+            self.versions.begin(micro_batch)
+        for segment, runner in self.runners:
+            inputs = _take_inputs(segment, received)
+            for observer in self.observers:
+                observer.segment_forward(micro_batch, segment, inputs)
+            if isinstance(runner, BodyRunner):
+                outputs = runner.forward(micro_batch, inputs)
+                for edge in segment.outputs:
+                    if edge.consumer in self._inside:
+                        received[edge] = outputs
+                    else:
+                        sent[edge] = encode(outputs, self._stored)
+                del outputs
+            elif isinstance(runner, HeadRunner):
+                assert target is not None
+                result = runner.forward_backward(micro_batch, inputs, target)
+                self._weights.append((micro_batch, result.weight / result.samples))
+            del inputs
+        return Forwarded(sent=sent, result=result)
+
+    def backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
+        """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.sends`; emptied.
+
+        Returns:
+            A message for each edge of `program.receives` that comes from another stage.
+        """
+        if not self.observers and self.earlier is None:
+            return self._backward(micro_batch, received)
+        with entered(observer.backward(micro_batch) for observer in self.observers) as around:
+            if self.earlier is not None:
+                around.enter_context(self.earlier.of(micro_batch))
+            return self._backward(micro_batch, received)
+
+    def _backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
+        sent: dict[Edge, BackwardMessage] = {}
+        gradients: Any
+        outputs: Any
+        weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
+        self.updater.accumulated(micro_batch, weight)
+        for segment, runner, returns in self._backwards:
+            if len(segment.outputs) == 1 and not self._encodes:
+                message = received.pop(segment.outputs[0])
+                gradients, outputs = message.gradients, message.activation
+                del message
+            else:
+                gradients, outputs = _join_messages([received.pop(edge) for edge in segment.outputs])
+            reverse = runner.backward(micro_batch, outputs, gradients)
+            for observer in self.observers:
+                observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
+                observer.segment_backward(micro_batch, segment)
+            for edge, own, returns_activation, inside in returns:
+                stored = "as-streams" if inside else self._stored
+                message = BackwardMessage(
+                    gradients=encode(reverse.gradients[own], stored),
+                    activation=encode(reverse.inputs[own], stored) if returns_activation else None,
+                    weight=weight,
+                )
+                (received if inside else sent)[edge] = message
+        if self.versions is not None:
+            self.versions.end(micro_batch)
+        return sent
+
+    def update(self, norm: Tensor | None = None) -> None:
+        """Step with the window's mean gradient; `norm` as in `Updater.step`.
+
+        Raises:
+            RunFailed: that norm is not finite.
+        """
+        with entered(observer.update() for observer in self.observers) if self.observers else _NOTHING:
+            if self.versions is not None:
+                self.versions.before_step()
+            if self.predicted is not None:
+                self.predicted.drop()
+            if self.earlier is not None:
+                self.earlier.drop()
+            with self._located:
+                self.updater.step(norm)
+        for companion in self.companions.values():
+            companion.updated(self.updater.updates)
+
+    def check(self) -> None:
+        """Read the norms that wait to be read.
+
+        Raises:
+            RunFailed: one is not finite.
+        """
+        with self._located:
+            self.updater.check()
+
+    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
+        """Run the forward of an evaluation batch, with running statistics and nothing kept."""
+        sent: dict[Edge, EncodedTensors] = {}
+        result: HeadResult | None = None
+        with torch.no_grad():
+            for segment, runner in self.runners:
+                inputs = _take_inputs(segment, received)
+                if isinstance(runner, HeadRunner):
+                    assert target is not None
+                    result = runner.eval_step(inputs, target)
+                else:
+                    outputs = runner.run(None, inputs)
+                    for edge in segment.outputs:
+                        (received if edge.consumer in self._inside else sent)[edge] = outputs
+        return Forwarded(sent=sent, result=result)
+
+    def set_training(self, mode: bool) -> None:
+        """Switch all modules between training and evaluation."""
+        for module in self.modules.values():
+            module.train(mode)
+
+    def _delayed_weights(self, method: str) -> DelayedWeights | None:
+        """Return what the stage's optimizer gives late passes; None if it does not, or needs no delays."""
+        asked = self.updater.stage is not None and getattr(self.updater.optimizer, method, None) is not None
+        return DelayedWeights(self.updater, method, self._located) if asked else None
+
+    def _runner(self, segment: Segment, loss: Loss) -> SegmentRunner:
+        own = {name: self.modules[name] for name in segment.nodes}
+        reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+        if segment.kind == "head":
+            return HeadRunner(own, self._numerics, reads_samples=reads_samples, loss=loss)
+        versions = self.versions if segment.backward == "stored" else None
+        return _BODY[segment.keeps](own, self._numerics, reads_samples=reads_samples, versions=versions)
+
+
+def _returned_edges(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:
+    """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
+    first = 0
+    for entry in segment.inputs:
+        own = slice(first, first := first + entry.streams)
+        if entry.edge.producer != INPUT:
+            yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
+
+
+def _take_inputs(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
+    """Take what a segment reads from the messages that its stage has received."""
+    if len(segment.inputs) == 1:
+        return decode(received.pop(segment.inputs[0].edge))
+    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
+
+
+def _join_messages(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
+    """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
+    gradients = [decode(message.gradients) for message in messages]
+    summed = (
+        gradients[0]
+        if len(gradients) == 1
+        else tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
+    )
+    activation = next((message.activation for message in messages if message.activation is not None), None)
+    return summed, None if activation is None else decode(activation)

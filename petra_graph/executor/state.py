@@ -1,0 +1,319 @@
+"""All that a stage holds between two operations, as tensors by name on the host and facts in JSON; and back, to the bit.
+
+    parameters/NODE/NAME           gradients/NODE/NAME      the sum of the open window
+    buffers/NODE/NAME              optimizer/NODE/NAME/KEY
+    evaluated/NODE/NAME            the weights of evaluations, where the optimizer has others than the trained ones; not restored
+    versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
+    inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
+    callbacks/CALLBACK/NODE/NAME   what a callback keeps beside a parameter
+
+Everything is keyed by node, never by stage, so parameters and optimizer state load under any partition. What is no tensor of an
+optimizer's state is among the facts; of its groups, they have what has changed since the optimizer was built: what was as it had been built
+is as it is built now, from the options and for the stage of now.
+
+Tensors are noted with their strides: kernels are chosen by strides, and bits by kernels.
+
+Decision: a graph that waits for its backward is not stored. Its inputs are, with the version of the parameters; it is built
+again by the same forward, with running statistics frozen, since the first one has updated them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch import Tensor, nn
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.delayed_weights import evaluated_weights
+from petra_graph.executor.encoded import EncodedTensor, EncodedTensors
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import Updater
+
+Facts = dict[str, Any]
+"""JSON."""
+
+
+@define
+class SavedTensors:
+    """Tensors on the host by name, with the facts that make them what they were."""
+
+    tensors: dict[str, Tensor] = field(factory=dict)
+    """Dense, none in memory of another."""
+    facts: Facts = field(factory=dict)
+
+    def put(self, name: str, value: Tensor | EncodedTensor) -> None:
+        """Copy a tensor."""
+        if isinstance(value, EncodedTensor):
+            self._fact("encoded")[name] = str(value.dtype).removeprefix("torch.")
+            self.put(f"{name}/payload", value.payload)
+            if value.scale is not None:
+                self.put(f"{name}/scale", value.scale)
+            return
+        if not value.is_contiguous() and _dense(value):
+            self._fact("strides")[name] = list(value.stride())
+        copy = torch.empty(value.shape, dtype=value.dtype)
+        self.tensors[name] = copy.copy_(value.detach())
+
+    def get(self, name: str, device: torch.device) -> Tensor | EncodedTensor:
+        """Return a tensor on a device, in the layout that it had."""
+        if (dtype := self._fact("encoded").get(name)) is not None:
+            scale = self.tensor(f"{name}/scale", device) if f"{name}/scale" in self.tensors else None
+            payload = self.tensor(f"{name}/payload", device)
+            return EncodedTensor(payload=payload, scale=scale, dtype=getattr(torch, dtype))
+        return self.tensor(name, device)
+
+    def put_all(self, name: str, values: EncodedTensors) -> None:
+        """Copy several tensors."""
+        self._fact("counts")[name] = len(values)
+        for index, value in enumerate(values):
+            self.put(f"{name}/{index}", value)
+
+    def get_all(self, name: str, device: torch.device) -> EncodedTensors:
+        """Return several tensors on a device."""
+        return tuple(self.get(f"{name}/{index}", device) for index in range(self._fact("counts")[name]))
+
+    def tensor(self, name: str, device: torch.device) -> Tensor:
+        """Return a tensor that is not encoded."""
+        stored = self.tensors[name]
+        strides = self._fact("strides").get(name)
+        shaped = (
+            torch.empty_like(stored, device=device)
+            if strides is None
+            else torch.empty_strided(stored.shape, strides, dtype=stored.dtype, device=device)
+        )
+        return shaped.copy_(stored)
+
+    def below(self, prefix: str, device: torch.device) -> dict[str, Tensor]:
+        """Return the tensors whose names begin so, by the rest of their names."""
+        return {
+            name.removeprefix(prefix): self.tensor(name, device) for name in self.tensors if name.startswith(prefix)
+        }
+
+    def _fact(self, name: str) -> Facts:
+        found: Facts = self.facts.setdefault(name, {})
+        return found
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether a tensor's elements fill a piece of memory, each once, in some order of dimensions."""
+    expected = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+_CALLBACKS = "callbacks"
+_HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}
+
+
+def capture(executor: StageExecutor) -> SavedTensors:
+    """Copy what a stage holds between two operations.
+
+    Raises:
+        RunFailed: the optimizer holds what is neither a tensor nor a plain value, or a gradient since the last reading was
+            not finite.
+        PluginError: the optimizer has no evaluated weights, though it says so.
+    """
+    executor.check()
+    saved, updater = SavedTensors(), executor.updater
+    saved.facts |= {
+        "index": executor.program.index,
+        "nodes": list(executor.program.nodes),
+        "depth": executor.program.depth,
+        "updates": updater.updates,
+        "window": updater.window,
+        "weight": updater.weight,
+    }
+    for name, tensor in _network(executor.modules):
+        saved.put(name, tensor)
+    for name, parameter in _parameters(executor.modules):
+        if parameter.grad is not None:
+            saved.put(f"gradients/{name}", parameter.grad)
+    _capture_optimizer(saved, updater, _parameters(executor.modules))
+    for parameter, weights in evaluated_weights(updater):
+        for name, own in _parameters(executor.modules):  # nodes of a stage may share one
+            if own is parameter:
+                saved.put(f"evaluated/{name}", weights)
+    _capture_in_flight(saved, executor)
+    for callback, companion in executor.companions.items():
+        for name, tensor in companion.state().items():
+            saved.put(f"{_CALLBACKS}/{callback}/{name}", tensor)
+    return saved
+
+
+def restore(executor: StageExecutor, saved: SavedTensors) -> None:
+    """Put what was captured into a stage of the same nodes, newly built.
+
+    Raises:
+        RunFailed: the optimizer groups parameters otherwise than then.
+    """
+    updater, device = executor.updater, torch.device(executor.program.device)
+    restore_nodes(executor, saved)
+    updater.updates, updater.window = saved.facts["updates"], saved.facts["window"]
+    updater.weight, updater.late = saved.facts["weight"], saved.facts.get("late", 0)
+    for name, parameter in _parameters(executor.modules):
+        if f"gradients/{name}" in saved.tensors:
+            parameter.grad = saved.tensor(f"gradients/{name}", device)
+    if updater.optimizer is not None:
+        own, then = len(updater.optimizer.param_groups), len(saved.facts["groups"])
+        if own != then:
+            message = f"the optimizer {type(updater.optimizer).__name__} has {own} groups of parameters, and had {then}"
+            raise RunFailed(message, hint="resume with the version that it had at the checkpoint")
+        restore_groups(updater, saved.facts["groups"])
+    _restore_in_flight(executor, saved, device)
+
+
+@torch.no_grad()
+def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
+    """Give a stage's nodes their parameters, buffers and optimizer state, which may come from several stages."""
+    device = torch.device(executor.program.device)
+    for name, tensor in _network(executor.modules):
+        if (there := saved.tensors[name].shape) != tensor.shape:  # it might be broadcast
+            raise ValueError(f"{name} is {list(there)} in the checkpoint, and {list(tensor.shape)} here")
+        tensor.copy_(saved.tensors[name])
+    for callback, companion in executor.companions.items():
+        kept = saved.below(f"{_CALLBACKS}/{callback}/", device)
+        own = {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}
+        if own:
+            companion.restore(own)
+    _restore_optimizer(saved, executor.updater, _parameters(executor.modules), device)
+
+
+def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
+    if executor.versions is not None:
+        current, version_of, copies = executor.versions.state()
+        saved.facts["versions"] = {
+            "current": current,
+            "of": [list(pair) for pair in version_of.items()],
+            "copies": {str(version): list(nodes) for version, nodes in copies.items()},
+        }
+        for version, nodes in copies.items():
+            for node, parameters in nodes.items():
+                for key, tensor in parameters.items():
+                    saved.put(f"versions/{version}/{node}/{key}", tensor)
+    saved.facts["inputs"] = {}
+    for segment, runner in executor.runners:
+        node, in_flight = segment.nodes[0], runner.kept()
+        saved.facts["inputs"][node] = [micro_batch for micro_batch, _ in in_flight]
+        for micro_batch, kept in in_flight:
+            saved.put_all(f"inputs/{node}/{micro_batch}", kept)
+
+
+def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: torch.device) -> None:
+    if executor.versions is not None:
+        versions = saved.facts["versions"]
+        copies = {
+            int(number): {node: saved.below(f"versions/{number}/{node}/", device) for node in nodes}
+            for number, nodes in versions["copies"].items()
+        }
+        executor.versions.restore(versions["current"], dict(versions["of"]), copies)
+    for segment, runner in executor.runners:
+        node = segment.nodes[0]
+        for micro_batch in saved.facts["inputs"][node]:
+            runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
+
+
+def _capture_optimizer(saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """Copy what an optimizer holds.
+
+    Raises:
+        RunFailed: it is neither a tensor nor a plain value.
+    """
+    optimizer = updater.optimizer
+    if optimizer is None:
+        return
+    named = dict(parameters)
+    own = set(map(id, named.values()))
+    if others := [key for key in optimizer.state if id(key) not in own]:
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {others[0]!r}"
+        raise RunFailed(message, hint="optimizers keep state of parameters, and plain values in their groups")
+    states: Facts = {}
+    for name, parameter in named.items():
+        if parameter not in optimizer.state:
+            continue
+        states[name] = {}
+        for key, value in optimizer.state[parameter].items():
+            if isinstance(value, Tensor):
+                saved.put(f"optimizer/{name}/{key}", value)
+                states[name][key] = _HERE if value.device == parameter.device else _ON_HOST
+            else:
+                states[name][key] = _plain(value, f"its state {key!r} of {name}", optimizer)
+    saved.facts["optimizer"] = states
+    if updater.stage is not None:
+        saved.facts["late"] = updater.late
+    saved.facts["groups"] = []
+    for group, built in zip_longest(optimizer.param_groups, updater.built, fillvalue=dict[str, Any]()):
+        values = {key: _plain(one, f"its group's {key!r}", optimizer) for key, one in group.items() if key != "params"}
+        changed = {key: value for key, value in values.items() if repr(group[key]) != built.get(key)}
+        saved.facts["groups"].append(changed)
+
+
+def _restore_optimizer(
+    saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device
+) -> None:
+    """Give the parameters that the optimizer steps the state that it had of them, which may come from several stages."""
+    optimizer = updater.optimizer
+    if optimizer is None:
+        return
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in parameters:
+        keys = saved.facts["optimizer"].get(name)
+        if keys is None or id(parameter) not in stepped:
+            continue
+        state: dict[str, Any] = {}
+        for key, value in keys.items():
+            if value in (_HERE, _ON_HOST):
+                on = device if value == _HERE else torch.device("cpu")
+                state[key] = saved.get(f"optimizer/{name}/{key}", on)
+            else:
+                state[key] = _from_json(value)
+        optimizer.state[parameter] = state
+
+
+def restore_groups(updater: Updater, groups: Sequence[Facts]) -> None:
+    """Give an optimizer's groups back what the run had changed there; of other groups than the optimizer's, nothing is restored."""
+    optimizer = updater.optimizer
+    if optimizer is None or len(optimizer.param_groups) != len(groups):
+        return
+    for group, values in zip(optimizer.param_groups, groups, strict=True):
+        group |= {key: _from_json(value) for key, value in values.items()}
+
+
+def _from_json(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Any, what: str, optimizer: torch.optim.Optimizer) -> Any:
+    """Return a value as JSON holds it.
+
+    Raises:
+        RunFailed: JSON cannot.
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {what} is {type(value).__name__}"
+        raise RunFailed(message, hint="optimizers keep tensors, numbers, texts and lists of them") from None
+
+
+def _network(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in _parameters(modules):
+        yield f"parameters/{name}", parameter
+    for node, module in modules.items():
+        for key, buffer in module.named_buffers():
+            yield f"buffers/{node}/{key}", buffer
+
+
+def _parameters(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    for node, module in modules.items():
+        for key, parameter in module.named_parameters():
+            yield f"{node}/{key}", parameter

@@ -1,0 +1,227 @@
+"""A stage's parameter update: average over the window, clip, set the learning rate, step.
+
+Gradients are summed in each parameter's `grad` by the backwards of a window, and divided once by its weight: the sum of
+its micro-batches' weights, and so its length where all their targets count (PETRA algorithm 1, lines 18 to 22).
+
+An optimizer may build groups with other rates than the stage's: a group has the same multiple of lr(u) at every step. One that is built
+with a "staleness" is given the delay of each update there. The rate is a function of the stage's own update count u = 0, 1, ...
+
+    lr(u) = base * goyal * warm-up(u) * factor(u) * by-delay(u)
+
+    goyal        batch * k * replicas / 256 with `scaling = "goyal"`, else 1 (Goyal et al. 2017, https://arxiv.org/abs/1706.02677)
+    warm-up      (u+1)/W for u < W, then 1
+    factor       the schedule's: the same in all stages, unless it asks for a stage's facts
+    by-delay     max(1, D(u)) ** -(1 - u/T) for u < T with `delay_epochs` of T updates, else 1; D(u) is the stage's mean delay in updates
+
+By-delay is technique T1 of PipeMare (Yang et al. 2021, https://arxiv.org/abs/1910.05124), which counts updates from 0, as here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from attrs import Factory, define, evolve, field
+from torch import Tensor, nn
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.deferred import DeferredCheck
+from petra_graph.plugins.author_code import noted
+from petra_graph.plugins.optimizer import set_rates
+from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
+from petra_graph.spec.model import ClipSpec, Spec
+
+GOYAL_BATCH = 256
+LearningRate = Callable[[int], float]
+
+
+def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
+    """Return a run's numbers of updates: an epoch makes ceil(micro-batches / k)."""
+    per_epoch = -(-micro_batches_per_epoch // spec.method.accumulation)
+    return Horizon(
+        updates=per_epoch * spec.run.epochs,
+        updates_per_epoch=per_epoch,
+        warmup_updates=round(spec.lr_schedule.warmup_epochs * per_epoch),
+    )
+
+
+def scaled_rate(spec: Spec, base: float) -> float:
+    """Return a base learning rate as `lr_schedule.scaling` has it: base * goyal."""
+    if spec.lr_schedule.scaling == "goyal":
+        return base * (spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH)
+    return base
+
+
+def learning_rate(
+    spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon, stage: StageFacts = UNDELAYED
+) -> LearningRate:
+    """Return lr(u) of a stage for a base learning rate and a schedule's factor."""
+    scale = scaled_rate(spec, base)
+    warmup = horizon.warmup_updates
+    annealed = round(spec.lr_schedule.delay_epochs * horizon.updates_per_epoch)
+
+    def rate(update: int) -> float:
+        ramp = (update + 1) / warmup if update < warmup else 1.0
+        full = scale * ramp * factor(update)
+        return full if update >= annealed else full * delay_factor(update, stage.staleness_of_update(update), annealed)
+
+    return rate
+
+
+def delay_factor(u: int, delay: float, annealed: int) -> float:
+    """Return by-delay(u).
+
+    Args:
+        u: counted from 0.
+        delay: D(u), at least 0.
+        annealed: T; 0 for none.
+    """
+    return 1.0 if u >= annealed else float(max(1.0, delay) ** (u / annealed - 1))
+
+
+_SAME_SIZE = {
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+    torch.bfloat16: torch.int16,
+    torch.float16: torch.int16,
+}
+"""Integers of as many bytes as a floating-point number."""
+
+
+def _as_built(updater: Updater) -> Sequence[Mapping[str, str]]:
+    groups = () if updater.optimizer is None else updater.optimizer.param_groups
+    return [{key: repr(value) for key, value in group.items() if key != "params"} for group in groups]
+
+
+@define(eq=False, slots=False)
+class Updater:
+    """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
+
+    parameters: Sequence[nn.Parameter]
+    optimizer: torch.optim.Optimizer | None
+    """None where the stage has no parameters."""
+    rate: LearningRate
+    clip: ClipSpec | None
+    deferred: bool = False
+    """Whether the norms of gradients are read later, together (`deferred`)."""
+    owner: str = "the optimizer"
+    """As messages name the optimizer's plugin."""
+    ratios: Sequence[float] = ()
+    """Of the optimizer's groups, as it was built (`rate_ratios`)."""
+    stage: StageFacts | None = None
+    """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
+    built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
+    """The values of the optimizer's groups as it was built, as Python writes them."""
+    _noted: noted = field(
+        default=Factory(lambda self: noted(lambda: f"{self.owner}, at update {self.updates + 1}"), takes_self=True),
+        init=False,
+    )
+    norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
+    """By update, counted from 1."""
+    updates: int = field(default=0, init=False)
+    """The stage's own count of steps, u."""
+    window: int = field(default=0, init=False)
+    """Micro-batches accumulated since the last step."""
+    weight: float = field(default=0.0, init=False)
+    """The sum of their weights; with replicas, at the step, its mean over them."""
+    late: float = field(default=0, init=False)
+    """The sum of their delays in updates; 0 without `stage`."""
+    staleness: float = field(default=0.0, init=False)
+    """The delay of the latest window, the mean of those."""
+
+    def filled(self, micro_batch: int) -> None:
+        """Count delays from where the pipeline filled again, before this micro-batch of the run; 0: it never did."""
+        if self.stage is not None:
+            self.stage = evolve(self.stage, filled=micro_batch)
+
+    def accumulated(self, micro_batch: int = 0, weight: float = 1.0) -> None:
+        """Count one more micro-batch in the window, whose gradients are sums with this weight."""
+        self.window += 1
+        self.weight += weight
+        if self.stage is not None:
+            self.late += self.stage.staleness(micro_batch)
+
+    def average(self) -> None:
+        """Turn the window's sums into means, once; afterwards the window is empty. Without weight, the gradients are zeros."""
+        if self.weight not in {0.0, 1.0} and (gradients := self._gradients()):
+            torch._foreach_div_(gradients, self.weight)
+        if self.stage is not None and self.window:
+            self.staleness = self.late / self.window
+        self.window, self.weight, self.late = 0, 0.0, 0
+
+    def squared_norm(self) -> Tensor:
+        """Return the squared norm of the window's mean gradient, a scalar on the stage's device in float64."""
+        self.average()
+        gradients = self._gradients()
+        if not gradients:
+            return torch.zeros((), dtype=torch.float64)
+        return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum()
+
+    def step(self, norm: Tensor | None = None) -> None:
+        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one.
+
+        Raises:
+            RunFailed: that norm is not finite.
+        """
+        self.average()
+        if self.optimizer is not None:
+            if self.clip is not None:
+                self._clip(self.clip, norm)
+            if self.deferred:
+                self._gate()
+            set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
+            with self._noted:
+                self.optimizer.step()
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        self.updates += 1
+
+    def check(self) -> None:
+        """Read the norms since the last reading.
+
+        Raises:
+            RunFailed: a norm was not finite.
+        """
+        found = self.norms.read() if self.norms else None
+        if found is not None:
+            update, norm = found
+            hint = "a lower learning rate, or a warm-up, may help"
+            if not self.deferred:
+                hint = f"the parameters are as before that update; {hint}"
+            raise RunFailed(f"update {update}: the norm of the gradient is {norm}, and cannot be clipped", hint=hint)
+
+    def _clip(self, clip: ClipSpec, norm: Tensor | None) -> None:
+        if clip.by == "value":
+            nn.utils.clip_grad_value_(self.parameters, clip.limit)
+            return
+        gradients = self._gradients()
+        total = self.squared_norm().sqrt() if norm is None else norm
+        self.norms.add(self.updates + 1, total)
+        if not self.deferred:
+            self.check()
+        if gradients:
+            factor = torch.where(total > clip.limit, clip.limit / total, 1.0)
+            torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
+
+    def _gate(self) -> None:
+        """Replace gradients of which one is not finite by zeros, since it is read too late to refuse the step.
+
+        The bits of all of them are multiplied by 1 or 0, as integers, for a number that is not finite times 0 is not 0. So a stage
+        needs a few kernels, however many parameters it has.
+        """
+        gradients = self._gradients()
+        if not gradients:
+            return
+        largest = torch.stack(torch._foreach_norm(gradients, math.inf)).amax()  # noqa: SLF001  torch names it so
+        if self.clip is None or self.clip.by == "value":
+            self.norms.add(self.updates + 1, largest)
+        finite = largest < math.inf
+        for dtype, integer in _SAME_SIZE.items():
+            bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]
+            if bits:
+                torch._foreach_mul_(bits, finite.to(integer))
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -1,1 +1,0 @@
-"""Processes of one run: rendezvous, watchdog, failure, launch."""

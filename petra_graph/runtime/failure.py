@@ -1,0 +1,113 @@
+"""The status of a process, and the failure of a run, as values that processes exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import attrs
+from attrs import define, frozen
+
+from petra_graph.program.schedule import program_order
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.units import noun
+
+_AROUND = 4
+"""Operations shown before and after the present one."""
+
+
+@define(kw_only=True, eq=False)
+class OperationStatus:
+    """The present operation of a process, or its wait."""
+
+    program: StageProgram
+    operation: str
+    """A verb of `program.schedule`, or "evaluation"."""
+    micro_batch: int
+    """Counted from the run's start; of an evaluation, its batches."""
+    micro_batches: range
+    """Of the epoch."""
+    filled: int = 0
+    """The forward before which the pipeline filled again."""
+    since: float
+    """On this process's monotonic clock, in seconds."""
+    channel: str | None = None
+    """The channel or event that it waits for; None: it computes."""
+    waits_for: tuple[int, ...] = ()
+    """Ranks that could end the wait."""
+
+    @property
+    def stage(self) -> str:
+        return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
+
+    @property
+    def task(self) -> str:
+        """The operation and its micro-batch or batch, as people read them."""
+        what = "batch" if self.operation == "evaluation" else "micro-batch"
+        return f"{self.operation} of {what} {self.micro_batch}"
+
+    def __str__(self) -> str:
+        """Write stage, operation, micro-batch and wait."""
+        text = f"{self.stage}, {self.task}"
+        return text if self.channel is None else f"{text}, waiting on {self.channel}"
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "stage": self.program.index,
+            "nodes": list(self.program.nodes),
+            "operation": self.operation,
+            "micro_batch": self.micro_batch,
+            "channel": self.channel,
+            "schedule": self.schedule(),
+        }
+
+    def schedule(self) -> str:
+        """Write the stage's operations around this one, which is in brackets."""
+        if self.operation == "evaluation":
+            return f"evaluation of {len(self.micro_batches)} {noun(len(self.micro_batches), 'batch', 'es')}"
+        program = self.program
+        actions = program_order(program, self.micro_batches, self.filled)
+        written: list[str] = []
+        at = None
+        for action in actions:
+            if at is None and (action.verb, action.micro_batch) == (self.operation, self.micro_batch):
+                at = len(written)
+                written.append(f"[{action}]")
+                written.extend(map(str, islice(actions, _AROUND)))
+                break
+            written.append(str(action))
+        return " ".join(written[max(0, (at or 0) - _AROUND) :])
+
+
+@frozen(kw_only=True)
+class Failure:
+    """The first failure of a run, on any process."""
+
+    rank: int
+    """The process that failed."""
+    problems: tuple[tuple[str, str], ...]
+    """Messages and hints."""
+    exit_code: int = 1
+    lost: bool = False
+    """The process has died, or does not answer."""
+    where: dict[str, Any] | None = None
+    """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
+    traceback: str = ""
+    asks_for_parameters: bool = False
+    """Every process publishes which parameters of its stages are not finite."""
+
+    def json(self) -> dict[str, Any]:
+        return attrs.asdict(self)
+
+    @classmethod
+    def of(cls, published: dict[str, Any]) -> Failure:
+        problems = tuple((message, hint) for message, hint in published["problems"])
+        return cls(**{**published, "problems": problems})
+
+
+def stages_text(stages: Sequence[int]) -> str:
+    """Name consecutive stages: "stage 3", or "stages 3 to 5"."""
+    if not stages:
+        return "no stage"
+    return f"stage {stages[0]}" if len(stages) == 1 else f"stages {stages[0]} to {stages[-1]}"

@@ -1,0 +1,170 @@
+"""A channel from device to device, through a process group of its own: NCCL between GPUs, for which gloo stands between processors.
+
+A message lies in device memory. Beside it the hosts exchange an announcement, through one of the other transports, which carries what a
+host must know: the weight of a micro-batch's targets.
+
+    sender's host                                       receiver's host
+    writes the message into the oldest slot        |
+    enqueues its send, which waits for the write   |
+    announces it                                   ---> enqueues the receive, which waits for the buffer
+                                                   |    enqueues a copy out of the buffer, which waits for the receive
+    has room for one more                          <--- and the operation that reads the copy
+
+Hosts wait for announcements and room alone, never for a device. At either end the group has a stream of its own: a device computes while
+it sends and receives, and waits through events.
+
+Decision: a receive is enqueued when its message is announced, not ahead of it, so the slots are the sender's. NCCL's kernels wait for
+their messages, and many calls of CUDA may wait for all kernels: allocating memory, loading a module. A receive ahead of its message would
+wait for work that the receiver has yet to enqueue, through the message's own process; and behind the last message it would wait for ever.
+As hosts are ahead of their devices, a receive is enqueued long before its message is there.
+
+Decision: no transport that writes into a peer's memory and signals it (`torch.distributed._symmetric_memory`). Torch calls that alpha, which
+may change without notice (https://docs.pytorch.org/docs/main/distributed/symmetric_memory.html), and it has: 2.8 has no function that puts
+data with a signal, 2.15 has one for a single backend, and who sent a pipeline's messages by that met faults
+(https://github.com/NVIDIA/nccl/issues/2238). Shapes must be equal at all ends (`rendezvous`), so slots would be at both.
+
+Proof that no device stands still, whatever the order of operations. Put everything that hosts enqueue in the order of time, and a message,
+its send and its receive as one, where its receive is. Then everything comes after all that it waits for:
+
+1. An operation that reads a message comes after the message, which comes after the operation that writes it.
+2. A message comes after the one before it on its channel, and after the copy of that out of the buffer.
+3. An operation that writes into a slot comes after the message that was there: its receiver has given room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+from attrs import evolve, frozen
+from torch import Tensor
+
+from petra_graph.executor.encoded import EncodedTensors
+from petra_graph.program.channels import Channel
+from petra_graph.program.message_layout import WEIGHT, MessageLayout
+from petra_graph.runtime.channels import Form, Receiver, Sender, read_message, write_message
+
+ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))
+_NO_WEIGHT = (torch.zeros(1, dtype=torch.float64),)
+
+
+def announcing(channel: Channel) -> Channel:
+    """Return the channel of the announcements of a channel's messages."""
+    evaluation = None if channel.evaluation is None else ANNOUNCEMENT
+    return evolve(channel, training=ANNOUNCEMENT, evaluation=evaluation)
+
+
+@frozen(kw_only=True)
+class DevicePeer:
+    """The other end of a channel, and what connects it."""
+
+    rank: int
+    group: dist.ProcessGroup
+    """Of the two ranks, for this channel alone."""
+    device: torch.device
+    """Of this end."""
+    lost: Callable[[Exception], NoReturn]
+    """Called with what torch raised where the other end does not answer."""
+
+    @contextmanager
+    def answers(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # torch's own errors are among them
+            self.lost(error)
+
+    def memory(self, channel: Channel) -> Tensor:
+        """Allocate memory for a message."""
+        return torch.empty(channel.slot_bytes, dtype=torch.uint8, device=self.device)
+
+
+class DeviceSender:
+    """The sending end."""
+
+    def __init__(self, peer: DevicePeer, channel: Channel, announcements: Sender) -> None:
+        self._peer, self._announcements = peer, announcements
+        self._slots: deque[tuple[Tensor, dist.Work | None]] = deque(
+            (peer.memory(channel), None) for _ in range(channel.capacity)
+        )
+        """With the sends of the messages in them, the oldest first."""
+        self._forms: Iterator[Form] = iter(())
+        with peer.answers():
+            dist.send(self._slots[0][0][:1], peer.rank, group=peer.group)
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        self._forms = map(_on_device, forms)
+        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
+
+    def has_room(self) -> bool:
+        """Whether the receiver has enqueued the receive of the message in the oldest slot."""
+        return self._announcements.has_room()
+
+    def send(self, message: EncodedTensors) -> None:
+        """Enqueue a copy of the message into the oldest slot, and its send."""
+        layout, _ = next(self._forms)
+        count = len(layout.tensors)
+        memory, sent = self._slots.popleft()
+        with self._peer.answers():
+            if sent is not None:
+                sent.wait()
+        with torch.no_grad():
+            size = write_message(layout, memory, message[:count])
+        with self._peer.answers():
+            self._slots.append((memory, dist.isend(memory[:size], self._peer.rank, group=self._peer.group)))
+        self._announcements.send(message[count:] or _NO_WEIGHT)
+
+
+class DeviceReceiver:
+    """The receiving end."""
+
+    def __init__(self, peer: DevicePeer, channel: Channel, announcements: Receiver) -> None:
+        self._peer, self._announcements = peer, announcements
+        self._buffer = peer.memory(channel)
+        self._streams = torch.get_device_module(peer.device)
+        self._ahead = self._streams.Stream()
+        """Behind it, receives wait for the buffer alone, not for what is queued on the stream that computes."""
+        self._weighted = False
+        self._forms: Iterator[Form] = iter(())
+        with peer.answers():
+            dist.recv(self._buffer[:1], peer.rank, group=peer.group)
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        self._weighted = any(WEIGHT in layout.tensors for layout, _ in forms[:1])
+        self._forms = map(_on_device, forms)
+        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
+
+    def ready(self) -> bool:
+        """Whether a message is announced: on a GPU it may be on its way."""
+        return self._announcements.ready()
+
+    def receive(self) -> EncodedTensors:
+        """Enqueue the receive of the oldest message, and return a copy of it."""
+        layout, samples = next(self._forms)
+        buffer = self._buffer[: layout.extents(samples)[1]]
+        with self._peer.answers():
+            with self._streams.stream(self._ahead):
+                received = dist.irecv(buffer, self._peer.rank, group=self._peer.group)
+            assert received is not None
+            received.wait()
+        message = read_message(layout, buffer, samples)
+        self._ahead.wait_stream(self._streams.current_stream())
+        weight = self._announcements.receive()  # which gives room: not before the receive has been enqueued
+        return (*message, *weight) if self._weighted else message
+
+
+def _on_device(form: Form) -> Form:
+    """Return a form without the weight, which the host reads."""
+    layout, samples = form
+    return _unweighted(layout), samples
+
+
+@lru_cache
+def _unweighted(layout: MessageLayout) -> MessageLayout:
+    return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT))

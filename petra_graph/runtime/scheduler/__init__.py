@@ -1,1 +1,0 @@
-"""One process at work: its stages, each in its own order."""

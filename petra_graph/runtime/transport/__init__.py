@@ -1,1 +1,0 @@
-"""Channels between stages: in a queue, in shared memory, or through a process group."""

@@ -1,0 +1,260 @@
+"""All processes of a run: their rendezvous at the store, and their shutdown."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from hashlib import sha256
+from math import inf
+from secrets import token_hex
+from threading import Thread
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+from attrs import frozen
+from torch._C._distributed_c10d import PrefixStore
+
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.runtime.rank_info import RankInfo, machine_of_process
+from petra_graph.runtime.store import HERE, RunStore, connect_store
+from petra_graph.runtime.waiting import AwakeTime
+
+_PART_SECONDS = 5.0
+_LOOK_SECONDS = 0.005
+_LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+"""The network interface of these addresses, on which gloo listens then."""
+NEVER = timedelta(days=365)
+"""Waits on channels are not limited by themselves: the watchdog decides."""
+
+
+@frozen(kw_only=True)
+class ProcessInfo:
+    """What other processes know of one."""
+
+    rank: int
+    process: int
+    host: str
+    machine: str
+    """Equal for two processes that can share memory: the same boot, and the same numbering of processes."""
+    size: int
+    """Processes of the run, as it was told."""
+    drawn: str
+    """Its random number."""
+
+
+class World:
+    """All processes of a run, as one of them sees them."""
+
+    def __init__(self, rank_info: RankInfo) -> None:
+        self.rank_info = rank_info
+        self._server = connect_store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
+        self.store = RunStore(self._server, rank_info.attempt)
+        """Of this run alone, once its processes have met."""
+        self.launch = self.store.beside(rank_info.launch)
+        """What the launcher finds there, and a run that it starts again."""
+        self._session = ""
+        """Drawn by all processes."""
+        self.neighbours: tuple[ProcessInfo, ...] = ()
+        self.check: Callable[[], object] = lambda: None
+        """Called while this process waits for others; raises where one of them has failed."""
+        self._groups: list[dist.ProcessGroup] = []
+
+    @property
+    def rank(self) -> int:
+        return self.rank_info.rank
+
+    @property
+    def size(self) -> int:
+        return self.rank_info.size
+
+    @property
+    def own(self) -> ProcessInfo:
+        return self.neighbours[self.rank]
+
+    def another_connection(self) -> RunStore:
+        """Return another connection to the store, for a thread whose waits must not hold up this one."""
+        server = connect_store(self.rank_info, serves=False)
+        return RunStore(server, self.rank_info.attempt).within(self._session)
+
+    def rendezvous(self) -> None:
+        """Wait for all processes, read where each one runs, and take the part of the store that is of this run alone.
+
+        Raises:
+            RunFailed: some have not come in time.
+            SpecError: another process has this one's rank, or was told of another number of processes.
+        """
+        own = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "machine": machine_of_process(),
+            "size": self.size,
+            "drawn": token_hex(),
+        }
+        first = self.store.set_default(f"process/{self.rank}", own)
+        if first != own:
+            raise SpecError(
+                f"two processes have rank {self.rank}: {first['process']} on {first['host']} and {own['process']} on "
+                f"{own['host']}",
+                hint="give every process a RANK of its own, and every run a store of its own",
+            )
+        waits = AwakeTime()
+        where = f"at {self.rank_info.address}:{self.rank_info.port}"
+        found = []
+        for rank in range(self.size):
+            left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
+            otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
+            known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
+            found.append(ProcessInfo(rank=rank, **known))
+            if found[-1].size != self.size:
+                raise SpecError(
+                    f"rank {self.rank} was started with WORLD_SIZE = {self.size}, and rank {rank} with {found[-1].size}",
+                    hint="start all processes with the same WORLD_SIZE",
+                )
+        self.neighbours = tuple(found)
+        self._session = sha256("".join(process.drawn for process in found).encode()).hexdigest()
+        self.store = self.store.within(self._session)
+
+    def share_machine(self, rank: int) -> bool:
+        """Whether this process can share memory with another one."""
+        return bool(self.own.machine) and self.neighbours[rank].machine == self.own.machine
+
+    def connect(self) -> None:
+        """Build the process group, for channels between machines and a few collectives."""
+        if self.rank_info.address in HERE:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)
+        store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
+        with self._connecting():
+            dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
+
+    def group(self, ranks: Collection[int], device: str) -> dist.ProcessGroup | None:
+        """Build a process group of some ranks for tensors of a type of device; None in other processes.
+
+        All processes call this for all groups, in the same order: torch counts the groups to name them.
+
+        Raises:
+            SpecError: torch has no backend for it.
+        """
+        if device == "cuda" and not dist.is_nccl_available():
+            message, hint = "torch has no NCCL here", 'install a build of torch with NCCL, or set transport = "auto"'
+            raise SpecError(Problem(message=message, hint=hint, path=("run", "transport")))
+        # Else torch ends this process when another one has died, before the watchdog can say which; torchrun asks for that.
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+        with self._connecting():
+            group = dist.new_group(list(ranks), NEVER, "nccl" if device == "cuda" else "gloo")
+        if not isinstance(group, dist.ProcessGroup):
+            return None
+        self._groups.append(group)
+        return group
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        """Within the context, torch connects the processes; where one of them has died meanwhile, the watchdog's failure is raised.
+
+        Raises:
+            RunFailed: torch cannot connect them, and all are alive.
+        """
+        try:
+            with _without_stdout():
+                yield
+        except RuntimeError as error:
+            waits = AwakeTime()
+            while waits.seconds < _PART_SECONDS:
+                self.check()
+                time.sleep(_LOOK_SECONDS)
+            hint = "see what the other processes say; between machines, their ports must be open to each other"
+            raise RunFailed("cannot connect with the other processes", hint=hint) from error
+
+    def abort_groups(self) -> None:
+        """End what groups still send and receive, without waiting for it.
+
+        All at once: aborting one of NCCL's may wait for its whole device, and so for another one's message
+        (https://github.com/pytorch/pytorch/issues/119797). What has not ended within some seconds ends with the process.
+        """
+
+        def abort(group: dist.ProcessGroup) -> None:
+            with suppress(RuntimeError):  # there is nothing left to end
+                group.abort()
+
+        threads = [Thread(target=abort, args=(group,), daemon=True) for group in self._groups]
+        self._groups.clear()
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + _PART_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def wait_for_failure(self) -> NoReturn:
+        """Wait until the watchdog knows of the run's failure, and raise it."""
+        while True:
+            self.check()
+            time.sleep(_LOOK_SECONDS)
+
+    def wait(self, name: str, seconds: float = inf) -> Any:
+        """Return a value that another process sets.
+
+        Processes may need any time, for their data or for a plan: the watchdog finds those that have died.
+
+        Raises:
+            RunFailed: the value has not come in time.
+        """
+        waits = AwakeTime()
+        while (value := self.store.get(name)) is None:
+            try:
+                self.check()
+            except Exception:
+                if (value := self.store.get(name)) is not None:  # it came before the failure
+                    return value
+                raise
+            if waits.seconds > seconds:
+                raise RunFailed(f"{name} has not come within {seconds:g} s")
+            time.sleep(_LOOK_SECONDS)
+        return value
+
+    def wait_for_all(self, where: str, seconds: float = inf) -> None:
+        """Return when every process has come to this point.
+
+        Raises:
+            RunFailed: some have not come in time.
+        """
+        self.store.set(f"arrived/{where}/{self.rank}", True)
+        for rank in range(self.size):
+            self.wait(f"arrived/{where}/{rank}", seconds)
+
+    def shutdown(self, store: RunStore, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
+        """Leave the run; the process that keeps the store, where no launcher does, leaves last.
+
+        Args:
+            store: a connection on which no other thread waits; it is not used afterwards.
+            missing: processes that have died.
+            seconds: how long to wait for the others.
+        """
+        if self.rank_info.hosted:
+            return
+        with suppress(dist.DistError, RuntimeError):
+            if self.rank != 0:
+                store.set(f"left/{self.rank}", True)
+                return
+            waits = AwakeTime()
+            staying = set(range(1, self.size))
+            while len(staying) > missing and waits.seconds < seconds:
+                staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
+                time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def _without_stdout() -> Iterator[None]:
+    """Drop what is written to stdout: torch 2.8's gloo says there how many ranks it has connected, before `--json`'s document."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,117 @@
+"""Channels keep their order and what was sent; messages are copied out, so that nothing a stage keeps can stall one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.encoded import EncodedTensor, decode, encode
+from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
+from petra_graph.runtime import shared_memory
+from petra_graph.runtime.channels import moved, read_message, write_message
+from petra_graph.runtime.shared_memory import SharedMemoryReceiver, SharedMemorySender
+from petra_graph.runtime.waiting import Waker
+from petra_graph.spec.model import PrecisionSpec
+
+SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
+STORED = st.sampled_from(["as-streams", "float32", "bfloat16", "float16", "int8"])
+
+
+@given(SHAPES, STORED, st.integers(1, 5), st.sampled_from(["float32", "float64"]), st.booleans())
+def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last):
+    layout = "channels-last" if channels_last else "contiguous"
+    precision = PrecisionSpec(compute=compute, memory_format=layout)
+    dtype = getattr(torch, compute)
+    message = MessageLayout(tensors=stream_layouts([StreamType(s, "float32") for s in shapes], precision, stored))
+    streams = [torch.randn(samples, *shape, dtype=dtype) for shape in shapes]
+    settled = [
+        s.contiguous(memory_format=torch.channels_last) if channels_last and s.dim() == 4 else s for s in streams
+    ]
+    sent = encode(tuple(settled), stored)
+    memory = torch.zeros(message.extents(samples)[1], dtype=torch.uint8)
+    assert write_message(message, memory, sent) == memory.numel()
+    came = read_message(message, memory, samples)
+    for one, other in zip(sent, came, strict=True):
+        assert isinstance(one, EncodedTensor) == isinstance(other, EncodedTensor)
+    for one, other in zip(decode(sent), decode(came), strict=True):
+        assert one.dtype == other.dtype == dtype
+        assert torch.equal(one, other)
+
+
+def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
+    """Torch's own copies to a GPU are stood in for."""
+    steps = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (steps.append("pinned"), tensor)[1])
+    monkeypatch.setattr(torch.Tensor, "to", lambda _, device, **how: steps.append((device.type, how)))
+    moved((torch.zeros(2), torch.zeros(2, device="meta")), torch.device("cuda:0"))
+    assert steps == ["pinned", ("cuda", {"non_blocking": True}), ("cuda", {"non_blocking": True})]
+
+
+def test_an_encoded_message_moves_as_it_is():
+    meta = torch.device("meta")
+    value, integers = moved(encode((torch.zeros(2), torch.arange(2)), "int8"), meta)
+    assert (value.payload.dtype, value.payload.device, value.scale.device) == (torch.int8, meta, meta)
+    assert integers.device == meta
+
+
+def test_layout_moves_along():
+    stream = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    (found,) = moved((stream,), torch.device("meta"))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+MESSAGE = MessageLayout(tensors=stream_layouts([StreamType((4,), "float32")], PrecisionSpec(), "as-streams"), samples=2)
+
+
+@pytest.fixture
+def ends():
+    bells = Waker(), Waker()
+    receiver = SharedMemoryReceiver(2, MESSAGE.most_bytes, bells[1])
+    sender = SharedMemorySender(receiver.address, bells[0])
+    sender.begin([(MESSAGE, 2)] * 100)
+    receiver.begin([(MESSAGE, 2)] * 100)
+    return sender, receiver, bells
+
+
+def message(value: float) -> tuple[torch.Tensor]:
+    return (torch.full((2, 4), value),)
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent(ends):
+    sender, receiver, _ = ends
+    for number in range(20):
+        assert sender.has_room()
+        sender.send(message(number))
+        assert receiver.ready()
+        assert receiver.receive()[0].unique().tolist() == [number]
+
+
+def test_a_slot_is_free_when_its_message_has_been_received(ends):
+    """A block, a hook or a cycle that kept two inputs took both slots of a channel for ever."""
+    sender, receiver, _ = ends
+    kept = []
+    for number in range(6):
+        assert sender.has_room()
+        sender.send(message(number))
+        assert receiver.ready()
+        kept.append(receiver.receive()[0])
+    assert [one.unique().tolist() for one in kept] == [[number] for number in range(6)]
+
+
+def test_what_was_sent_is_the_senders_own_again(ends):
+    sender, receiver, _ = ends
+    sent = message(3)
+    sender.send(sent)
+    sent[0].zero_()
+    assert receiver.ready()
+    assert receiver.receive()[0].unique().tolist() == [3]
+
+
+def test_more_memory_than_there_is_is_refused_and_not_allocated(monkeypatch):
+    """The system would end processes instead of refusing."""
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", lambda *_: pytest.fail("it allocates"))
+    with pytest.raises(RunFailed, match="no shared memory for 2 messages of"):
+        SharedMemoryReceiver(2, 1 << 60, Waker())

@@ -1,0 +1,293 @@
+"""All stages in one process: errors are told, nothing is left in flight, evaluation does not depend on batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attrs import evolve
+
+from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
+from petra_graph.runtime import stage_io
+from petra_graph.runtime.stage_io import current_device
+from petra_graph.runtime.store import StoreGone
+from petra_graph.spec.model import ClipSpec
+from petra_graph.training.evaluation import Meters
+from tests.support.pairwise import pairs_of
+from tests.support.pipelines import (
+    CHAIN,
+    CLASSES,
+    GRAPHS,
+    REVNET,
+    SHAPES,
+    Batched,
+    Pipeline,
+    batches,
+    node,
+    pipeline,
+    relative_error,
+)
+
+EVALUATION = 1e-12
+SCHEDULES = ("lockstep", "1f1b", "sequential")
+DROPOUT = (
+    node("stem", "linear-stem", features=6),
+    node("rev0", "rev-mlp", hidden=16, dropout=0.5),
+    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+
+
+def in_flight(built: Pipeline) -> int:
+    """Messages on channels, and micro-batches that stages hold."""
+    runtime = built.runtime
+    queued = sum(channel.ready() for channel in runtime._channels.receivers.values())
+    held = 0
+    for executor in built.executors:
+        for _, runner in executor.runners:
+            match runner:
+                case Recompute():
+                    held += len(runner.buffer)
+                case StashGraph():
+                    held += len(runner.graphs)
+                case HeadRunner():
+                    held += len(runner.pending)
+                case Reconstruct():
+                    pass
+    return held + queued + len(runtime._feed.targets)
+
+
+# --- drains ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("graph", "schedule", "count"), pairs_of(GRAPHS, SCHEDULES, [1, 2, 13]))
+def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=2)
+    results = built.train(batches(SHAPES[graph], count, size=2))
+    assert [result.micro_batch for result in results] == list(range(count))
+    assert in_flight(built) == 0
+    assert {executor.updater.updates for executor in built.executors} == {-(-count // 2)}
+    assert {executor.updater.window for executor in built.executors} == {0}
+    assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_micro_batches_are_numbered_from_the_runs_start(schedule):
+    """Dropout's masks follow from the number: an epoch of 4 and one of 3 are those of numbers 0 to 3 and 4 to 6."""
+    data = batches((8,), 7)
+    built, again, wrong = (pipeline(DROPOUT, (8,), schedule=schedule) for _ in range(3))
+    for each, second in ((built, 4), (again, 4), (wrong, 0)):
+        each.train(data[:4])
+        each.train(data[4:], start=second)
+    assert relative_error(built.parameters(), again.parameters()) == 0.0
+    assert relative_error(built.parameters(), wrong.parameters()) > 1e-6
+
+
+def test_without_delay_a_drain_changes_nothing():
+    """Where windows end with a drain, training in two parts is training in one, dropout included."""
+    data = batches((8,), 8)
+    whole, parts = (pipeline(DROPOUT, (8,), schedule="sequential", accumulation=2) for _ in range(2))
+    whole.train(data)
+    parts.train(data[:4])
+    parts.train(data[4:], start=4)
+    assert relative_error(parts.parameters(), whole.parameters()) == 0.0
+
+
+def test_results_are_observed_before_their_backward():
+    built = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=1)
+    head = built.executors[-1].updater
+    seen = []
+    built.runtime.train(batches((8,), 5), range(5), lambda result: seen.append((result.micro_batch, head.updates)))
+    assert seen == [(m, m) for m in range(5)]
+
+
+def test_a_global_norm_steps_all_stages_together():
+    built = pipeline(CHAIN, (8,), schedule="sequential", accumulation=2, clip=ClipSpec(limit=0.1, scope="global"))
+    steps = []
+    for executor in built.executors:
+        step = executor.updater.step
+        executor.updater.step = lambda norm, step=step, j=executor.program.index: (steps.append((j, norm)), step(norm))
+    built.train(batches((8,), 3))
+    assert [j for j, _ in steps] == [1, 2, 3, 4, 5] * 2
+    assert len({float(norm) for _, norm in steps[:5]}) == 1
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Breaks(torch.nn.Module):
+    """A layer that raises on its n-th call."""
+
+    def __init__(self, inner, calls):
+        super().__init__()
+        self.inner, self.left = inner, iter(range(calls))
+
+    def forward(self, x):
+        if next(self.left, None) is None:
+            message = "out of luck"
+            raise ValueError(message)
+        return self.inner(x)
+
+
+def breaking(calls: int, **more) -> Pipeline:
+    built = pipeline(CHAIN, (8,), **more)
+    (module,) = built.executors[1].modules.values()
+    name, layer = next((name, layer) for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear))
+    parent, _, attribute = name.rpartition(".")
+    owner = module.get_submodule(parent)
+    if attribute.isdecimal():
+        owner[int(attribute)] = Breaks(layer, calls)
+    else:
+        setattr(owner, attribute, Breaks(layer, calls))
+    return built
+
+
+@pytest.mark.parametrize(
+    ("calls", "schedule", "where"),
+    [
+        (2, "lockstep", "forward of micro-batch 2"),
+        (1, "sequential", "backward of micro-batch 0"),
+        (4, "1f1b", "backward of micro-batch 0"),
+    ],
+)
+def test_an_error_names_stage_operation_and_micro_batch(calls, schedule, where):
+    built = breaking(calls, schedule=schedule)
+    with pytest.raises(RunFailed) as caught:
+        built.train(batches((8,), 6))
+    (problem,) = caught.value.problems
+    assert problem.message == f"stage 2 (rev0) failed in the {where}: ValueError: out of luck"
+    assert problem.hint == "failure.txt in the run directory has the traceback"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("error", [Interrupted(), RunFailed("the loss is nan"), StoreGone("Broken pipe")])
+def test_what_an_observer_raises_ends_the_training(error):
+    built = pipeline(CHAIN, (8,), schedule="1f1b")
+
+    def observe(result):
+        if result.micro_batch == 2:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        built.runtime.train(batches((8,), 6), range(6), observe)
+    assert caught.value is error
+    assert built.executors[-1].updater.updates == 2
+
+
+def test_an_order_that_cannot_be_is_an_error_and_no_hang():
+    """The last stage wants two forwards before its first backward, and the first does one and waits for it."""
+    built = pipeline(CHAIN, (8,), schedule="sequential")
+    last = built.executors[-1]
+    last.program = evolve(last.program, depth=2)
+    with pytest.raises(
+        RuntimeError,
+        match=r"every stage waits \(stage 5 \(head\), forward of micro-batch 1, ",
+    ):
+        built.train(batches((8,), 4))
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def evaluated(built: Pipeline, data) -> dict[str, float]:
+    totals = Meters()
+    for result in built.runtime.evaluate(Batched(data)):
+        totals.add(result)
+    return {"samples": totals.samples, **totals.means()}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_evaluation_gives_the_same_for_any_batch_size_and_leaves_no_sample_out(graph):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule="1f1b")
+    built.train(batches(SHAPES[graph], 6))
+    ((x, target),) = batches(SHAPES[graph], 1, size=23, seed=5)
+    whole = evaluated(built, [(x, target)])
+    assert whole["samples"] == 23
+    assert whole["loss"] > 0
+    for size in (1, 4, 10, 22):
+        parts = list(zip(x.split(size), target.split(size), strict=True))
+        assert len(parts[-1][0]) == 23 % size or size == 1
+        assert evaluated(built, parts) == pytest.approx(whole, rel=EVALUATION)
+
+
+def test_evaluation_uses_running_statistics_and_changes_nothing():
+    built = pipeline(REVNET, (3, 6, 6), schedule="1f1b")
+    built.train(batches((3, 6, 6), 4))
+    before = built.parameters()
+    one = evaluated(built, batches((3, 6, 6), 3))
+    assert relative_error(built.parameters(), before) == 0.0
+    assert one == evaluated(built, batches((3, 6, 6), 3))
+    assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
+
+
+def test_dropout_is_off_in_evaluation_and_on_again_afterwards():
+    built = pipeline(DROPOUT, (8,))
+    modes = []
+
+    def data():
+        for batch in batches((8,), 2):
+            modes.append({module.training for executor in built.executors for module in executor.modules.values()})
+            yield batch
+
+    built_batches = Batched(data(), count=2)
+    evaluated(built, built_batches)
+    assert modes == [{False}, {False}]
+    assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
+
+
+def test_an_evaluation_between_two_trainings_does_not_change_them():
+    data = batches((3, 6, 6), 8)
+    with_one, without = (pipeline(REVNET, (3, 6, 6), schedule="1f1b") for _ in range(2))
+    for built in (with_one, without):
+        built.train(data[:4])
+        if built is with_one:
+            evaluated(built, data)
+        built.train(data[4:], start=4)
+    assert relative_error(with_one.parameters(), without.parameters()) == 0.0
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [None, ClipSpec(limit=1.0, scope="global")])
+def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, clip):
+    """`set_device` was never called: kernels that a block launches on torch's current GPU went to cuda:0."""
+    current: list[torch.device] = []
+
+    class Entered:
+        def __init__(self, device):
+            self.device = device
+
+        def __enter__(self):
+            current.append(self.device)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    monkeypatch.setattr(stage_io, "current_device", Entered)
+    built = pipeline(CHAIN, (8,), schedule="sequential", clip=clip)
+    seen = []
+    for executor in built.executors:
+        for operation in ("forward", "backward", "update"):
+            watch(executor, operation, seen, current)
+    built.train(batches((8,), 1))
+    assert len(seen) == 3 * len(built.executors)
+    assert all(seen)
+
+
+def watch(executor, operation: str, seen: list[bool], current: list[torch.device]) -> None:
+    method = getattr(executor, operation)
+
+    def watching(*arguments):
+        seen.append(current == [torch.device("cpu")])
+        return method(*arguments)
+
+    setattr(executor, operation, watching)
+
+
+def test_a_gpu_and_a_processor():
+    gpu = current_device(torch.device("cuda:1"))
+    assert isinstance(gpu, torch.cuda.device)
+    assert gpu.idx == 1
+    assert current_device(torch.device("cpu")) is None

@@ -1,0 +1,165 @@
+"""A signal asks, a second SIGINT insists; before anything is under way, a signal or the end of the parent ends a process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
+from tests.support.forks import until
+from tests.support.processes import environment
+
+
+class Process:
+    """Notes requests; insists by an exception."""
+
+    def __init__(self):
+        self.requests = []
+
+    def handled(self, **options):
+        return stop_requests(self.requests.append, self.insist, **options)
+
+    def insist(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_is_a_request(number):
+    process = Process()
+    with process.handled():
+        os.kill(os.getpid(), number)
+    assert process.requests == [number.name]
+
+
+def test_a_second_sigint_insists():
+    process = Process()
+    with process.handled():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert process.requests == ["SIGTERM", "SIGINT", "SIGTERM"]
+
+
+def test_a_process_that_ends_ignores_further_signals():
+    before = {number: signal.getsignal(number) for number in REQUESTS}
+    try:
+        with Process().handled(ends_process=True):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_handlers_are_put_back():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with suppress(ZeroDivisionError), Process().handled():
+        assert signal.getsignal(signal.SIGINT) != before[signal.SIGINT]
+        1 / 0  # noqa: B018  whatever happens inside
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+STARTING = """
+import signal, time
+{before}
+from petra_graph.runtime.stop_signals import {names}
+{calls}
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(0.01)
+    except BaseException:
+        pass  # as an import may do
+"""
+
+
+def starting(names, calls, before="", **variables):
+    code = STARTING.format(names=names, calls=calls, before=before)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**variables),
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
+    process = starting("end_at_signals", "end_at_signals()")
+    process.send_signal(number)
+    try:
+        assert process.communicate(timeout=30)[1] == "interrupted\n"
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
+def test_under_nohup_it_goes_on():
+    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    process = starting("end_at_signals", "end_at_signals()", ignoring)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_it_ends_with_its_launcher():
+    with subprocess.Popen(["sleep", "0.1"]) as launcher:
+        pass
+    process = starting("end_with_parent", "end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said == "the process that started this one has ended\n"
+
+
+def test_it_ends_with_its_parent(tmp_path):
+    written = tmp_path / "process"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(path=str(written))], env=environment(), stdout=subprocess.DEVNULL
+    )
+    until(lambda: written.exists() and written.read_text().endswith("\n"))
+    parent.kill()
+    parent.wait()
+    process = int(written.read_text())
+    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
+
+
+PARENT = """
+import os, time
+from petra_graph.runtime.stop_signals import end_with_parent
+if os.fork() == 0:
+    end_with_parent()
+    with open({path!r}, "w") as file:
+        file.write(str(os.getpid()) + "\\n")
+time.sleep(60)
+"""
+
+
+def test_it_does_not_once_it_is_started():
+    calls = "end_with_parent(); started()"
+    process = starting("end_with_parent, started", calls, PETRA_GRAPH_LAUNCHER="1")
+    time.sleep(0.6)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])
+def test_a_rank_that_has_failed_ends_without_waiting_for_its_threads(variables, ended):
+    code = "import atexit, sys; from petra_graph.cli.main import main; atexit.register(print, 'by Python'); sys.exit(main())"
+    words = [sys.executable, "-c", code, "no-such-verb"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(**variables), check=False)
+    assert (done.returncode, done.stdout) == (2, ended)

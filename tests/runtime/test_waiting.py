@@ -1,0 +1,68 @@
+"""Time in which a process is suspended counts for nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from petra_graph.runtime.waiting import AwakeTime
+
+
+class Clock:
+    """A clock that a test moves on."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def pass_in_looks(self, awake, seconds):
+        for _ in range(int(4 * seconds)):
+            self.now += 0.25
+            awake.look()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+def test_time_that_was_looked_at_counts(clock):
+    awake, began = AwakeTime(), clock()
+    clock.pass_in_looks(awake, 60)
+    assert (awake.seconds, awake.since(began + 10)) == (60, 50)
+
+
+def test_a_suspension_counts_as_a_late_look(clock):
+    awake, began = AwakeTime(), clock()
+    clock.pass_in_looks(awake, 5)
+    clock.now += 3600
+    assert awake.since(began) == 5 + 2
+    clock.pass_in_looks(awake, 5)
+    clock.now += 7200
+    awake.look()
+    clock.pass_in_looks(awake, 5)
+    assert awake.seconds == 5 + 2 + 5 + 2 + 5
+
+
+def test_what_began_after_a_suspension_counts_whole(clock):
+    """Another thread may wake first, and begin something before this one looks."""
+    awake = AwakeTime()
+    clock.now += 3600
+    began = clock()
+    clock.now += 1
+    assert awake.since(began) == 0, "not less"
+    clock.pass_in_looks(awake, 5)
+    assert awake.since(began) == 5
+
+
+def test_a_busy_machine_delays_a_limit_and_does_not_lift_it(clock):
+    awake = AwakeTime()
+    for _ in range(100):
+        clock.now += 10
+        awake.look()
+    assert awake.seconds == 200
