@@ -12,7 +12,7 @@ Nodes with equal blocks, options and inputs cost the same, and one of them runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -23,21 +23,19 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
-from petra_graph.executor.numerics import Normalisation, place
+from petra_graph.errors import PetraGraphError, Problem, SpecError, at_path, raised_text
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import build_block, needs_values
-from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
-from petra_graph.measure.meta_kernels import NotOnMeta
+from petra_graph.measure.build_block import build_block
 from petra_graph.measure.node_shapes import Memo
-from petra_graph.measure.optimizer_costs import measure_update
-from petra_graph.measure.tally import distinct_bytes
+from petra_graph.measure.node_work import NodeTrial, measure_operations, measure_update, without_values
+from petra_graph.measure.tally import NotOnMeta, distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
-from petra_graph.plugins.tensor_trees import Tree, leaves
+from petra_graph.plugins.tensor_trees import leaves
 from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
@@ -76,20 +74,16 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     for name in graph.order:
         node = graph.nodes[name]
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        key = (
-            node.plugin,
-            node.options,
-            node.kind,
-            node.frozen and (node.name, *node.frozen),
-            inputs,
-            INPUT in node.inputs,
-        )
+        frozen_names = node.frozen and (node.name, *node.frozen)
+        key = (node.plugin, node.options, node.kind, frozen_names, inputs, INPUT in node.inputs)
         measured[name] = memo.get(key, partial(_measure, node, inputs, conditions))
         streams[name] = measured[name].outputs
     return CostTable(
         micro_batch=conditions.batch,
         sample_bytes=tuple(one.bytes(conditions.batch) for one in samples),
-        target_bytes=sum(one.nbytes for one in leaves(_targets(conditions, torch.device("meta")))),
+        target_bytes=sum(
+            one.nbytes for one in leaves(zero_targets(conditions.facts, conditions.batch, torch.device("meta")))
+        ),
         nodes={name: node.cost for name, node in measured.items()},
         assumptions=tuple(_assumptions(conditions, measured)),
     )
@@ -109,9 +103,6 @@ class _Stream:
     def bytes(self, batch: int) -> int:
         return self.values(batch) * self.dtype.itemsize
 
-    def zeros(self, batch: int, device: torch.device, layout: torch.memory_format) -> Tensor:
-        return torch.zeros(batch, *self.shape, dtype=self.dtype, device=device).contiguous(memory_format=layout)
-
 
 @frozen(kw_only=True)
 class _Measured:
@@ -122,28 +113,15 @@ class _Measured:
 
 
 def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
-    obstacle = None
     try:
         module, measured = _run_without_memory(node, inputs, conditions)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever stops a block without memory, the CPU decides
-        cause = error
-        if isinstance(error, PetraGraphError):
-            # A loss may hold tensors of its own, such as the weights of classes, which are on the CPU.
-            of_loss = node.kind == "head" and isinstance(error, PluginError)
-            if error.__cause__ is None or not (of_loss or needs_values(error.__cause__)):
-                raise
-            cause = error.__cause__
-        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
+    except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
+        cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
         module, measured = _run_on_cpu(node, inputs, conditions)
+        measured = attrs.evolve(measured, obstacle=f"{type(cause).__name__}: {cause}".partition("\n")[0])
     with at_path("optimizer", "name"):
         state_bytes, of_optimizer = measure_update(
-            module,
-            conditions.build_optimizer,
-            conditions.optimizer_options,
-            conditions.clip,
-            conditions.optimizer,
+            module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
         )
     shared = {
         module.shared_parameters[key]: SharedCost(
@@ -153,8 +131,9 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
         if key in module.shared_parameters
     }
     work = {**measured.cost.work, **of_optimizer}
-    cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work, shared=shared)
-    return attrs.evolve(measured, cost=cost, obstacle=obstacle)
+    return attrs.evolve(
+        measured, cost=attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work, shared=shared)
+    )
 
 
 def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
@@ -164,7 +143,7 @@ def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Con
         with suppress(NotOnMeta):
             return module, _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
-        module = faked(module)
+        module = without_values(module)
         return module, _run(node, module, inputs, conditions, _numerics(conditions, "cpu"))
 
 
@@ -179,38 +158,46 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
         with torch.random.fork_rng(devices=[]):
             module = _built(node, inputs, numerics)
             return module, _run(node, module, inputs, conditions, numerics)
-    except (KeyboardInterrupt, PetraGraphError):
+    except PetraGraphError:
         raise
-    except BaseException as error:
+    except Exception as error:
         message = f'node "{node.name}": block "{node.block}" cannot be trained: {raised_text(error)}'
         at = author_line(error)
-        hint = "`petra-graph check` tries blocks; its findings help to find the cause" + (
-            f"; raised at {at}" if at else ""
-        )
+        hint = "`petra-graph check` tries blocks; its findings help to find the cause"
+        hint += f"; raised at {at}" if at else ""
         raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
 
 
-def _numerics(conditions: Conditions, device: str) -> WithoutValues:
+@frozen(kw_only=True, slots=False)
+class _Numerics(NumericsContext):
+    """Numerics without autocast on the meta device, whose tensors autocast does not know."""
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context with the arithmetic of a device with values."""
+        return nullcontext() if self.device.type == "meta" else super().arithmetic()
+
+
+def _numerics(conditions: Conditions, device: str) -> NumericsContext:
     normalisation = Normalisation.of(conditions.facts)
-    return WithoutValues(
-        device=torch.device(device), precision=conditions.precision, seed=0, normalisation=normalisation
-    )
+    return _Numerics(device=torch.device(device), precision=conditions.precision, seed=0, normalisation=normalisation)
 
 
-def _built(node: Node, inputs: tuple[_Stream, ...], numerics: WithoutValues) -> Block:
+def _built(node: Node, inputs: tuple[_Stream, ...], numerics: NumericsContext) -> Block:
     with torch.device(numerics.device):
         return place(build_block(node, [stream.shape for stream in inputs]), numerics)
 
 
 def _run(
-    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: WithoutValues
+    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: NumericsContext
 ) -> _Measured:
     batch = conditions.batch
     reads_samples = INPUT in node.inputs
 
-    def layout(stream: _Stream) -> torch.memory_format:
-        """Return the memory format of streams between nodes; most loaders have samples contiguous."""
-        return torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
+    def zeros(stream: _Stream) -> Tensor:
+        """Return a stream in the memory format between nodes; most loaders have samples contiguous."""
+        layout = torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
+        made = torch.zeros(batch, *stream.shape, dtype=stream.dtype, device=numerics.device)
+        return made.contiguous(memory_format=layout)
 
     trial = NodeTrial(
         name=node.name,
@@ -218,9 +205,10 @@ def _run(
         numerics=numerics,
         reads_samples=reads_samples,
         reversible=node.kind == "reversible",
-        inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
+        inputs=tuple(map(zeros, inputs)),
     )
-    returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))
+    targets = zero_targets(conditions.facts, batch, numerics.device)
+    returned, work = measure_operations(trial, conditions.loss, targets)
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
@@ -238,11 +226,6 @@ def _run(
         work=work,
     )
     return _Measured(cost=cost, outputs=outputs)
-
-
-def _targets(conditions: Conditions, device: torch.device) -> Tree:
-    """Return targets as the data set declares them."""
-    return zero_targets(conditions.facts, conditions.batch, device)
 
 
 def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:

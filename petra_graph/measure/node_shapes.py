@@ -22,8 +22,7 @@ from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_s
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.build_block import build_block, listing, needs_values, refused
-from petra_graph.measure.meta_kernels import ShapesAlone
-from petra_graph.measure.tally import tensors
+from petra_graph.measure.tally import ShapesAlone, tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.data_set import DataFacts

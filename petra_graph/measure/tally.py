@@ -1,4 +1,4 @@
-"""The cost of what runs: live bytes, FLOPs, memory traffic.
+"""Meters of what runs: live bytes, FLOPs, memory traffic; and operations that the meta device gets wrong.
 
 Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the meta device alike. The outputs of every
 operation pass here; a storage counts from its first appearance until it is freed. Memory that a kernel allocates and
@@ -16,20 +16,32 @@ attention   forward     scores = query keyᵀ, output = softmax(scores) value
 LSTM        forward     gates = input weight_inputᵀ + hidden weight_hiddenᵀ, at every step
             backward    the gradients of all four; of the first hidden state too, which is often not asked for
             OneDNN's kernel, for number types that the processor has; on the meta device and elsewhere there is none.
+
+Without memory (meta device, fake tensors) some operations are replaced:
+
+convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
+                        input and weight into channels-last, and a wrong layout costs a copy at every node's end;
+                        torch 2.8 returns the gradient of the weight contiguous, too
+batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
+                        statistics of bfloat16 in bfloat16, where the CPU has float32
+attention               the meta device multiplies whole matrices, where devices have kernels that keep none
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import torch
 from attrs import frozen
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.measure import meta_kernels
+from petra_graph.program.message_layout import IMAGE_DIMENSIONS
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -44,15 +56,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count the new storages of its result."""
         before = set(map(id, storages((args, kwargs))))
-        result = self.call(func, args, kwargs or {})
+        result = func(*args, **(kwargs or {}))
         for storage in storages(result):
             if id(storage) not in before:
                 self.count(storage)
         return result
-
-    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation."""
-        return func(*args, **kwargs)
 
     def count(self, storage: torch.UntypedStorage) -> None:
         """Count a storage from now on, unless it counts already."""
@@ -84,19 +92,19 @@ def storages(tree: Any) -> list[torch.UntypedStorage]:
     return [tensor.untyped_storage() for tensor in tensors(tree)]
 
 
-def tensors(tree: Any) -> list[torch.Tensor]:
+def tensors(tree: Any) -> list[Tensor]:
     """Return every tensor in nested tuples, lists and dictionaries: the arguments and results of operations.
 
     Sparse ones, such as the gradient of `nn.Embedding(sparse=True)`, have no storage: their indices and values do.
     """
-    found: list[torch.Tensor] = []
+    found: list[Tensor] = []
     _append_tensors((tree,), found)
     return found
 
 
-def _append_tensors(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
+def _append_tensors(parts: Iterable[Any], found: list[Tensor]) -> None:
     for part in parts:
-        if isinstance(part, torch.Tensor):
+        if isinstance(part, Tensor):
             found += (part._indices(), part._values()) if part.is_sparse else (part,)  # noqa: SLF001  indices() needs a coalesced one
         elif isinstance(part, tuple | list):
             _append_tensors(part, found)
@@ -104,7 +112,7 @@ def _append_tensors(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
             _append_tensors(part.values(), found)
 
 
-def distinct_bytes(of: Iterable[torch.Tensor]) -> int:
+def distinct_bytes(of: Iterable[Tensor]) -> int:
     """Return the bytes of the memory of tensors, shared memory counted once."""
     found = {id(storage): storage for storage in storages(tuple(of))}
     return sum(storage.nbytes() for storage in found.values())
@@ -138,17 +146,13 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         self._start = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and add what it did."""
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        """Run the operation, or its replacement, and add what it did."""
+        result = super().__torch_dispatch__(_replaced(func, args), types, args, kwargs)
         self._flops += _flops(func, args, kwargs or {}, result)
         if not (func.is_view or _moves_nothing(func)):
             self._traffic += _bytes((args, kwargs)) + _bytes(result)
             self._kernels += 1
         return result
-
-    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation; on the meta device, with the layouts of devices that have memory."""
-        return meta_kernels.call(func, args, kwargs)
 
     def lap(self) -> Lap:
         """Return what ran since the last call, and start counting again."""
@@ -184,31 +188,98 @@ def _bytes(tree: Any) -> int:
     return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors(tree))
 
 
-_ATTENTION = "aten::_scaled_dot_product_"
-"""How torch names all kernels of attention."""
-_LSTM = "aten::mkldnn_rnn_layer"
-
-
 def kernel_flops(func: Any, args: Sequence[Any]) -> int | None:
-    """Return the FLOPs of one of these kernels, None for another operation.
+    """Return the FLOPs of a kernel that does several products, None for another operation.
 
     Where attention or an LSTM is several operations, those count as what they are.
     """
     name = func.name().partition(".")[0]
     backward = name.endswith("_backward")
-    if name.startswith(_ATTENTION):
-        forward = _attention(*(tensor.shape for tensor in args[backward : backward + 3]))
-    elif name.startswith(_LSTM):
-        forward = _products(*(tensor.shape for tensor in args[:3]))
+    if name.startswith("aten::_scaled_dot_product_"):  # how torch names all kernels of attention
+        # Key and value may have fewer heads than the query, which share them.
+        query, key, value = (tensor.shape for tensor in args[backward : backward + 3])
+        forward = 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    elif name.startswith("aten::mkldnn_rnn_layer"):
+        rows, *weights = (tensor.shape for tensor in args[:3])
+        forward = 2 * prod(rows[:-1]) * sum(map(prod, weights))
     else:
         return None
-    return 2 * forward if backward else forward
+    return int(2 * forward if backward else forward)
 
 
-def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
-    """Key and value may have fewer heads than the query, which share them."""
-    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+class ShapesAlone(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Replaces what is slow, and leaves layouts as they come: for shapes and types of results."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation, or its replacement on the meta device."""
+        replaced = _ANYWHERE.get(func) if args and isinstance(args[0], Tensor) and args[0].is_meta else None
+        return (replaced or func)(*args, **(kwargs or {}))
 
 
-def _products(rows: Sequence[int], *weights: Sequence[int]) -> int:
-    return 2 * prod(rows[:-1]) * sum(map(prod, weights))
+class NotOnMeta(Exception):
+    """An operation whose meta implementation differs from that of devices with memory."""
+
+
+def _replaced(func: Any, args: Sequence[Any]) -> Callable[..., Any]:
+    """Return an operation or what stands for it, where its first argument has no memory."""
+    first = args[0] if args else None
+    if isinstance(first, FakeTensor):
+        return _ANYWHERE.get(func, func)
+    if isinstance(first, Tensor) and first.is_meta:
+        return _ANYWHERE.get(func) or _ON_META.get(func) or func
+    return func  # type: ignore[no-any-return]
+
+
+def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    result: Tensor = torch.ops.aten.convolution.default(x, weight, *others)
+    return torch.empty_like(result, memory_format=torch.channels_last) if _is_channels_last(x, weight) else result
+
+
+def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
+    of_x, of_weight, of_bias = torch.ops.aten.convolution_backward.default(gradient, x, weight, *others)
+    if _is_channels_last(x, weight):
+        of_x, of_weight = (
+            None if found is None else torch.empty_like(found, memory_format=torch.channels_last)
+            for found in (of_x, of_weight)
+        )
+    return of_x, of_weight, of_bias
+
+
+def _is_channels_last(x: Tensor, weight: Tensor) -> bool:
+    formats = {suggest_memory_format(x), suggest_memory_format(weight)}
+    return x.dim() == IMAGE_DIMENSIONS and torch.channels_last in formats
+
+
+def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, training, _, _ = others
+    mean, inverse_std = (x.new_empty(x.shape[1] if training else 0, dtype=_statistics_dtype(x)) for _ in range(2))
+    return torch.empty_like(x), mean, inverse_std
+
+
+def _batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    _, x, weight, *_, (needs_x, needs_weight, needs_bias) = arguments
+    like = x.new_empty(x.shape[1], dtype=_statistics_dtype(x)) if weight is None else weight
+    return (
+        torch.empty_like(x) if needs_x else None,
+        torch.empty_like(like) if needs_weight else None,
+        torch.empty_like(like) if needs_bias else None,
+    )
+
+
+def _no_attention(*_: Any) -> Tensor:
+    raise NotOnMeta("scaled_dot_product_attention")
+
+
+def _statistics_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+_ANYWHERE: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.native_batch_norm.default: _batch_norm,
+    torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
+}
+_ON_META: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.convolution.default: _convolution,
+    torch.ops.aten.convolution_backward.default: _convolution_backward,
+    torch.ops.aten._safe_softmax.default: _no_attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
+}

@@ -1,4 +1,4 @@
-"""FLOPs follow from shapes; traffic is what kernels read and write."""
+"""Live bytes follow storages, not tensors, on either device; FLOPs follow from shapes; traffic is what kernels read and write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from petra_graph.measure.tally import Tally, kernel_flops
+from petra_graph.measure.tally import LiveBytes, Tally, distinct_bytes, kernel_flops
 
 
 def convolved():
@@ -123,3 +123,42 @@ def test_a_sparse_gradient_is_its_indices_and_values():
         lap = tally.lap()
     assert table.weight.grad.is_sparse
     assert 0 < lap.working_bytes < table.weight.nbytes
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_storage_counts_from_its_making_to_its_end(device):
+    with LiveBytes() as live:
+        one = torch.zeros(10, device=device)
+        assert live.live == 40
+        two = one + 1
+        assert live.live == 80
+        del one
+        assert live.live == 40
+        del two
+    assert (live.live, live.peak) == (0, 80)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_views_and_changes_in_place_are_free(device):
+    with LiveBytes() as live:
+        whole = torch.zeros(10, device=device)
+        kept = (whole[:5], whole.view(2, 5), whole.add_(1))
+        assert live.live == 40
+        del whole
+        assert live.live == 40
+        del kept
+    assert (live.live, live.peak) == (0, 40)
+
+
+def test_a_graph_lives_until_it_is_differentiated():
+    x = torch.zeros(10, requires_grad=True)
+    with LiveBytes() as live:
+        y = x.exp().exp().sum()
+        held = live.live
+        y.backward()
+        assert live.live < held
+
+
+def test_shared_memory_is_one():
+    one = torch.zeros(4)
+    assert distinct_bytes([one, one.view(2, 2), torch.zeros(2)]) == 24

@@ -1,0 +1,271 @@
+"""The work of one node: every operation of its runners and of its optimizer, run once under a meter.
+
+Decision: the executor's own runners and optimizer run, on tensors without values. So the planner's numbers follow the executor, and no
+second description of its operations has to be kept.
+
+Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
+on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
+
+Decision: costs are measured before stages are known, so an optimizer that knows the delay of its stage is measured in one with a delay
+of 3 updates: its first step, which no stage makes late, and a late one. The state and the steps of a stage without delay may need less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+import torch
+from attrs import frozen
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
+from petra_graph.blocks.parameter_groups import parameter_groups
+from petra_graph.errors import PluginError
+from petra_graph.executor.head import HeadRunner
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
+from petra_graph.executor.update import Updater
+from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages, tensors
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
+from petra_graph.plugins.stage_facts import DELAYED
+from petra_graph.plugins.tensor_trees import Tree, main
+from petra_graph.program.node_costs import Operation, Work
+from petra_graph.spec.model import ClipSpec
+
+T = TypeVar("T", bound=SegmentRunner)
+_NORM_BYTES = 16
+"""For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
+
+
+@frozen(kw_only=True)
+class NodeTrial:
+    """One node, built and placed, and its inputs."""
+
+    name: str
+    module: Block
+    numerics: NumericsContext
+    reads_samples: bool
+    reversible: bool
+    """Whether the node is: its inverse is known to return its inputs."""
+    inputs: Streams
+
+    def runner(self, of: type[T], **more: Any) -> T:
+        return of({self.name: self.module}, self.numerics, reads_samples=self.reads_samples, **more)
+
+
+def measure_operations(trial: NodeTrial, loss: Loss, targets: Tree) -> tuple[Streams, Mapping[Operation, Work]]:
+    """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
+
+    Args:
+        targets: the head's, if the loss accepts them; else targets are like the head's output.
+    """
+    inputs, module = trial.inputs, trial.module
+    if isinstance(module, Head):
+        head = trial.runner(HeadRunner, loss=loss)
+        target = _accepted(head, inputs, targets)
+
+        def forward_backward() -> Streams:
+            head.forward_backward(0, inputs, target)
+            return head.pending.take(0).gradients
+
+        return (), {"forward_backward": _differentiated(module, forward_backward, inputs)}
+
+    reconstruct, recompute, stash = trial.runner(Reconstruct), trial.runner(Recompute), trial.runner(StashGraph)
+    work: dict[Operation, Work] = {}
+    outputs, work["forward"] = _measured(lambda: reconstruct.run_without_graph(0, inputs), inputs)
+    # The gradient and the activation of a message have memory of their own: they are not the tensors that were sent.
+    gradients = tuple(map(torch.zeros_like, outputs))
+
+    def recomputed() -> Streams:
+        recompute.buffer.append((0, inputs))
+        return recompute.backward(0, None, gradients).gradients
+
+    work["recompute"] = _differentiated(module, recomputed, (*gradients, *inputs))
+    _, work["record"] = _measured(lambda: stash.forward(0, inputs), inputs, keeps=True)
+    stash.graphs.clear()
+    work["replay"] = _differentiated(
+        module,
+        lambda: stash.backward(0, None, gradients).gradients,
+        (*gradients, *inputs),
+        before=lambda: stash.forward(0, inputs),
+    )
+    if isinstance(module, Reversible) and (trial.reversible or len(outputs) == len(inputs)):
+        returned = tuple(map(torch.zeros_like, outputs))
+
+        def reversed_() -> Streams:
+            found = reconstruct.backward(0, returned, gradients)
+            return (*found.inputs, *found.gradients)
+
+        _, work["invert"] = _measured(lambda: reconstruct.invert(0, returned), returned)
+        work["reverse"] = _differentiated(module, reversed_, (*returned, *gradients))
+    return outputs, work
+
+
+def _accepted(head: HeadRunner, inputs: Streams, targets: Tree) -> Tree:
+    """Return targets that the loss accepts; the data set alone has the real ones."""
+    with torch.no_grad(), frozen_statistics(*head.modules.values()):
+        output = head.returned(head.run(0, inputs))
+        try:
+            head.loss(output, targets)
+        except (ValueError, RuntimeError, IndexError):
+            return torch.zeros_like(main(output))
+    return targets
+
+
+def _measured(run: Callable[[], Streams], arguments: Streams, *, keeps: bool = False) -> tuple[Streams, Work]:
+    """Run an operation that makes no gradients; with `keeps`, what it leaves beyond its results counts as kept."""
+    with Tally() as tally:
+        results = run()
+        lap = tally.lap()
+    shares = _shares(results, arguments)
+    own = distinct_bytes(one for one, share in zip(results, shares, strict=True) if share is None)
+    return results, _work_of(lap, kept=lap.left_bytes - own if keeps else 0, shares=shares)
+
+
+def _differentiated(
+    module: nn.Module,
+    run: Callable[[], Streams],
+    arguments: Streams,
+    before: Callable[[], object] = lambda: None,
+) -> Work:
+    """Run twice: the first run allocates parameter gradients, the second one adds to them; `before` each, what does not count."""
+    module.zero_grad(set_to_none=True)
+    laps = []
+    with Tally() as tally:
+        for _ in range(2):
+            before()
+            tally.lap()
+            results = run()
+            laps.append(tally.lap())
+            shares = _shares(results, arguments)
+            del results
+    module.zero_grad(set_to_none=True)
+    return _work_of(*laps, shares=shares)
+
+
+def _work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...] = ()) -> Work:
+    return Work(
+        flops=lap.flops,
+        traffic_bytes=lap.traffic_bytes,
+        kernels=lap.kernels,
+        working_bytes=lap.working_bytes,
+        accumulating_bytes=(accumulating or lap).working_bytes,
+        kept_bytes=kept,
+        shares=shares,
+    )
+
+
+def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
+    """Return the place, among arguments and results, of the first tensor in whose memory each result lies; else None."""
+    place = {id(storage): index for index, storage in enumerate(storages(arguments))}
+    first: dict[object, int] = {}
+    shares = []
+    for index, (result, storage) in enumerate(zip(results, storages(results), strict=True), len(arguments)):
+        # Parts of one storage are tensors of their own, which take its bytes together.
+        same = first.setdefault((id(storage), result.storage_offset(), result.shape), index)
+        shares.append(place.get(id(storage), same if same < index else None))
+    return tuple(shares)
+
+
+def measure_update(
+    module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
+) -> tuple[int, Mapping[Operation, Work]]:
+    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
+
+    Those are "first_update", "update", which is the second step, and "predict" and "estimate" if it has a method for them.
+
+    Args:
+        module: on any device.
+        clip: the clipping before the step.
+        owner: the optimizer's plugin, as messages name it.
+
+    Raises:
+        PluginError: the optimizer fails on the CPU as well.
+    """
+    groups = parameter_groups([module])
+    parameters = (*groups.decayed, *groups.undecayed)
+    if not parameters:
+        return 0, dict.fromkeys(("first_update", "update"), Work())
+    try:
+        state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
+    except (RuntimeError, NotImplementedError, PluginError):  # it reads values
+        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
+    if clip is not None and clip.by != "value":
+        of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
+        for step in ("first_update", "update"):
+            working = max(work[step].working_bytes, of_norm)
+            work[step] = attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
+    return state_bytes, work
+
+
+def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, dict[Operation, Work]]:
+    optimizer = build(groups, options, stage=DELAYED)
+    updater = Updater(
+        [*groups.decayed, *groups.undecayed],
+        optimizer,
+        lambda _: options.lr,
+        None,
+        owner=owner,
+        ratios=rate_ratios(optimizer, options.lr),
+        stage=DELAYED,
+    )
+
+    def step(micro_batch: int) -> Work:
+        """Step with the gradients of a micro-batch of the run, the first of which are not late."""
+        for parameter in updater.parameters:
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        updater.accumulated(micro_batch)
+        with Tally() as tally, author_code(f"{owner} cannot be measured"):
+            updater.step()
+            return _work_of(tally.lap())
+
+    def asked(method: str) -> Work:
+        """Ask for the parameters of a delay, whose own bytes are kept."""
+        with torch.no_grad(), Tally() as tally, author_code(f"{owner} failed at {method}(1)"):
+            answer = getattr(optimizer, method)(1)
+            lap = tally.lap()
+            del answer
+        return _work_of(lap, kept=lap.left_bytes)
+
+    work: dict[Operation, Work] = {"first_update": step(0)}
+    state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
+    if hasattr(optimizer, PREDICTED):
+        work["predict"] = asked(PREDICTED)
+    if hasattr(optimizer, EARLIER):
+        work["estimate"] = asked(EARLIER)
+    work["update"] = step(DELAYED.depth)
+    return state_bytes, work
+
+
+def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
+    """Return groups of parameters of the same shapes, without values; optimizers may tell kinds of parameters apart."""
+    copies = {
+        id(one): nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device), requires_grad=one.requires_grad)
+        for one in (*groups.decayed, *groups.undecayed)
+    }
+    kinds = {field.name: getattr(groups, field.name) for field in attrs.fields(ParameterGroups)}
+    return ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})
+
+
+def without_values(module: Block) -> Block:
+    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are not buffers stay."""
+    made: dict[int, Tensor] = {}
+
+    def fake(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return made[id(tensor)]
+
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):  # noqa: SLF001  torch converts modules so
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = fake(tensor)  # type: ignore[assignment]
+    return module
