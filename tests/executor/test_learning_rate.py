@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from petra_graph.executor.update import delay_factor, horizon, learning_rate
 
+from petra_graph.executor.update import delay_factor, horizon, learning_rate
 from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, Horizon
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec
 from petra_graph.spec.run_tables import RunSpec

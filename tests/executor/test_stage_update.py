@@ -7,11 +7,11 @@ import copy
 import pytest
 import torch
 from attrs import evolve
-from petra_graph.executor.update import Updater
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import RunFailed
+from petra_graph.executor.update import Updater
 from petra_graph.plugins.optimizer import rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.spec.model import ClipSpec

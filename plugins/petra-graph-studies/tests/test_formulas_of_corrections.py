@@ -15,10 +15,10 @@ from pathlib import Path
 import attrs
 import pytest
 import torch
-from petra_graph.executor.update import learning_rate
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
+from petra_graph.executor.update import learning_rate
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.plugins.stage_facts import Horizon

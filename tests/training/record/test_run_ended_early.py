@@ -9,10 +9,10 @@ import signal
 
 import pytest
 import torch
-from petra_graph.executor.update import Updater
 from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
+from petra_graph.executor.update import Updater
 from petra_graph.plugins import contract as loading
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
