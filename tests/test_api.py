@@ -89,7 +89,7 @@ def test_a_loaded_spec_can_be_changed(file):
         ({"run.epochs": object()}, "run.epochs cannot be an object of class object"),
         ({"data.options": {"a": [object()]}}, "data.options.a.0 cannot be an object of class object"),
         ({"data.options": {3: 1}}, "data.options cannot have the key 3\n"),
-        ({"graph.node.rev.block": Rows(3)}, "a run builds it itself: give the class, Rows, or the name of a plugin"),
+        ({"graph.node.rev.block": Rows(3)}, "a run makes it itself: give the class, Rows, or the name of a plugin"),
     ],
 )
 def test_changes_that_are_wrong(file, changes, reason):
@@ -124,9 +124,7 @@ def test_what_is_no_specification_and_no_run(call, reason):
 
 
 def test_an_opened_data_set_is_refused():
-    with pytest.raises(
-        SpecError, match=r'a run opens its data set itself: give the class, as in data=\{"name": Rows\}'
-    ):
+    with pytest.raises(SpecError, match="a run makes it itself: give the class, Rows"):
         pg.make_spec(nodes=[], data=Rows(3))
 
 
@@ -154,7 +152,7 @@ def test_nodes_need_no_names():
             lambda: pg.make_spec([torch.nn.Linear(2, 2)], data=pg.from_torch(TRAIN, TRAIN)),
             "of a torch.nn.Module, pg.buffered",
         ),
-        (lambda: pg.make_spec([], data=TRAIN), r"of a torch Dataset, data=pg.from_torch\(train, test"),
+        (lambda: pg.make_spec([], data=TRAIN), r"of a torch Dataset, data=pg.from_torch\("),
     ],
 )
 def test_objects_that_a_run_makes_itself(call, reason):
@@ -178,13 +176,8 @@ def test_problems_of_a_spec_made_in_code_are_all_told():
     ("tables", "said"),
     [
         (
-            {"optimizer": torch.optim.AdamW},
-            "optimizer cannot be the class AdamW\n    help: give its name, as in optimizer",
-        ),
-        ({"optimizer": {"name": torch.optim.AdamW}}, 'optimizer={"name": "adamw", "options": {"lr": 1e-3}}'),
-        (
             {"data": torch.utils.data.DataLoader([1])},
-            "data cannot be an object of class DataLoader\n    help: a run makes the batches",
+            "data cannot be an object of class DataLoader\n    help: a run makes it itself",
         ),
         ({"lr": 0.1}, 'spec["lr"]: unknown key "lr" in the specification'),
         ({"run": {"epochs": "x"}}, 'spec["run.epochs"]: epochs in [run] must be an integer (got "x")'),
@@ -200,7 +193,7 @@ def test_a_class_within_a_function_is_refused():
     class Hidden(Mine):
         pass
 
-    with pytest.raises(SpecError, match="is defined within a function, and the run"):
+    with pytest.raises(SpecError, match="Hidden has no name at the top level of a module"):
         pg.make_spec(nodes=[{"name": "a", "block": Hidden}], data={"name": "digits"})
 
 

@@ -7,13 +7,10 @@ import re
 import subprocess
 import sys
 
-import attrs
 import pytest
 
 from petra_graph import blocks, plugins
 from petra_graph.plugins.kinds import KINDS
-from petra_graph.spec.model import Spec
-from petra_graph.spec.run_tables import RunSpec
 
 SCREEN = 60
 
@@ -43,16 +40,3 @@ def test_its_help_is_short_and_names_every_group_with_its_declaration():
     assert len(text.splitlines()) < SCREEN
     for kind in KINDS:
         assert re.search(rf"`{kind.group}` \| `{kind.declaration.__name__}`", text)
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [
-        value
-        for value in (*vars(plugins).values(), Spec, RunSpec)
-        if attrs.has(value) and not issubclass(value, plugins.Bound)
-    ],
-)
-def test_the_help_of_a_class_says_what_each_field_is(cls):
-    own = [field.name for field in attrs.fields(cls) if field.name in vars(cls).get("__annotations__", {})]
-    assert [name for name in own if f"    {name}: " not in cls.__doc__] == []

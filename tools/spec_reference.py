@@ -22,9 +22,9 @@ from petra_graph.planning.measure_network import measure
 from petra_graph.plugins.contract import NoOptions
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.bounds import Bound
+from petra_graph.spec.keys import Bound
 from petra_graph.spec.model import Spec
-from petra_graph.spec.value_types import as_mapping, describe, is_list, is_mapping, members
+from petra_graph.spec.strict_values import as_mapping, describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")

@@ -119,7 +119,7 @@ def evaluate(
     from petra_graph.errors import SpecError, suggestion
     from petra_graph.inference.evaluate import evaluate_run
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.spec.overrides import assignments
+    from petra_graph.spec.class_names import assignments
 
     splits = ("test", "validation", "train")
     if split not in splits:

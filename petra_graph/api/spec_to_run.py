@@ -56,7 +56,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
         PluginError: only plugins are at fault.
     """
     from petra_graph.planning.check.check_spec import check_spec
-    from petra_graph.spec.overrides import assignments
+    from petra_graph.spec.class_names import assignments
 
     return check_spec(given_specification(path), assignments(changes)).spec
 
@@ -103,7 +103,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
         NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
     """
     from petra_graph.planning.plan_spec import Planner
-    from petra_graph.spec.overrides import assignments
+    from petra_graph.spec.class_names import assignments
 
     planner = Planner(given_specification(spec), assignments(changes))
     return PlanView(planner.plan().document(with_timeline=True))
@@ -137,7 +137,7 @@ def train(
     """
     from petra_graph.record.recorded_run import directory_to_resume as resumed
     from petra_graph.report.progress import progress
-    from petra_graph.spec.overrides import assignments
+    from petra_graph.spec.class_names import assignments
     from petra_graph.training.run import run
 
     if (spec is None) == (resume is None):

@@ -90,7 +90,7 @@ def _of_plugins(
 ) -> Cases:
     """Yield the plugins of a name or a distribution."""
     from petra_graph.plugins.contract import read_options
-    from petra_graph.spec.overrides import parse_override
+    from petra_graph.spec.layers import parse_override
 
     given = {one.keys[0]: one.value for one in map(parse_override, overrides)}
     for plugin in _named(registry, name):

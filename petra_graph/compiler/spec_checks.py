@@ -12,8 +12,7 @@ from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
-from petra_graph.spec.partition import PartitionSpec
-from petra_graph.spec.run_tables import interval
+from petra_graph.spec.run_tables import PartitionSpec, interval
 from petra_graph.units import noun, plural
 
 _DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}

@@ -18,7 +18,7 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
-from petra_graph.spec.overrides import parse_override
+from petra_graph.spec.layers import parse_override
 from petra_graph.training.data import Loaders, MicroBatches, spread_rows
 from petra_graph.training.digests import digest_facts, list_changes, read_digests
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined

@@ -25,8 +25,8 @@ from petra_graph.record.checkpoint import Damaged, best_first
 from petra_graph.record.recorded_run import LATEST, find_run, no_run
 from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
+from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
-from petra_graph.spec.overrides import parse_override
 from petra_graph.training.digests import digest_code, list_changes, read_digests
 
 BEST = "best"

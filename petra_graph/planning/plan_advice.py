@@ -17,7 +17,7 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.run_advice import products_note, run_warnings
 from petra_graph.program.device_types import EFFICIENCY, Link
 from petra_graph.spec.model import Spec
-from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 from petra_graph.units import DECIMAL, memory, plural, seconds, size_text
 
 CPU_RATIO = (0.6, 2.9)

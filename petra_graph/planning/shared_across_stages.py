@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import NodeShapes
-from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 from petra_graph.units import noun
 
 Shapes = Mapping[str, NodeShapes]

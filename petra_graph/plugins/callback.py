@@ -23,7 +23,7 @@ from attrs import field, frozen
 from petra_graph.plugins.contract import Declaration, asks_for_stage
 from petra_graph.plugins.loss_and_metric import Scale
 from petra_graph.plugins.tensor_trees import Tree
-from petra_graph.spec.bounds import OneOf
+from petra_graph.spec.keys import OneOf
 
 if TYPE_CHECKING:
     from torch import Tensor

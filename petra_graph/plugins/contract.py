@@ -13,8 +13,7 @@ from petra_graph.errors import Path, PluginError, Problem, shown
 from petra_graph.plugins.author_code import author_code, resolve_location
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.spec.keys import key
-from petra_graph.spec.strict_values import structure_as
-from petra_graph.spec.value_types import describe
+from petra_graph.spec.strict_values import describe, structure_as
 
 API_VERSION = 1
 """The version of the contracts of all kinds. It grows when a plugin that kept them before would now break them."""
@@ -41,7 +40,7 @@ def option(
         text: its meaning.
         unit: of its value.
         validator: bounds, exported next to `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
-            messages (see `petra_graph.spec.bounds`). A rule that
+            messages (see `petra_graph.spec.keys`). A rule that
             they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
         is_path: the value names a file or folder that is read; it is relative to the file that gives it.
         is_code: the value is "module:attribute", which `pkgutil.resolve_name` imports: in a module on Python's path, beside the

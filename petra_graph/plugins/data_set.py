@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
-from petra_graph.spec.value_types import plain
+from petra_graph.spec.strict_values import plain
 
 if TYPE_CHECKING:
     import torch

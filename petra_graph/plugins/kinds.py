@@ -20,7 +20,7 @@ from petra_graph.plugins.loss_and_metric import (
     used_loss,
 )
 from petra_graph.plugins.optimizer import OptimizerDeclaration, used_optimizer
-from petra_graph.spec.bounds import OneOf
+from petra_graph.spec.keys import OneOf
 from petra_graph.spec.model import Kind, NodeSpec
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from attrs import field
 
-from petra_graph.spec.bounds import OneOf
+from petra_graph.spec.keys import OneOf
 
 RESERVED_METRICS = frozenset({"loss"})
 """Names that a run records itself, besides the metrics of its loss."""

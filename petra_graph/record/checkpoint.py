@@ -26,7 +26,6 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.record.metrics import METRICS, read_events
 from petra_graph.record.run_directory import locked, sha256_of
-from petra_graph.spec.regular_file import read_regular
 from petra_graph.spec.run_tables import CheckpointSpec
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def read_manifest(directory: Path, at: int) -> Manifest:
 def _manifest_in(folder: Path, at: int) -> Manifest:
     path = folder / MANIFEST
     try:
-        values = json.loads(read_regular(path).decode())
+        values = json.loads(path.read_bytes().decode())
         if isinstance(values, dict) and values.get("format") != FORMAT:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
         if values.pop(DIGEST) != digest_of(values):

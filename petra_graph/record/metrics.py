@@ -25,7 +25,6 @@ from attrs import frozen
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.callback import Logger
-from petra_graph.spec.regular_file import open_regular
 
 METRICS = "metrics.jsonl"
 """The file in a run's directory."""
@@ -145,11 +144,11 @@ def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapp
         most_bytes: of its file, at whose end an event ends.
 
     Raises:
-        OSError: the file cannot be read, or is not a regular one.
+        OSError: the file cannot be read.
         SpecError: a line is not an event.
     """
     path, left = directory / METRICS, most_bytes
-    with open_regular(path) as lines:
+    with path.open("rb") as lines:
         for number in count(1):
             line = lines.readline(min(left, _LONGEST))
             left -= len(line)

@@ -12,7 +12,6 @@ import attrs
 from petra_graph.errors import SpecError, shown
 from petra_graph.program.node_costs import Profile
 from petra_graph.record.run_directory import environment, write_output
-from petra_graph.spec.regular_file import read_regular
 
 FORMAT = 4
 _REMEDY = "`petra-graph profile SPEC --output FILE`"
@@ -35,7 +34,7 @@ def read_profile(path: Path) -> Profile:
         SpecError: it cannot be read, is not a profile, or is one of another format.
     """
     try:
-        values = json.loads(read_regular(path))
+        values = json.loads(path.read_bytes())
         if values["format"] == FORMAT:
             return _profile(values)
     except OSError as error:

@@ -20,7 +20,7 @@ from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import repair
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import SCALES, is_locked, read_json, resolved_spec
-from petra_graph.spec.overrides import parse_override
+from petra_graph.spec.layers import parse_override
 
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 

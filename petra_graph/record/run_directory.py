@@ -25,7 +25,6 @@ from typing import Any
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.program.plan_document import faults
 from petra_graph.record.metrics import METRICS
-from petra_graph.spec.regular_file import open_regular, read_regular
 
 PLAN, TIMELINE, SCALES = "plan.json", "timeline.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
@@ -165,7 +164,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -244,8 +243,8 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / "resolved.toml"
     try:
-        text = read_regular(path).decode()
-        open_regular(directory / METRICS).close()
+        text = path.read_bytes().decode()
+        (directory / METRICS).open("rb").close()
     except OSError:
         message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
         raise SpecError(message, hint=_HINT) from None
@@ -267,7 +266,7 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
         SpecError: it holds no JSON, or a value of another kind or shape.
     """
     try:
-        value = json.loads(read_regular(path))
+        value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

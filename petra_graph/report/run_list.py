@@ -16,7 +16,7 @@ from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_di
 from petra_graph.record.run_directory import is_locked
 from petra_graph.report.metric_text import value_text
 from petra_graph.report.run_groups import find_differences, flatten, in_words
-from petra_graph.spec.overrides import parse_overrides
+from petra_graph.spec.layers import parse_overrides
 from petra_graph.units import age, plural
 
 Order = Literal["age", "metric"]

@@ -1,4 +1,4 @@
-"""Classes and functions in a specification that is made in code, as the names "module:attribute" by which every process finds them again."""
+"""Values of a specification that is made in code, as TOML has them: classes and functions by the names "module:attribute" by which every process finds them again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from pathlib import PurePath
 from types import FunctionType
 from typing import Any
 
-from petra_graph.errors import SpecError, kind_of
-
-_OPTIMIZER = (
-    'give its name, as in optimizer={"name": "adamw", "options": {"lr": 1e-3}}; `petra-graph list optimizers` shows all'
-)
-_VALUES = "values are texts, numbers, booleans, lists and mappings"
+from petra_graph.errors import SpecError, kind_of, shown
+from petra_graph.spec.layers import Change
 
 
 def toml_values(value: Any, key: str) -> Any:
@@ -27,9 +23,8 @@ def toml_values(value: Any, key: str) -> Any:
         SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
     """
     if isinstance(value, type | FunctionType):
-        if value.__module__.startswith("torch.optim.") and "lr_scheduler" not in value.__module__:
-            raise _no_value(value, "optimizer")
-        return code_name(value)
+        name = code_name(value)
+        return name if not key or "." in key else {"name": name}  # optimizer=torch.optim.AdamW
     if isinstance(value, Mapping):
         wrong = [name for name in value if not isinstance(name, str)]
         if wrong:
@@ -42,22 +37,25 @@ def toml_values(value: Any, key: str) -> Any:
         return str(value)
     if isinstance(value, str | int | float | date | time):
         return value
-    raise _no_value(value, key)
+    hint = "values are texts, numbers, booleans, lists and mappings"
+    if key in {"data", "optimizer"} or key.endswith((".name", ".block")):
+        hint = (
+            f"a run makes it itself: give the class, {type(value).__qualname__}, or the name of a plugin; "
+            "of a torch Dataset, data=pg.from_torch(...), of a torch.nn.Module, pg.buffered(...)"
+        )
+    raise SpecError(f"{key} cannot be {kind_of(value)}", hint)
 
 
-def _no_value(value: Any, key: str) -> SpecError:
-    """Return the refusal of an object that a run makes itself."""
-    hint = _VALUES
-    if key in {"data", "data.name"} and hasattr(value, "dataset"):
-        hint = "a run makes the batches itself: give the data sets, as in data=pg.from_torch(train, test, batch=32)"
-    elif key == "optimizer":
-        hint = _OPTIMIZER
-    elif key == "data":
-        hint = f'a run opens its data set itself: give the class, as in data={{"name": {type(value).__qualname__}}}; '
-        hint += "of a torch Dataset, data=pg.from_torch(train, test, batch=32)"
-    elif key.endswith((".name", ".block")):
-        hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin; of a torch.nn.Module, pg.buffered(...)"
-    return SpecError(f"{key} cannot be {kind_of(value)}", hint)
+def assignments(changes: Mapping[str, Any] | None) -> list[str]:
+    """Return values by key as overrides; a class may be given in place of its name.
+
+    Raises:
+        TypeError: they are not a mapping.
+        SpecError: TOML cannot write a value.
+    """
+    if changes is not None and not isinstance(changes, Mapping):
+        raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
+    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in (changes or {}).items()]
 
 
 def code_name(code: type | Callable[..., Any]) -> str:
@@ -67,14 +65,8 @@ def code_name(code: type | Callable[..., Any]) -> str:
         SpecError: the class or function is not at the top level of a module.
     """
     if "<" in code.__qualname__:  # <locals>, <lambda>
-        kind = "class" if isinstance(code, type) else "function"
-        where = (
-            "a lambda has no name"
-            if code.__name__ == "<lambda>"
-            else f"{code.__qualname__} is defined within a function"
-        )
         raise SpecError(
-            f"{where}, and the run's record could not say what it was: `evaluate`, `load` and a resume find code by its name",
-            f"define the {kind} at the top level of a module or notebook, with a name",
+            f"{code.__qualname__} has no name at the top level of a module, and `evaluate`, `load` and a resume find code by its name",
+            "define it at the top level of a module or notebook",
         )
     return f"{code.__module__}:{code.__qualname__}"

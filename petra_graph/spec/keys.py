@@ -1,25 +1,32 @@
-"""The keys of a table: their declaration, and the validators of their values."""
+"""The keys of a table: each with its default, its meaning and its bounds, of the specification and of a plugin's options alike.
+
+    lr: float = key(0.1, "base learning rate", validator=AtLeast(0))
+    betas: tuple[float, ...] = key((0.9, 0.999), "shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
+
+A bound is an attrs validator that knows its own words: attrs' own carry their bounds in private classes, so that no message
+and no page could say them. It applies to values of its own kind, numbers or lists and texts, and lets all others pass: the type
+of the key says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
+"""
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 
-from petra_graph.errors import shown
-from petra_graph.spec.bounds import AtMost, together
-from petra_graph.units import byte_count
+from petra_graph.errors import Path, shown
+from petra_graph.units import byte_count, plural
 
-T = TypeVar("T")
-LONGEST_NAME = 200
-"""Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
-NODES = 20_000
-"""Nodes of a network: the planner's work and the page of a plan grow with them."""
-MOST_NODES = AtMost(NODES)
 IS_PATH, IS_CODE = "is_path", "is_code"
 """In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
+NODES = 20_000
+"""Nodes of a network: the planner's work and the page of a plan grow with them."""
+LONGEST_NAME = 200
+"""Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
 def key(
@@ -35,51 +42,163 @@ def key(
     return field(default=default, validator=checked, metadata=metadata)
 
 
+def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
+    return key(attrs.NOTHING, text, unit=unit, validator=validator)
+
+
+def table(cls: type, text: str = "") -> Any:
+    """Return a key whose value is a table in which nothing is required: a class, whose docstring says what it is, or `dict`."""
+    return field(factory=cls, metadata={"help": text or (cls.__doc__ or "").partition("\n")[0]})
+
+
 def keys_with(mark: str, cls: type) -> tuple[str, ...]:
     """Return the keys of a table that are marked by `IS_PATH` or `IS_CODE`."""
     return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(mark))
 
 
-def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
-    return key(attrs.NOTHING, text, unit=unit, validator=validator)
+class Fault(NamedTuple):
+    """A value that breaks a bound."""
+
+    rule: str
+    """The end of a sentence, as in "must be at least 1"."""
+    value: Any
+    path: Path = ()
+    """The items that lead to the value."""
 
 
-def table(cls: type) -> Any:
-    """Return a key whose value is a table; every key of the table has a default."""
-    return field(factory=cls, metadata={"help": (cls.__doc__ or "").partition("\n")[0]})
+class OutOfBounds(ValueError):
+    """A value breaks its key's bounds."""
+
+    def __init__(self, name: str, faults: tuple[Fault, ...]) -> None:
+        items = ["".join(f"[{index}]" for index in fault.path) for fault in faults]
+        rules = (f"{name}{item} {one.rule} (got {shown(one.value)})" for item, one in zip(items, faults, strict=True))
+        super().__init__("; ".join(rules))
+        self.faults = faults
 
 
-def tables(text: str) -> Any:
-    """Return a key whose value is a table of tables, each under a name of its own."""
-    return field(factory=dict, metadata={"help": text, "unit": ""})
+@frozen
+class Bound:
+    """A bound of a value, as an attrs validator.
+
+    Attributes:
+        brief: the bound in a table of options, as in ">= 1".
+        faults: yields how a value breaks the bound.
+    """
+
+    brief: str
+    faults: Callable[[Any], Iterator[Fault]]
+
+    def __call__(self, _: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        """Check a value, as attrs calls validators.
+
+        Raises:
+            OutOfBounds: the value breaks the bound.
+        """
+        if faults := tuple(self.faults(value)):
+            raise OutOfBounds(attribute.name, faults)
 
 
-def documented(cls: type[T]) -> type[T]:
-    """Add to the documentation of a table's class what each of its keys means, for `help()`."""
-    fields = "\n".join(f"    {one.name}: {one.metadata['help'].rstrip('.')}." for one in attrs.fields(cls))  # type: ignore[arg-type]
-    cls.__doc__ = f"{cls.__doc__}\n\nAttributes:\n{fields}\n"
-    return cls
+def rule(brief: str, broken: Callable[[Any], str]) -> Bound:
+    """Return the bound of a function that says how a value breaks it, as in "must be odd", or "" where it does not."""
+    return Bound(brief, lambda value: (Fault(text, value) for text in [broken(value)] if text))
 
 
-def options(owner: str) -> Any:
-    """Return the key `options`, which only the plugin's own class checks."""
-    return field(factory=dict, metadata={"help": f"the {owner}'s own options"})
+def _compared(sign: str, words: str, holds: Callable[[Any, Any], bool]) -> Callable[[float], Bound]:
+    def bound(limit: float) -> Bound:
+        def broken(value: Any) -> str:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return f"must be {words} {limit}" if is_number and not holds(value, limit) else ""
+
+        return rule(f"{sign} {limit}", broken)
+
+    return bound
 
 
-def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
-    """Refuse text that is not a size of at least one byte."""
-    for size in (value,) if isinstance(value, str) else value or ():
-        if not byte_count(size):
-            raise ValueError(f"must be at least a byte (got {shown(size)})")
+AtLeast = _compared(">=", "at least", operator.ge)
+GreaterThan = _compared(">", "greater than", operator.gt)
+AtMost = _compared("<=", "at most", operator.le)
+LessThan = _compared("<", "less than", operator.lt)
 
 
-def file_name(_: object, __: object, value: str) -> None:
-    """Refuse a name that cannot be a part of a path, or of the keys of weights, which "/" separates."""
-    if not re.fullmatch(r"[\w-][\w.-]*", value):
-        raise ValueError(
-            f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
-        )
-    if len(value.encode()) > LONGEST_NAME:
-        raise ValueError(
-            f"must have at most {LONGEST_NAME} bytes, as a part of a file's name (got {len(value.encode()):,})"
-        )
+def Length(exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> Bound:  # noqa: N802  it is used like a class
+    """Return the bound of the length of a list or a text."""
+    least, most = (at_least, at_most) if exactly is None else (exactly, exactly)
+
+    def broken(value: Any) -> str:
+        if not isinstance(value, str | list | tuple) or least <= len(value) <= (len(value) if most is None else most):
+            return ""
+        things = "character" if isinstance(value, str) else "item"
+        if least == most:
+            return f"must have {plural(least, things)}"
+        if most is not None and len(value) > most:
+            return f"must have at most {plural(most, things)}"
+        return f"must have at least {plural(least, things)}" if least > 1 else "must not be empty"
+
+    if least == most:
+        return rule(f"length {least}", broken)
+    words = {0: "", 1: "not empty"}.get(least, f"length >= {least}")
+    return rule(", ".join(filter(None, (words, "" if most is None else f"length <= {most}"))), broken)
+
+
+def OneOf(*values: float | str) -> Bound:  # noqa: N802  as above
+    """Return the bound of a value that is one of a few; where a key has no other use for its type, `Literal` says the same."""
+    names = list(map(shown, values))
+    return rule(
+        " | ".join(names), lambda value: "" if value in (None, *values) else f"must be one of {', '.join(names)}"
+    )
+
+
+def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
+    """Return the bound of a list each of whose items has these bounds."""
+    item = together(*bounds)
+
+    def faults(value: Any) -> Iterator[Fault]:
+        for index, one in enumerate(value if isinstance(value, list | tuple) else ()):
+            yield from (fault._replace(path=(index, *fault.path)) for fault in item.faults(one))
+
+    return Bound(f"each {item.brief}", faults)
+
+
+def together(*validators: Any) -> Bound:
+    """Return several bounds and other validators of one value as one bound."""
+    bounds = [bound_of(one) for one in validators]
+    brief = ", ".join(bound.brief for bound in bounds if bound.brief)
+    return Bound(brief, lambda value: (fault for bound in bounds for fault in bound.faults(value)))
+
+
+def bound_of(validator: Any, attribute: Any = None) -> Bound:
+    """Return any validator of attrs as a bound: what it raises is the rule, which says "must ..." or why the value is refused."""
+    if isinstance(validator, Bound):
+        return validator
+
+    def broken(value: Any) -> str:
+        try:
+            validator(None, attribute, value)
+        except Exception as error:  # noqa: BLE001  any function may be a validator
+            reason = str(error.args[0]) if error.args else repr(error)
+            return reason if reason.startswith("must ") else f"is refused: {reason}"
+        return ""
+
+    return rule("", broken)
+
+
+def _in_file_name(name: Any) -> str:
+    if not isinstance(name, str):
+        return ""
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        return 'must consist of letters, digits, "_", "-" and ".", and not begin with "."'
+    return f"must have at most {LONGEST_NAME} bytes" if len(name.encode()) > LONGEST_NAME else ""
+
+
+def _is_size(size: Any) -> str:
+    try:
+        return "must be at least a byte" if isinstance(size, str) and not byte_count(size) else ""
+    except ValueError:
+        return 'must be a number and a unit, as in "40GiB" or "40GB"'
+
+
+MOST_NODES = AtMost(NODES)
+FILE_NAME = rule("a part of a file's name", _in_file_name)
+"""A name that can be a part of a path, or of the keys of weights, which "/" separates."""
+SIZE = rule("", _is_size)
+"""A text with a number of bytes."""

@@ -11,18 +11,20 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from petra_graph.spec.bounds import AtLeast, Each, GreaterThan, Length, LessThan
 from petra_graph.spec.keys import (
+    FILE_NAME,
     MOST_NODES,
-    documented,
-    file_name,
+    AtLeast,
+    Each,
+    GreaterThan,
+    Length,
+    LessThan,
     key,
-    options,
     required,
+    rule,
     table,
 )
-from petra_graph.spec.partition import PartitionSpec
-from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, RunSpec
+from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, PartitionSpec, RunSpec
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -44,16 +46,14 @@ Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The arithmetic of convolutions and matrix products on a GPU."""
 
 
-@documented
 @frozen(kw_only=True)
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
 
     name: str = required('the plugin\'s name; `dist:name` where two packages share one, or "module:attribute"')
-    options: Mapping[str, Any] = options("plugin")
+    options: Mapping[str, Any] = table(dict, "the plugin's own options")
 
 
-@documented
 @frozen(kw_only=True)
 class InputSpec:
     """Shape and type of a sample that enters the graph."""
@@ -62,20 +62,18 @@ class InputSpec:
     dtype: Dtype = key("uint8", "element type of the data set's samples")
 
 
-@documented
 @frozen(kw_only=True)
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=[Length(at_least=1), file_name])
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=FILE_NAME)
     block: str = required('block plugin, or "module:attribute"')
     kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
     repeat: int = key(1, "number of copies in a row", validator=[AtLeast(1), MOST_NODES])
-    options: Mapping[str, Any] = options("block")
+    options: Mapping[str, Any] = table(dict, "the block's own options")
 
 
-@documented
 @frozen(kw_only=True)
 class GraphSpec:
     """The network, node by node."""
@@ -84,7 +82,6 @@ class GraphSpec:
     node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=Length(at_least=1))
 
 
-@documented
 @frozen(kw_only=True)
 class MethodSpec:
     """The computation of gradients."""
@@ -108,7 +105,6 @@ class MethodSpec:
     )
 
 
-@documented
 @frozen(kw_only=True)
 class ClipSpec:
     """Gradient clipping."""
@@ -118,7 +114,6 @@ class ClipSpec:
     scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
 
 
-@documented
 @frozen(kw_only=True)
 class OptimizerSpec(PluginSpec):
     """The optimizer; every stage has its own instance."""
@@ -127,7 +122,6 @@ class OptimizerSpec(PluginSpec):
     clip: ClipSpec | None = key(None, "gradient clipping")
 
 
-@documented
 @frozen(kw_only=True)
 class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
@@ -145,7 +139,6 @@ class LrScheduleSpec(PluginSpec):
     )
 
 
-@documented
 @frozen(kw_only=True)
 class LossSpec(PluginSpec):
     """The function that the head minimises."""
@@ -153,7 +146,6 @@ class LossSpec(PluginSpec):
     name: str = key("cross-entropy", 'loss plugin, or "module:attribute"')
 
 
-@documented
 @frozen(kw_only=True)
 class PrecisionSpec:
     """Number formats, in arithmetic, memory and between stages."""
@@ -180,12 +172,6 @@ class PrecisionSpec:
         return self.fp32_precision if self.compute == "float32" else self.compute
 
 
-def _apart_from_test(_: object, __: object, value: float | str | None) -> None:
-    if value in {"train", "test"}:
-        raise ValueError(f'must be a split of its own, or a share of the training samples (got "{value}")')
-
-
-@documented
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
     """The data set and its batches."""
@@ -198,7 +184,19 @@ class DataSpec(PluginSpec):
         "samples that evaluations after epochs read, and by which the best weights, an early stop and a sweep are chosen: a share of the "
         "training samples, drawn from the run's seed, or the name of a split of the data set's own. The test data is then evaluated once, "
         "at the end; default: none, and evaluations read the test data",
-        validator=[GreaterThan(0), LessThan(1), Length(at_least=1), _apart_from_test],
+        validator=[
+            GreaterThan(0),
+            LessThan(1),
+            Length(at_least=1),
+            rule(
+                "",
+                lambda value: (
+                    "must be a split of its own, or a share of the training samples"
+                    if value in {"train", "test"}
+                    else ""
+                ),
+            ),
+        ],
     )
     workers: int = key(0, "loader processes; the samples do not depend on their number", validator=AtLeast(0))
 
@@ -212,15 +210,6 @@ class DataSpec(PluginSpec):
         return "test" if self.validation is None else "validation"
 
 
-def _label(_: object, __: object, value: str | None) -> None:
-    if value is None:
-        return
-    file_name(_, __, value)
-    if value == "loss":
-        raise ValueError('must be another name than "loss", which every run records')
-
-
-@documented
 @frozen(kw_only=True)
 class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
@@ -228,18 +217,20 @@ class MetricSpec(PluginSpec):
     recorded_as: str | None = key(
         None,
         'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
-        validator=_label,
+        validator=[
+            FILE_NAME,
+            rule(
+                "", lambda value: 'must be another name than "loss", which every run records' if value == "loss" else ""
+            ),
+        ],
     )
 
 
-@documented
 @frozen(kw_only=True)
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key(
-        "run", "names the run directory; default: the file's name", validator=[Length(at_least=1), file_name]
-    )
+    name: str = key("run", "names the run directory; default: the file's name", validator=FILE_NAME)
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
     loss: LossSpec = table(LossSpec)
@@ -274,8 +265,8 @@ class Spec:
             SpecError: keys or values are wrong; all problems.
         """
         from petra_graph.errors import SpecError
+        from petra_graph.spec.class_names import assignments
         from petra_graph.spec.load_spec import load  # which imports this module
-        from petra_graph.spec.overrides import assignments
 
         loaded = load(self, assignments(changes))
         if loaded.spec is None:

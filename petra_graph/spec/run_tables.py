@@ -1,26 +1,123 @@
-"""The tables of a specification about the run: its length, its beginning, and its checkpoints."""
+"""The tables of a specification about devices and stages, and about the run: its length, its beginning, its checkpoints."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import instance_of
 
 from petra_graph.errors import shown
-from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, Fault, GreaterThan, Length
 from petra_graph.spec.keys import (
-    documented,
+    MOST_NODES,
+    SIZE,
+    AtLeast,
+    AtMost,
+    Each,
+    GreaterThan,
+    Length,
     key,
+    required,
+    rule,
+    table,
 )
 
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
+Unit = Literal["epochs", "updates", "seconds"]
 
 
-@documented
+@frozen(kw_only=True)
+class FlopsSpec:
+    """Floating-point operations a second, dense, as a data sheet has them."""
+
+    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=GreaterThan(0))
+    tf32: float | None = key(
+        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=GreaterThan(0)
+    )
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=GreaterThan(0))
+    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=GreaterThan(0))
+
+
+@frozen(kw_only=True)
+class DeviceSpec:
+    """A device type that no data sheet here has; `device_type` may name it."""
+
+    kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
+    memory: str = required('memory, as in "24GiB"', validator=[SIZE, Each(SIZE)])
+    flops: FlopsSpec = required("rate of arithmetic by type")
+    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=GreaterThan(0))
+    link_latency: float = key(
+        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=AtLeast(0)
+    )
+    link_bandwidth: float = key(
+        32e9,
+        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
+        unit="bytes a second",
+        validator=GreaterThan(0),
+    )
+    operation_seconds: float | None = key(
+        None,
+        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
+        unit="seconds",
+        validator=AtLeast(0),
+    )
+
+
+@frozen(kw_only=True)
+class PartitionSpec:
+    """Stages of nodes, and devices of stages."""
+
+    stages: Literal["per-block", "auto"] | int | tuple[tuple[str, ...], ...] = key(
+        "per-block",
+        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
+        "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
+        validator=[AtLeast(1), MOST_NODES],
+    )
+    profile: str | None = key(
+        None,
+        "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
+        is_path=True,
+    )
+    devices: int | tuple[str, ...] = key(
+        1,
+        'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
+        validator=[AtLeast(1), Length(at_least=1)],
+    )
+    replicas: int = key(
+        1,
+        "copies of the pipeline, each with processes and rows of a micro-batch of its own",
+        validator=AtLeast(1),
+    )
+    untie: bool = key(
+        False,
+        "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
+        "otherwise they are refused",
+    )
+    device_type: str | tuple[str, ...] | None = key(
+        None, "device type that plans assume, one for all devices or one each; default: this machine's"
+    )
+    device: Mapping[str, DeviceSpec] = table(dict, "device types of your own, by the names that device_type gives them")
+    memory: str | tuple[str, ...] | None = key(
+        None,
+        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
+        validator=[SIZE, Each(SIZE)],
+    )
+    link_latency: float | None = key(
+        None,
+        "latency between devices, for plans; default: the device type's",
+        unit="seconds",
+        validator=AtLeast(0),
+    )
+    link_bandwidth: float | None = key(
+        None,
+        "bandwidth between devices, for plans; default: the device type's",
+        unit="bytes a second",
+        validator=GreaterThan(0),
+    )
+
+
 @frozen(kw_only=True)
 class RunSpec:
     """Length, seed, processes and directory of a run."""
@@ -61,7 +158,7 @@ class RunSpec:
     directory: str = key(
         "runs",
         "parent of the run directories; relative to the working directory, wherever the specification lies",
-        validator=[instance_of(str), Length(at_least=1)],
+        validator=Length(at_least=1),
     )
     watchdog: float = key(
         300.0,
@@ -81,7 +178,6 @@ class RunSpec:
     )
 
 
-@documented
 @frozen(kw_only=True)
 class InitSpec:
     """Parameters and running statistics at the start."""
@@ -107,7 +203,6 @@ class InitSpec:
     )
 
 
-Unit = Literal["epochs", "updates", "seconds"]
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?) ?(epochs?|updates?|s|min|h)")
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _FORM = (
@@ -145,15 +240,14 @@ def _read(number: float, unit: str) -> Interval | None:
     return Interval(number, "epochs" if unit.startswith("epoch") else "updates")
 
 
-def _interval_faults(value: Any) -> Iterator[Fault]:
-    if isinstance(value, str):
-        try:
-            interval(value)
-        except ValueError:
-            yield Fault(rule=_FORM, value=value)
+def _no_interval(value: Any) -> str:
+    try:
+        interval(value or "1 epoch")
+    except ValueError:
+        return _FORM
+    return ""
 
 
-@documented
 @frozen(kw_only=True)
 class CheckpointSpec:
     """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
@@ -161,7 +255,7 @@ class CheckpointSpec:
     every: str | None = key(
         None,
         'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
-        validator=Bound('as "1 epoch", "500 updates", "10 min"', _interval_faults),
+        validator=rule('as "1 epoch", "500 updates", "10 min"', _no_interval),
     )
     keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
     best: str | None = key(

@@ -2,38 +2,34 @@
 
 Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for a number. A silent
 conversion would hide a mistake of the author until later. A field's validator runs when its value is read, not when the
-whole table is built, so that one pass reports values out of range together with unknown keys. cattrs would need a hook
-for each form of type to do the same.
+whole table is built, so that one pass reports values out of range together with unknown keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from operator import getitem
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.bounds import OutOfBounds
-from petra_graph.spec.value_types import (
-    describe,
-    is_list,
-    is_literal,
-    is_mapping,
-    is_table,
-    is_union,
-    item_types,
-    members,
-    plain,
-)
+from petra_graph.spec.keys import Fault, bound_of
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
+_WORDS = {
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    str: ("a string", "strings"),
+    bool: ("true or false", "booleans"),
+    Any: ("anything", "values"),
+}
 
 
 def structure_as(
@@ -50,99 +46,96 @@ def structure_as(
     Returns:
         the value and no problem, or None and the problems, whose paths begin with `path`.
     """
-    reader = _Reader(names=names or {})
+    reader = Reader(names=names or {})
     found = reader.read(value, kind, path)
     return (None if reader.problems else found), tuple(reader.problems)
 
 
 @frozen(kw_only=True)
-class _Reader:
-    names: Mapping[Path, str]
+class Reader:
+    """Reads values, and collects what is wrong with them."""
+
+    names: Mapping[Path, str] = field(factory=dict)
     problems: list[Problem] = field(factory=list)
+    parts: dict[Path, Any] = field(factory=dict)
+    """The tables that could be read, without their wrong keys."""
 
     def read(self, value: Any, kind: Any, path: Path) -> Any:
         """Return a value as a type; where it is not of the type, there are more problems, and the result is of no use."""
         value = plain(value)
-        if is_union(kind):
-            kind = next((member for member in members(kind) if _has_form(value, member)), kind)
-        if not _has_form(value, kind):
-            self.mismatch(value, kind, path)
+        kind = next((member for member in members(kind) if _has_form(value, member)), kind)
+        kinds = item_types(kind, len(value)) if is_list(kind) and isinstance(value, list | tuple) else ()
+        if not _has_form(value, kind) or kinds is None:
+            allowed = [item for one in members(kind) if get_origin(one) is Literal for item in get_args(one)]
+            close = suggestion(value, map(str, allowed)) if isinstance(value, str) else ""
+            hint = close if "did you mean" in close else ""
+            self.add(path, Fault(f"must be {describe(kind)}", value), hint)
         elif attrs.has(kind):
             return self.table(value, kind, path)
         elif is_list(kind):
-            types = item_types(kind, len(value))
-            if types is None:
-                return self.mismatch(value, kind, path)
-            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, types, strict=True))]
-            return items if kind.__origin__ is list else tuple(items)
+            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, kinds, strict=True))]
+            return items if get_origin(kind) is list else tuple(items)
         elif is_mapping(kind):
             return {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
         elif kind is float:
             if not math.isfinite(value):
-                self.add(path, f"must be a finite number (got {value})")
+                self.add(path, Fault("must be a finite number", value))
             return float(value)
         return value
 
     def table(self, table: Mapping[str, Any], cls: Any, path: Path) -> Any:
+        """Return a table as a class; where only keys with defaults are wrong, what is left of it is one of the `parts`."""
         attrs.resolve_types(cls)
         fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
         unknown = [key for key in table if key not in fields]
         # A misspelt key was meant to be one of these, which therefore is not missing.
-        misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
-        before, arguments = len(self.problems), {}
+        misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)} - table.keys()
+        before, given, wrong = len(self.problems), dict[str, Any](), set(misspelt)
         for name, attribute in fields.items():
+            known = len(self.problems)
             if name in table:
-                known = len(self.problems)
-                arguments[attribute.alias or name] = found = self.read(table[name], attribute.type, (*path, name))
-                if attribute.validator is not None and len(self.problems) == known:
-                    self.validate(found, table[name], attribute, (*path, name))
+                given[attribute.alias or name] = self.field(table[name], attribute, (*path, name))
             elif attribute.default is attrs.NOTHING and name not in misspelt:
                 self.missing(attribute, path)
+            elif isinstance(attribute.default, attrs.Factory) and attrs.has(attribute.default.factory):  # type: ignore[arg-type]
+                self.parts[(*path, name)] = attribute.default.factory()
+            if len(self.problems) > known:
+                wrong.add(name)
+                given.pop(attribute.alias or name, None)
         for key in unknown:
-            message = f"unknown key {shown(key)} in {self.table_name(path)}"
-            hint = suggestion(key, fields)
+            message, hint = f"unknown key {shown(key)} in {self.table_name(path)}", suggestion(key, fields)
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key), at_key=True))
-        if len(self.problems) > before:
+        if any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             return None
         try:
-            return cls(**arguments)
+            self.parts[path] = cls(**given)
         except Exception as error:  # noqa: BLE001  a plugin's own check may raise anything
             message = f"{self.table_name(path)}: {str(error) or type(error).__name__}"
             self.problems.append(Problem(message=message, path=path))
+        return None if len(self.problems) > before else self.parts[path]
 
-    def validate(self, value: Any, raw: Any, attribute: attrs.Attribute[Any], path: Path) -> None:
-        """Run a field's validator; a message of its own that begins with "must" continues the sentence that the value's name begins."""
-        try:
-            attribute.validator(None, attribute, value)  # type: ignore[misc]  # the caller has seen that there is one
-        except OutOfBounds as error:
-            for fault in error.faults:
-                given = reduce(getitem, fault.path, raw)
-                got = "" if isinstance(given, str | list | tuple) and not given else f" (got {_brief(given)})"
-                hint = _did_you_mean(given, fault.allowed)
-                self.add((*path, *fault.path), f"{fault.rule}{got}", hint)
-        except Exception as error:  # noqa: BLE001  any function may be a validator
-            reason = str(error.args[0]) if error.args else repr(error)
-            rule = reason if reason.startswith("must ") else f"is refused: {reason}"
-            self.add(path, rule if "(got " in rule else f"{rule} (got {_brief(raw)})")
+    def field(self, value: Any, attribute: attrs.Attribute[Any], path: Path) -> Any:
+        """Return the value of a key, checked; its validator says nothing of a value that has not its type."""
+        known = len(self.problems)
+        found = self.read(value, attribute.type, path)
+        if attribute.validator is not None and len(self.problems) == known:
+            for fault in bound_of(attribute.validator, attribute).faults(found):
+                self.add((*path, *fault.path), fault._replace(value=reduce(getitem, fault.path, value)))
+        return found
 
     def missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
-        path = (*table, attribute.name)
+        path, meaning = (*table, attribute.name), attribute.metadata.get("help", "")
         is_header = isinstance(attribute.type, type) and attrs.has(attribute.type)
-        message = (
-            f"[{'.'.join(map(str, path))}] is missing"
-            if is_header
-            else f"{attribute.name} is missing in {self.table_name(table)}"
-        )
-        meaning = attribute.metadata.get("help", "")
+        what = f"[{'.'.join(map(str, path))}] is missing" if is_header else f"{attribute.name} is missing"
+        message = what if is_header else f"{what} in {self.table_name(table)}"
         hint = f"{attribute.name}: {meaning}" if meaning else ""
         self.problems.append(Problem(message=message, hint=hint, path=path))
 
-    def mismatch(self, value: Any, kind: Any, path: Path) -> None:
-        allowed = [item for member in members(kind) if is_literal(member) for item in get_args(member)]
-        self.add(path, f"must be {describe(kind)} (got {_brief(value)})", _did_you_mean(value, allowed))
-
-    def add(self, path: Path, rule: str, hint: str = "") -> None:
-        self.problems.append(Problem(message=f"{self.name(path)} {rule}", hint=hint, path=path))
+    def add(self, path: Path, fault: Fault, hint: str = "") -> None:
+        text = shown(fault.value)
+        text = text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+        got = "" if "(got " in fault.rule or fault.rule == "must not be empty" else f" (got {text})"
+        self.problems.append(Problem(message=f"{self.name(path)} {fault.rule}{got}", hint=hint, path=path))
 
     def name(self, path: Path) -> str:
         """Return the name of a value in messages: its key and the table around it."""
@@ -163,24 +156,95 @@ class _Reader:
         return f"[{'.'.join(map(str, path))}]" if path else "the specification"
 
 
+_SELECTORS = {"name", "block", "options"}
+"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
+
+
 def _has_form(value: Any, kind: Any) -> bool:
     """Whether a value is of a type, whatever is inside it."""
     if kind is Any:
         return True
-    if is_literal(kind):
+    if get_origin(kind) is Literal:
         return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
     if is_list(kind):
         return isinstance(value, list | tuple)
-    if is_table(kind):
+    if is_mapping(kind) or attrs.has(kind):
         return isinstance(value, Mapping)
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def _did_you_mean(value: Any, allowed: Any) -> str:
-    hint = suggestion(value, [item for item in allowed if isinstance(item, str)]) if isinstance(value, str) else ""
-    return hint if "did you mean" in hint else ""
+def describe(kind: Any, *, several: bool = False) -> str:
+    """Return a value of this type in words, with the article: "an integer", "a list of strings"; or several values.
+
+    Raises:
+        TypeError: TOML values cannot be read as this type.
+    """
+    if kind in _WORDS:
+        return _WORDS[kind][several]
+    if get_origin(kind) is Literal:
+        listed = ", ".join(map(shown, get_args(kind)))
+        return listed if len(get_args(kind)) == 1 else f"one of {listed}"
+    if len(members(kind)) > 1 or members(kind)[0] is not kind:
+        return ", or ".join(describe(member, several=several) for member in members(kind))
+    if is_list(kind):
+        first, *others = get_args(kind)
+        if len({first, *others} - {...}) > 1:
+            return ", ".join(map(describe, get_args(kind)))
+        count = "" if others in ([], [...]) else f"{len(others) + 1} "
+        return f"{'lists' if several else 'a list'} of {count}{describe(first, several=True)}"
+    if is_mapping(kind) or (isinstance(kind, type) and attrs.has(kind)):
+        return "tables" if several else "a table"
+    raise TypeError(f"{kind!r} cannot be read from TOML")
 
 
-def _brief(value: Any) -> str:
-    text = shown(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+def members(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union without None, since TOML has no null; any other type is the only one."""
+    is_union = get_origin(kind) in (Union, types.UnionType)
+    return tuple(member for member in get_args(kind) if member is not type(None)) if is_union else (kind,)
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether the type is read from a TOML array."""
+    return get_origin(kind) in (tuple, list, Sequence)
+
+
+def is_mapping(kind: Any) -> bool:
+    """Return whether the type is a table of free keys."""
+    return get_origin(kind) in (dict, Mapping)
+
+
+def item_types(kind: Any, length: int) -> tuple[Any, ...] | None:
+    """Return the type of each of `length` items of a list; None where the list must have another length."""
+    first, *others = get_args(kind)
+    if others in ([], [...]):
+        return (first,) * length
+    return (first, *others) if len(others) + 1 == length else None
+
+
+def plain(value: Any) -> Any:
+    """Return a number of numpy's as Python's own; this imports no numpy."""
+    is_number = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_number else value
+
+
+def as_mapping(value: Any) -> Any:
+    """Return a value in TOML's types; keys without a value and empty options are left out."""
+    if attrs.has(type(value)):
+        items = {attribute.name: getattr(value, attribute.name) for attribute in attrs.fields(type(value))}
+        return as_mapping({key: item for key, item in items.items() if item != {}})
+    if isinstance(value, Mapping):
+        return {key: as_mapping(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [as_mapping(item) for item in value]
+    return plain(value)
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of nested tables with their values, both as text."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = dict(enumerate(value, start=1))
+    if not isinstance(value, dict):
+        yield name, shown(value)
+        return
+    for key, item in value.items():
+        yield from flat(item, f"{name}.{key}" if name else key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.spec.located_paths import absolute, path_keys
+from petra_graph.spec.keys import IS_PATH, keys_with
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
-from petra_graph.spec.value_types import as_mapping, flat
+from petra_graph.spec.strict_values import as_mapping, flat
 from petra_graph.training.digests import digest_weights, library_versions
 from petra_graph.training.prepare import Prepared
 
@@ -129,7 +130,9 @@ def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
 
 def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
     """Return a data set's table with the folders that it names, but without defaults."""
-    named = {key: _options(plugin.options)[key] for key in path_keys(type(plugin.options)) if key in table.options}
+    named = {
+        key: _options(plugin.options)[key] for key in keys_with(IS_PATH, type(plugin.options)) if key in table.options
+    }
     return attrs.evolve(table, options={**table.options, **named})
 
 
@@ -137,8 +140,13 @@ def _all_with_options(tables: Sequence[PluginSpec], plugins: tuple[ConfiguredPlu
     return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
 
 
+def absolute(name: str | None) -> str | None:
+    """Return a file's name as one that means the same in a file of any folder; one that begins with ~ or a variable does."""
+    return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
+
+
 def _options(options: Any) -> dict[str, Any]:
     """Return options as a table; None is left out, since it is the default."""
-    named = path_keys(type(options))
+    named = keys_with(IS_PATH, type(options))
     values = {key: absolute(value) if key in named else value for key, value in attrs.asdict(options).items()}
     return {key: value for key, value in values.items() if value is not None}

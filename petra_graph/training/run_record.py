@@ -57,7 +57,7 @@ from petra_graph.report.plan_text import expected_throughput
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
-from petra_graph.spec.value_types import as_mapping
+from petra_graph.spec.strict_values import as_mapping
 from petra_graph.training.digests import FILE as DIGESTS_FILE
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolved_spec import resolved

@@ -7,7 +7,7 @@ import pytest
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import SpecError
 from petra_graph.planning.spec_devices import process_devices
-from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 
 
 def test_a_process_without_a_stage_is_refused():

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from petra_graph.cli.main import main
-from petra_graph.spec.structure import structure
+from petra_graph.spec.load_spec import load_values
 from tests.promises.test_specs import random_data
 from tests.support import ROOT
 from tests.support.pages import Page, copy_by_links, guide, pages, unnamed_listings
@@ -256,7 +256,7 @@ def test_scripts_for_slurm(monkeypatch, capsys):
 def test_parts_of_specs_have_keys_that_there_are(page):
     for listing in unnamed_listings(page, "toml"):
         values = {key: value for key, value in tomllib.loads(listing).items() if key != "extends"}
-        problems = structure(values).problems
+        problems = load_values(values).problems
         assert [one.message for one in problems if "missing" not in one.message and "neither" not in one.message] == []
 
 

@@ -10,7 +10,7 @@ import torch
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices
 from petra_graph.program.device_types import DEVICE_TYPES
-from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 from tests.support.runs import SPEC
 
 GIB = 2**30

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.spec_devices import planned_devices, present_devices
-from petra_graph.spec.partition import PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 
 
 def test_a_number_is_so_many_of_a_type():

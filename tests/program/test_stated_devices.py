@@ -8,7 +8,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.device_types import DEVICE_TYPES, device_types
 from petra_graph.spec.load_spec import dump, load
-from petra_graph.spec.partition import DeviceSpec, FlopsSpec, PartitionSpec
+from petra_graph.spec.run_tables import DeviceSpec, FlopsSpec, PartitionSpec
 from tests.support.runs import SPEC
 
 OWN = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -197,11 +196,6 @@ def manifest_with(**values):
     return change
 
 
-def pipe_for_a_manifest(directory):
-    (folder_of(directory, 7) / "manifest.json").unlink()
-    os.mkfifo(folder_of(directory, 7) / "manifest.json")
-
-
 def flipped_digit(directory):
     path = folder_of(directory, 7) / "manifest.json"
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 3'))
@@ -222,7 +216,6 @@ def flipped_digit(directory):
         (manifest_with(at=9, position={**POSITION, "micro_batches": 9}), "manifest.json is of forward 9"),
         (manifest_with(more=1), "manifest.json is damaged: TypeError"),
         (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[" * 100_000), "is damaged: RecursionError"),
-        (pipe_for_a_manifest, "manifest.json cannot be read: not a regular file"),
         (flipped_digit, "manifest.json is damaged: its digest is not its own"),
     ],
 )

@@ -45,8 +45,7 @@ from petra_graph.spec.model import (
     RequestedSchedule,
     Spec,
 )
-from petra_graph.spec.partition import PartitionSpec
-from petra_graph.spec.run_tables import RunSpec
+from petra_graph.spec.run_tables import PartitionSpec, RunSpec
 from petra_graph.training.assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
 from petra_graph.plugins.contract import option
-from petra_graph.spec.bounds import AtLeast
+from petra_graph.spec.keys import AtLeast
 
 
 @frozen(kw_only=True)

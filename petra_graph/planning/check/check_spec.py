@@ -180,7 +180,7 @@ class _Check:
 
     def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:
         """Apply the graph's rules, where every node could be read: a missing node would break rules by its absence."""
-        given = self.loaded.values.get("graph", {})
+        given = self.loaded.layers.values.get("graph", {})
         tables = given.get("node", []) if isinstance(given, Mapping) else []
         if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
             return None

@@ -16,9 +16,8 @@ from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, read_o
 from petra_graph.plugins.kinds import LOGGER
 from petra_graph.plugins.local_plugins import code_problem
 from petra_graph.plugins.registry import Registry
-from petra_graph.spec.keys import IS_CODE, keys_with
+from petra_graph.spec.keys import IS_CODE, IS_PATH, keys_with
 from petra_graph.spec.load_spec import LoadedSpec
-from petra_graph.spec.located_paths import located_options
 from petra_graph.spec.model import MetricSpec, PluginSpec
 
 
@@ -38,7 +37,7 @@ class NamedPlugins:
         part = self.loaded.parts.get((table,))
         if part is None:
             return None
-        written = self.loaded.values.get(table)
+        written = self.loaded.layers.values.get(table)
         by_default = not (isinstance(written, Mapping) and "name" in written)
         name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
         plugin = self.resolve(kind, name, (table, "name"))
@@ -48,7 +47,7 @@ class NamedPlugins:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
         found: dict[tuple[str, str], ConfiguredPlugin] = {}
         for path, part in self.loaded.parts.items():
-            if path[0] != kind.table or not isinstance(part, PluginSpec):
+            if path[:1] != (kind.table,) or not isinstance(part, PluginSpec):
                 continue
             plugin = self.resolve(kind, part.name, (*path, "name"))
             if plugin is None:
@@ -89,7 +88,9 @@ class NamedPlugins:
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
         """Read the options of a plugin, and look for the code that they name."""
-        mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
+        files = keys_with(IS_PATH, plugin.declaration.options)
+        located = self.loaded.layers.located
+        mapping = {key: located(value, (*path, key)) if key in files else value for key, value in mapping.items()}
         options, problems = read_options(plugin, mapping, path)
         self.problems.add(problems)
         codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.declaration.options)}

@@ -24,7 +24,6 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document, read_document
 from petra_graph.record.run_directory import PLAN
 from petra_graph.spec.model import KeepsByNode
-from petra_graph.spec.regular_file import read_regular
 from petra_graph.units import bounded
 
 _WIDTH = 60
@@ -55,7 +54,7 @@ class SavedPlan:
                 made = f"`petra-graph plan {resolved} --json --output FILE` makes its plan"
                 raise SpecError(f"there is no {path}: the run was not planned", made)
         try:
-            return cls(read_document(read_regular(path), str(path)), str(path))
+            return cls(read_document(path.read_bytes(), str(path)), str(path))
         except OSError as error:
             raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from petra_graph.plugins import RunInfo
-from petra_graph.spec.value_types import flat
+from petra_graph.spec.strict_values import flat
 from petra_graph_studies.declared import MlflowOptions, WandbOptions
 
 _MOST_PARAMETERS = 100

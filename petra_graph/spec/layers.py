@@ -1,0 +1,353 @@
+"""The values of a specification: of a file over all that it extends, with what `--set` says over them, each with the text that it came from.
+
+Tables merge key by key; any other value replaces the one below, as a whole table does that is `--set`. Some keys have no meaning
+without another:
+
+Decision: options belong to the plugin that their table names, and a schedule to its method. A layer that names another one drops
+what was below: a learning-rate schedule changed from "step" to "cosine" cannot use milestones, and `--set method.name=backprop`
+over `schedule = "1f1b"` means backpropagation under its own schedule. So that the order of `--set` does not decide what is left,
+names are set before all other keys.
+
+Decision: `graph` and `architecture` are two ways to give the network, so a layer with either drops the other from the layers below.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import reduce
+from pathlib import Path as FilePath
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
+from petra_graph.spec.lines import find_lines
+from petra_graph.spec.model import Spec
+
+STDIN = "-"
+IN_CODE = "<spec>"
+"""The name in messages of a specification made in code."""
+TOO_DEEP = "nested too deeply"
+_MOST_BYTES = 2**23
+_FOR_EXAMPLE = "for example --set run.epochs=3"
+_FACTORIES = {one.name: getattr(one.default, "factory", None) for one in attrs.fields(Spec)}
+_DEFAULT_NAMES = {
+    table: make().name for table, make in _FACTORIES.items() if make is not None and hasattr(make, "name")
+}
+"""The plugin or method of a table that names none."""
+
+
+@frozen(kw_only=True)
+class Source:
+    """One text with values: a file, the standard input, or one `--set`."""
+
+    file: str
+    """The file's name in messages."""
+    text: str = ""
+    values: Mapping[str, Any] = field(factory=dict)
+    lines: Mapping[Path, int] = field(factory=dict)
+    folder: str | None = None
+    """That of the file, as the user wrote it, to which the names of other files are relative; None: of no file."""
+
+    def where(self, path: Path) -> Where:
+        """Return the position of the key at `path`."""
+        if self.file == IN_CODE and path:  # no text was written that has lines
+            return Where(file=f"spec[{shown('.'.join(map(str, path)))}]")
+        return Where(file=self.file, line=self.lines.get(path))
+
+
+@frozen(kw_only=True)
+class Layers:
+    """The values of several texts laid over one another."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[Path, Source]
+    """The text that gave the value at each path."""
+    sources: tuple[Source, ...]
+    """All texts; the specification that was given comes first."""
+
+    @classmethod
+    def of(cls, source: Source) -> Layers:
+        values = {key: value for key, value in source.values.items() if key != "extends"}
+        return cls(values=values, origins=dict.fromkeys(_paths(values), source), sources=(source,))
+
+    def over(self, below: Layers) -> Layers:
+        """Return these values laid over others."""
+        values = _merged(below.values, self.values, ())
+        origins = {path: self.origins.get(path) or below.origins[path] for path in _paths(values)}
+        sources = {id(source): source for source in (*self.sources, *below.sources)}  # a file may be extended twice
+        return Layers(values=values, origins=origins, sources=tuple(sources.values()))
+
+    def located(self, name: Any, path: Path) -> Any:
+        """Return the name of a file that the value at `path` is, relative to the working directory, where `--set` and code say it.
+
+        One that begins with ~ or with a variable is left as it is.
+        """
+        folder = getattr(self.origins.get(path), "folder", None)
+        if not folder or not isinstance(name, str) or name.startswith(("~", "$")):
+            return name
+        return os.path.normpath(os.path.join(folder, name))  # noqa: PTH118  keeps the folder as the user wrote it
+
+    def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """Return the problems with their positions, or those of the nearest table around them, without repetition and in reading order."""
+        files = [source.file for source in self.sources]
+
+        def locate(problem: Problem) -> Problem:
+            if problem.where is not None:
+                return problem
+            around = (problem.path[:length] for length in range(len(problem.path), 0, -1))
+            path = next((path for path in around if path in self.origins), ())
+            return attrs.evolve(problem, where=self.origins.get(path, self.sources[0]).where(path))
+
+        def order(problem: Problem) -> tuple[int, int]:
+            where = problem.where
+            known = where is not None and where.file in files
+            return (files.index(where.file), where.line or 0) if known else (len(files), 0)  # type: ignore[union-attr]
+
+        return tuple(sorted(dict.fromkeys(map(locate, problems)), key=order))
+
+
+def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
+    """Return a file, or the standard input ("-"), over all files that it extends.
+
+    Args:
+        path: relative to the working directory.
+        above: the files that extend it, without links.
+
+    Raises:
+        SpecError: a file cannot be read, is not TOML, or extends itself; all problems.
+    """
+    source, chain = _read_source(path), (*above, os.path.realpath(path))
+    given = source.values.get("extends", [])
+    bases, problems = list[Layers](), list[Problem]()
+    for index, name in enumerate(given if isinstance(given, list) else [given]):
+        where = source.where(("extends", index) if isinstance(given, list) else ("extends",))
+        if not isinstance(name, str) or not name:
+            message = f"extends must be a file's name or a list of them (got {shown(name)})"
+            problems.append(Problem(message=message, where=where))
+            continue
+        base = os.path.normpath(os.path.join(source.folder or "", os.path.expanduser(name)))  # noqa: PTH118, PTH111  as the user wrote it
+        if os.path.realpath(base) in chain:
+            problems.append(Problem(message=f"extends {shown(name)}, which extends this file again", where=where))
+        elif not os.path.isfile(base):  # noqa: PTH113  a string until here
+            message, hint = f"extends {shown(name)}, but there is no such file", f"looked for {base!r}"
+            problems.append(Problem(message=message, hint=hint, where=where))
+        else:
+            try:
+                bases.append(read_layers(base, chain))
+            except SpecError as error:
+                problems += error.problems
+    own = Layers.of(source)
+    if problems:
+        raise SpecError(own.in_order(problems))
+    return reduce(lambda below, layer: layer.over(below), [*bases, own])
+
+
+def _read_source(path: str) -> Source:
+    file = "<stdin>" if path == STDIN else path or "''"
+    try:
+        if path == STDIN:
+            content = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with FilePath(os.path.expanduser(path)).open("rb") as opened:  # noqa: PTH111  pathlib's raises without such a home
+                content = opened.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SpecError(Problem(message="not UTF-8 text", where=Where(file=file, line=line))) from None
+    except (OSError, ValueError) as error:
+        reason, near = getattr(error, "strerror", None) or str(error), FilePath(path)
+        close = get_close_matches(near.name, [one.name for one in near.parent.glob("*.toml")], n=1)
+        hint = f"did you mean {str(near.with_name(close[0]))!r}?" if close else ""
+        raise SpecError(Problem(message=f"cannot be read: {reason}", hint=hint, where=Where(file=file))) from None
+    if len(content) > _MOST_BYTES:
+        raise SpecError(Problem(message=f"more than {_MOST_BYTES // 2**20} MiB", where=Where(file=file)))
+    if not text.strip():
+        hint = "a specification needs [data] and one of [graph] and [architecture]"
+        raise SpecError(Problem(message="the file is empty", hint=hint, where=Where(file=file)))
+    return parse_source(text, file, folder="" if path == STDIN else os.path.dirname(path))  # noqa: PTH120  as the user wrote it
+
+
+def parse_source(text: str, file: str, folder: str | None = None) -> Source:
+    """Return a TOML text, parsed: Python's parser decides what it means, and a scanner of our own where each key is.
+
+    Args:
+        text: with values.
+        file: its name in messages.
+        folder: of the file.
+
+    Raises:
+        SpecError: the text is not TOML, or nested too deeply.
+    """
+    try:
+        values = tomllib.loads(text)
+        lines = find_lines(text)
+    except RecursionError:
+        raise SpecError(Problem(message=TOO_DEEP, where=Where(file=file))) from None
+    except ValueError as error:
+        message, at = str(error), re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
+        message = message[: at.start()] if at else message
+        line = int(at[1]) if at and at[1] else text.count("\n") + 1
+        more = "; text needs quotes" if message == "Invalid value" else ""
+        problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
+        raise SpecError(problem) from None
+    return Source(file=file, text=text, values=values, lines=lines, folder=folder)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    values = _left(below, above, path)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = _merged(values[key], value, (*path, key)) if both else value
+    return values
+
+
+def _left(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what is left of a table below another one that may name another network, plugin or method."""
+    if not path:
+        gone = {"graph" for key in above if key == "architecture"} | {"architecture" for key in above if key == "graph"}
+        return {key: value for key, value in below.items() if key not in gone}
+    selector = "block" if path[0] == "graph" else "name"
+    before = below.get(selector, _DEFAULT_NAMES.get(str(path[0])))
+    if "options" in path or above.get(selector, before) == before:
+        return dict(below)
+    return {key: value for key, value in below.items() if key not in ("options", "schedule")}
+
+
+def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value inside `value`, tables and arrays included."""
+    if path:
+        yield path
+    for key, item in (
+        value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list) else ())
+    ):
+        yield from _paths(item, (*path, key))
+
+
+@frozen(kw_only=True)
+class Override:
+    """One `--set`: a TOML key, in which an item of a list of tables goes by its `name` or its index, and a TOML value, or else text."""
+
+    text: str
+    keys: tuple[str, ...]
+    value: Any
+
+    def refusal(self, message: str, hint: str = "") -> SpecError:
+        return _refusal(self.text, message, hint)
+
+
+class Change(str):
+    """An assignment by Python code, which was not written as `--set`."""
+
+    __slots__ = ()
+
+
+def _refusal(text: str, message: str, hint: str = "") -> SpecError:
+    return SpecError(Problem(message=message, hint=hint, where=Where(file=_as_given(text))))
+
+
+def _as_given(text: str) -> str:
+    if isinstance(text, Change):
+        return f'changes["{text.partition("=")[0]}"]'
+    return f"{getattr(text, 'option', '--set')} {text}"
+
+
+def parse_override(text: str) -> Override:
+    """Return the override that KEY=VALUE describes.
+
+    Raises:
+        SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
+    """
+    key, equals, written = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise _refusal(text, "not KEY=VALUE", _FOR_EXAMPLE)
+    if not written:
+        raise _refusal(text, "no value", f"empty text is written {key}='\"\"'")
+    keys = list[str]()
+    try:
+        nested: Any = tomllib.loads(f"{key} = 0")
+        while isinstance(nested, dict):
+            [(part, nested)] = nested.items()
+            keys.append(part)
+    except ValueError:
+        raise _refusal(text, f"{shown(key)} is not a TOML key") from None
+    try:
+        parsed = tomllib.loads(f"value = {written}")
+        value = parsed["value"] if list(parsed) == ["value"] else written
+    except (ValueError, RecursionError) as error:
+        if written[0] in "\"'[{":
+            why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
+            raise _refusal(text, f"{written} is not a TOML value: {why}") from None
+        value = written
+    return Override(text=text, keys=tuple(keys), value=value)
+
+
+def parse_overrides(texts: Iterable[str]) -> tuple[list[Override], list[Problem]]:
+    """Return the overrides that can be read, and the problems of the others."""
+    overrides, problems = list[Override](), list[Problem]()
+    for text in texts:
+        try:
+            overrides.append(parse_override(text))
+        except SpecError as error:
+            problems += error.problems
+    return overrides, problems
+
+
+def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[Problem]]:
+    """Return the layers with the overrides assigned, and the problems of those that cannot be."""
+    overrides, problems = parse_overrides(texts)
+    for override in sorted(overrides, key=lambda one: one.keys[-1] not in {"name", "block"}):
+        try:
+            layers = _assigned(layers, override)
+        except SpecError as error:
+            problems += error.problems
+    return layers, problems
+
+
+def _assigned(layers: Layers, override: Override) -> Layers:
+    values, path = _put(layers.values, override.keys, (), override)
+    source = Source(file=_as_given(override.text), text=override.text)
+    origins = {at: origin for at, origin in layers.origins.items() if at[: len(path)] != path}
+    made = {
+        path[:length]: source for length in range(1, len(path) + 1)
+    }  # with the tables around it that were not there
+    origins = made | origins | dict.fromkeys(_paths(override.value, path), source)
+    origins = {at: origins[at] for at in _paths(values)}
+    return Layers(values=values, origins=origins, sources=(*layers.sources, source))
+
+
+def _put(container: Any, keys: Sequence[str], path: Path, override: Override) -> tuple[Any, Path]:
+    """Return a table or list with the override's value at these keys, and the path that they mean."""
+    if not keys:
+        return override.value, path
+    key, *others = keys
+    if isinstance(container, list):
+        index = _index(container, key, path, override)
+        inner, whole = _put(container[index], others, (*path, index), override)
+        return [*container[:index], inner, *container[index + 1 :]], whole
+    if not isinstance(container, Mapping):
+        raise override.refusal(f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
+    inner, whole = _put(container.get(key, {}), others, (*path, key), override)
+    names_no_network = not path and others not in ([], ["name"])
+    return {**(container if names_no_network else _left(container, {key: inner}, path)), key: inner}, whole
+
+
+def _index(items: list[Any], key: str, path: Path, override: Override) -> int:
+    inside = ".".join(map(str, path))
+    names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
+    if key.isdecimal():
+        if int(key) < len(items):
+            return int(key)
+        raise override.refusal(f"{inside} has {len(items)} items, counted from 0 (got {key})")
+    if names.count(key) == 1:
+        return names.index(key)
+    if key in names:
+        raise override.refusal(f"{inside} has several items named {shown(key)}", "give the index")
+    allowed = [name for name in names if isinstance(name, str)]
+    raise override.refusal(f"{inside} has no item named {shown(key)}", suggestion(key, allowed))

@@ -1,0 +1,231 @@
+"""Files that extend files, and `--set` over them: which value wins, which options stay, and where a value came from."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.spec.layers import apply_overrides, parse_override, read_layers
+from petra_graph.spec.load_spec import default_name, load
+from tests.support.specs import SPEC
+
+
+def values(name):
+    return read_layers(name).values
+
+
+def place(layers, *path):
+    [problem] = layers.in_order([Problem(message="", path=path)])
+    return str(problem.where)
+
+
+def fault(name):
+    with pytest.raises(SpecError) as caught:
+        read_layers(name)
+    return str(caught.value)
+
+
+def test_tables_merge_and_arrays_replace_and_the_file_itself_wins(write):
+    write("one.toml", 'run = { epochs = 1, seed = 1, threads = 1 }\npartition = { devices = ["a", "b"] }\n')
+    write("two.toml", "run = { epochs = 2, seed = 2 }")
+    write("a.toml", 'extends = ["one.toml", "two.toml"]\nrun.epochs = 3\npartition.devices = ["c"]\n')
+    assert values("a.toml") == {"run": {"epochs": 3, "seed": 2, "threads": 1}, "partition": {"devices": ["c"]}}
+
+
+def test_names_are_relative_to_the_file_that_contains_them_and_a_file_may_be_extended_twice(write):
+    write("base/common/c.toml", "run.seed = 7")
+    write("base/b.toml", 'extends = "common/c.toml"\nrun.epochs = 2\n')
+    write("a.toml", 'extends = ["base/b.toml", "base/common/c.toml"]\n')
+    assert values("a.toml") == {"run": {"seed": 7, "epochs": 2}}
+
+
+@pytest.mark.parametrize(
+    ("base", "above", "merged"),
+    [
+        (
+            '[lr_schedule]\nname = "step"\nwarmup_epochs = 5\noptions = { milestones = [1] }',
+            '[lr_schedule]\nname = "cosine"',
+            {"name": "cosine", "warmup_epochs": 5},
+        ),
+        (
+            '[lr_schedule]\nname = "step"\noptions = { milestones = [1], gamma = 0.1 }',
+            '[lr_schedule]\nname = "step"\noptions = { gamma = 0.2 }',
+            {"name": "step", "options": {"milestones": [1], "gamma": 0.2}},
+        ),
+        (
+            '[lr_schedule]\nname = "step"\noptions = { milestones = [1] }',
+            "[lr_schedule]\noptions = { gamma = 0.2 }",
+            {"name": "step", "options": {"milestones": [1], "gamma": 0.2}},
+        ),
+        # The table's own default counts as the name that the base gave.
+        (
+            "[lr_schedule]\noptions = { none = 1 }",
+            '[lr_schedule]\nname = "constant"',
+            {"name": "constant", "options": {"none": 1}},
+        ),
+        ("[lr_schedule]\noptions = { none = 1 }", '[lr_schedule]\nname = "step"', {"name": "step"}),
+        # An option may be called name.
+        (
+            '[lr_schedule]\noptions = { name = "x", options = 1 }',
+            '[lr_schedule]\noptions = { name = "y" }',
+            {"options": {"name": "y", "options": 1}},
+        ),
+    ],
+)
+def test_options_belong_to_the_plugin_that_is_named(write, base, above, merged):
+    write("base.toml", base)
+    write("a.toml", f'extends = "base.toml"\n{above}\n')
+    assert values("a.toml") == {"lr_schedule": merged}
+
+
+def test_a_schedule_belongs_to_its_method(write):
+    write("base.toml", '[method]\nschedule = "1f1b"\naccumulation = 2\n')
+    write("a.toml", 'extends = "base.toml"\n[method]\nname = "backprop"\n')
+    write("b.toml", 'extends = "base.toml"\n[method]\nname = "petra"\n')
+    assert values("a.toml")["method"] == {"name": "backprop", "accumulation": 2}
+    assert values("b.toml")["method"] == {"name": "petra", "schedule": "1f1b", "accumulation": 2}
+
+
+def test_one_way_of_saying_the_network_drops_the_other(write):
+    write("base.toml", '[architecture]\nname = "revnet"\n')
+    write("a.toml", 'extends = "base.toml"\n[[graph.node]]\nname = "x"\n')
+    write("b.toml", 'extends = "a.toml"\n[architecture]\nname = "resnet"\n')
+    assert list(values("a.toml")) == ["graph"]
+    assert list(values("b.toml")) == ["architecture"]
+    assert list(apply_overrides(read_layers("a.toml"), ["architecture.name=revnet"])[0].values) == ["architecture"]
+
+
+def test_positions_point_into_the_file_a_value_came_from(write):
+    write("base/b.toml", "[run]\nepochs = 9\nseed = 1\n")
+    write("a.toml", 'extends = "base/b.toml"\n[run]\nepochs = 0\n')
+    layers = read_layers("a.toml")
+    assert place(layers, "run", "epochs") == "a.toml:3"
+    assert place(layers, "run", "seed") == "base/b.toml:3"
+    assert place(layers, "run", "nothing") == "a.toml:2"
+    assert place(layers, "nothing") == "a.toml"
+
+
+def test_cycle(write):
+    write("b.toml", 'extends = "a.toml"\n')
+    write("a.toml", 'extends = "b.toml"\n')
+    assert fault("a.toml") == 'b.toml:1: extends "a.toml", which extends this file again'
+
+
+def test_standard_input_and_a_byte_order_mark(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfname = 'x'")))
+    assert values("-") == {"name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "value"),
+    [
+        ("run.epochs = 3", ("run", "epochs"), 3),
+        ("data.options.flip=true", ("data", "options", "flip"), True),
+        ('name="3"', ("name",), "3"),
+        ("data.options.root=~/data/x y", ("data", "options", "root"), "~/data/x y"),
+        ('partition.devices=["a", "b"]', ("partition", "devices"), ["a", "b"]),
+        ("optimizer={ name = 'adam' }", ("optimizer",), {"name": "adam"}),
+        ('graph.node."layer1.0".kind=buffered', ("graph", "node", "layer1.0", "kind"), "buffered"),
+        ("name=a=b", ("name",), "a=b"),
+        ("name=1\nx=2", ("name",), "1\nx=2"),
+    ],
+)
+def test_values_are_toml_and_a_bare_word_is_a_string(text, keys, value):
+    override = parse_override(text)
+    assert (override.keys, override.value) == (keys, value)
+
+
+NODES = """
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = { channels = 8 }
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+[lr_schedule]
+name = "step"
+options = { milestones = [1] }
+"""
+
+
+def applied(write, *texts):
+    layers, problems = apply_overrides(read_layers(write("a.toml", NODES)), texts)
+    assert problems == []
+    return layers
+
+
+def test_nodes_by_index_and_by_name_and_tables_that_are_not_there(write):
+    layers = applied(write, "graph.node.1.kind=head", "graph.node.stem.options.channels=16", "optimizer.options.lr=-1")
+    stem, head = layers.values["graph"]["node"]
+    assert (stem["options"], head["kind"]) == ({"channels": 16}, "head")
+    assert layers.values["optimizer"] == {"options": {"lr": -1}}
+    path = ("graph", "node", 0, "options")
+    assert place(layers, *path, "channels") == "--set graph.node.stem.options.channels=16"
+    assert place(layers, *path) == "a.toml:4"
+    assert place(layers, "optimizer") == "--set optimizer.options.lr=-1"
+
+
+def test_a_table_given_whole_replaces(write):
+    assert applied(write, "lr_schedule={ warmup_epochs = 1 }").values["lr_schedule"] == {"warmup_epochs": 1}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_plugin_drops_options_whatever_the_order(write, order):
+    texts = ["lr_schedule.name=polynomial", "lr_schedule.options.power=2"][::order]
+    assert applied(write, *texts).values["lr_schedule"] == {"name": "polynomial", "options": {"power": 2}}
+
+
+def test_another_block_drops_options_and_another_node_name_does_not(write):
+    layers = applied(write, "graph.node.stem.block=linear-stem", "graph.node.head.name=end", "lr_schedule.name=step")
+    assert layers.values["graph"]["node"] == [
+        {"name": "stem", "block": "linear-stem"},
+        {"name": "end", "block": "pool-linear"},
+    ]
+    assert layers.values["lr_schedule"]["options"] == {"milestones": [1]}
+    renamed = applied(write, "graph.node.0.name=first").values["graph"]["node"][0]
+    assert renamed["options"] == {"channels": 8}
+
+
+@pytest.fixture
+def folders(write):
+    """A specification in a folder that extends one in another folder."""
+    write("base/a.toml", f'{SPEC}[partition]\nprofile = "times.json"\n[init]\nweights = "first"\n')
+    write("mine/b.toml", 'extends = "../base/a.toml"\ninit.weights = "second"\n')
+    return "mine/b.toml"
+
+
+def test_files_are_relative_to_the_text_that_names_them(folders, here):
+    spec = load(folders).spec
+    assert (spec.partition.profile, spec.init.weights) == ("base/times.json", "mine/second")
+    assert load(folders, ["partition.profile=times.json"]).spec.partition.profile == "times.json"
+    assert load(spec, ["init.weights=third"]).spec.init.weights == "third"
+    assert load(folders, ["run.epochs=2"]).folders == [str(here / "mine"), str(here / "base")]
+
+
+@pytest.mark.parametrize("name", ["/there/times.json", "~/times.json", "$DATA/times.json"])
+def test_a_name_that_says_where_it_begins_stays(write, name):
+    write("mine/a.toml", f'{SPEC}[partition]\nprofile = "{name}"\n')
+    assert load("mine/a.toml").spec.partition.profile == name
+
+
+def test_problems_come_in_reading_order_with_overrides_last(write):
+    write("base.toml", "[run]\nseed = -1\n")
+    text = (
+        'extends = "base.toml"\nnam = 1\n[data]\nname = "digits"\n[architecture]\nname = "revnet"\n[run]\nepochs = 0\n'
+    )
+    loaded = load(write("a.toml", text), ["run.threads=0", "nothing"])
+    assert loaded.spec is None
+    places = ["a.toml:2", "a.toml:8", "base.toml:2", "--set run.threads=0", "--set nothing"]
+    assert [str(problem.where) for problem in loaded.problems] == places
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("-", "stdin"), ("a b.c.toml", "a-b.c"), ("/x/.RevNet.toml", "RevNet"), (f"{'ü' * 120}.toml", "ü" * 100)],
+)
+def test_a_run_is_called_after_its_file(path, name):
+    assert default_name(path) == name
