@@ -47,10 +47,10 @@ from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.run_groups import best_spread, final_spread, group_runs, in_words, spread_texts
 from petra_graph.report.tables import Column, name_column, render, tables, value_column
 from petra_graph.runtime.stop_signals import PARENT, stop_requests
+from petra_graph.spec.class_names import assignments
+from petra_graph.spec.layers import STDIN, parse_override
 from petra_graph.spec.load_spec import Given, dump
 from petra_graph.spec.model import Spec
-from petra_graph.spec.overrides import assignments, parse_override
-from petra_graph.spec.source import STDIN
 
 if TYPE_CHECKING:
     from petra_graph.api import Run
