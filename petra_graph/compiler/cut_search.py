@@ -206,8 +206,8 @@ def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float
     """
     names = [device.name for device in inputs.devices]
     enough = dict(zip(names, most, strict=True)) if most else {}
-    held = inputs.device_memory(inputs.placed(placement), enough)
-    return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
+    held = inputs.device_bytes(inputs.placed(placement), enough)
+    return [held.get(device.name, 0) for device in inputs.devices]
 
 
 def fits(inputs: PlannerInputs, placement: Placement) -> bool:

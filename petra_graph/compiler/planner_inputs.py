@@ -13,9 +13,9 @@ from attrs import evolve, frozen
 from petra_graph.compiler.cuts import Cut, named
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import Lowering, partition
-from petra_graph.compiler.memory.pipeline_memory import device_memory
-from petra_graph.compiler.memory.segment_memory import EncodedShare
+from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
 from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
@@ -23,7 +23,6 @@ from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule
 from petra_graph.spec.run_tables import Transport
@@ -60,11 +59,15 @@ class PlannerInputs(Lowering):
     def limits(self) -> list[int | None]:
         return [device.memory_bytes for device in self.devices]
 
-    def device_memory(
+    def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment."""
+        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
+
+    def device_bytes(
         self, programs: Sequence[StageProgram], most: Mapping[str, float] | None = None
-    ) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment, or until one has more than `most`."""
-        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
+    ) -> Mapping[str, int]:
+        """Return the bytes alone, or until one device has more than `most`."""
+        return device_bytes(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
 
     def carriers(self, programs: Sequence[StageProgram]) -> Mapping[Edge, Carrier]:
         """Return what carries the messages of each edge between two stages, if each device has a process of its own."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import attrs
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory import StageBytes, stage_memory, summed
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import Timeline, simulate
@@ -22,7 +22,6 @@ from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.plan_document import VERSION, Document
-from petra_graph.program.stage_bytes import PaperBytes, StageBytes, summed
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 
@@ -30,6 +29,20 @@ TICKS_SHOWN = 6
 """Ticks of the steady state in a timeline."""
 _FLOAT32 = 4
 """Bytes of a value."""
+
+
+@frozen(kw_only=True)
+class PaperBytes:
+    """The bytes that table 3 of the PETRA paper counts, in its own way."""
+
+    model: int
+    """Parameters, running statistics and one input of every node."""
+    input_buffer: int
+    parameter_buffer: int
+
+    @property
+    def total(self) -> int:
+        return self.model + self.input_buffer + self.parameter_buffer
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)

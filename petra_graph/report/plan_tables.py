@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from petra_graph import units
+from petra_graph.compiler.memory import PARTS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
-from petra_graph.program.stage_bytes import PARTS
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, number, one_line, percent, plural, seconds
 

@@ -20,7 +20,7 @@ messages are there:
 
 Decision: not torch.distributed.pipelining, whose schedules flush the pipeline at every step. The stages of a device share one stream: torch's
 allocator gives memory that a stream has freed to that stream alone, so with a stream each, a device would hold the sum of its stages' peaks
-(`compiler/memory/README.md`).
+(`compiler/memory.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import json
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.memory.pipeline_memory import device_memory
+from petra_graph.compiler.memory import device_memory
 from petra_graph.planning.plan_advice import GPU_RATIO
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.device_types import CUBLAS_BYTES

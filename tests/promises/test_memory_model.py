@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Buffered, Head
-from petra_graph.compiler.memory.segment_memory import SegmentMemory
-from petra_graph.compiler.memory.stage_memory import DelayedWeightsMemory
+from petra_graph.compiler.stage_memory import StageMemory
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.program.method import METHODS
@@ -176,8 +175,8 @@ def test_other_settings(settings):
 
 
 def test_a_model_that_forgets_the_buffers_is_found_out(monkeypatch):
-    monkeypatch.setattr(SegmentMemory, "_buffered", lambda self, *_: self.live.allocate([0], "input_buffer"))
-    monkeypatch.setattr(SegmentMemory, "_restored", lambda self, _, kept: self.live.allocate([0, 0]))
+    monkeypatch.setattr(StageMemory, "buffered", lambda *_: [])
+    monkeypatch.setattr(StageMemory, "restored", lambda *_: [])
     assert deviation(REVNET, IMAGE, method="dsp") > PROMISED
 
 
@@ -249,7 +248,7 @@ def test_parameters_for_a_delay_on_shared_devices(devices, correction):
 
 @pytest.mark.parametrize("correction", thinned(CORRECTIONS, CORRECTIONS[:1]), ids=str)
 def test_a_model_that_forgets_the_parameters_for_a_delay_is_found_out(monkeypatch, correction):
-    monkeypatch.setattr(DelayedWeightsMemory, "hold", lambda *_: None)
+    monkeypatch.setattr(StageMemory, "hold_for_delay", lambda *_: None)
     assert deviation(REVNET, IMAGE, schedule="lockstep", **correction) > PREDICTED
 
 

@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from petra_graph.compiler.lower import MessageTypes
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
+from petra_graph.compiler.memory import StageBytes, device_memory, stage_memory
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.shared_across_stages import shared_in_stages
@@ -19,7 +19,6 @@ from petra_graph.program.message_layout import MessageLayout, StreamType, Tensor
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training

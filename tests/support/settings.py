@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable

@@ -30,11 +30,11 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.cut_search import held_bytes, keeps
 from petra_graph.compiler.lower import MessageTypes, partition
-from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_placement, within_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.planning.place.kept_by_node import place_and_keep

@@ -1,7 +1,7 @@
 """Predicted against measured peak memory, stage by stage or, with `--shared`, of devices that host several stages.
 
 Measured are the bytes of tensors alive at dispatch level on the CPU, each stage as if on a device of its own, or the stages
-of a device together (`stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
+of a device together (`stage_peaks`); predicted is `petra_graph.compiler.memory`. Read the ratios: 1 is exact.
 Of shared devices, the sum of the stages' own peaks stands beside, over what was measured.
 
 --allocator  whole networks on one device, against the most that torch's allocator handed out, by the profiler's memory events:
@@ -21,7 +21,7 @@ from attrs import evolve
 from network import costs_of, device_peaks, prepared, save, stage_peaks, training_data
 from torch.profiler import ProfilerActivity, profile
 
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
+from petra_graph.compiler.memory import device_memory, stage_memory
 from petra_graph.measure.tally import storages
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Stage
