@@ -125,7 +125,7 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
 def profiles(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan_spec import Planner
-    from petra_graph.profiling.node_profile import profile
+    from petra_graph.profiling import profile
     from petra_graph.record.profile_files import write_profile
 
     spec = str(ROOT / "specs" / "quickstart.toml")

@@ -37,7 +37,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     """
     import_torch()
     from petra_graph.compiler.profile_check import taken_under_load
-    from petra_graph.profiling.node_profile import profile as measure
+    from petra_graph.profiling import profile as measure
     from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
 

@@ -18,7 +18,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.predict_plan import Plan
-from petra_graph.profiling.node_profile import profile
+from petra_graph.profiling import profile
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels

@@ -30,8 +30,7 @@ from network import prepared, save
 
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.profiling.node_profile import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
-from petra_graph.profiling.stopwatch import Stopwatch
+from petra_graph.profiling import BURST, TimedTraining, profile_of, repeat_epochs, start_trainings
 from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import Prepared, fix_arithmetic
@@ -187,9 +186,11 @@ class _Profiled:
         """Yield the seconds of every timed operation and the kernels that it launches."""
         costs = self.ready.network.costs()
         for training in self.trainings[:3]:  # the fourth times an inversion with what follows it
-            for node, seconds in training.by_operation(Stopwatch.spread).items():
+            for node, seconds in training.by_operation(
+                lambda watch, verb: statistics.median(watch.times[verb])
+            ).items():
                 for operation, taken in seconds.items():
-                    yield taken.median, costs.nodes[node].work[operation].kernels
+                    yield taken, costs.nodes[node].work[operation].kernels
 
 
 def _launch_seconds(one: _Profiled, two: _Profiled) -> float:

@@ -1,0 +1,374 @@
+"""Seconds of every operation of every node on the real device, for plans that need no estimates; on a GPU its host's, and workspaces, too.
+
+The network trains in this process, every node a stage of its own; a stopwatch surrounds each stage's forward, backward
+and update. One training for each way of keeping activations gives all operations:
+
+    petra                    forward, reverse (reversible nodes), recompute (buffered ones), forward_backward (head), update
+    dsp                      recompute of reversible nodes, from a stored input
+    backprop                 record and replay, of a kept graph
+    delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
+
+Decision: operations are timed in trainings, and not each by itself, so that caches, CUDA graphs and the host's work are those of a run.
+
+    CPU     [ an operation           ]                          by the clock, and of the processor
+    host    [ queues kernels ]                                  by the clock
+    GPU     [ sleeps                  ][ kernel ][ kernel ]     between two events
+
+A GPU sleeps until its host has queued the whole operation. So its seconds have no gap in which it waits for the host.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+from attrs import evolve, frozen
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from petra_graph.executor.deferred import wait_for
+from petra_graph.executor.stage import StageObserver
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.share_devices import clip_by_stage
+from petra_graph.planning.spec_devices import gpu_type
+from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.program.device_types import Link
+from petra_graph.program.node_costs import Operation, Profile
+from petra_graph.program.schedule import Verb
+from petra_graph.runtime.keep_freed_memory import keep_freed_memory
+from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
+from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
+
+WARM_UP = 3
+"""Micro-batches that are not timed: allocators and caches fill."""
+BURST = 5
+"""Micro-batches that one training does before the next training's turn."""
+_CYCLES_A_SECOND = 2e9
+"""At most, of a GPU's multiprocessors: it sleeps no shorter than it is to."""
+_SLEEP, _LONGEST = 2.0, 0.05
+"""In the host's seconds for such an operation so far, their median; and in seconds, for the first operations load libraries."""
+_COPIED_BYTES = 2**26
+T = TypeVar("T")
+_Found = dict[str, dict[Operation, T]]
+"""By node and operation."""
+_Operations = Mapping[Kind, tuple[Operation, Operation | None]]
+"""The operations of a forward and a backward, by kind of node."""
+_HEAD: _Operations = {"head": ("forward_backward", None)}
+_RECOMPUTE: _Operations = {"buffered": ("forward", "recompute")}
+_TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
+    ("petra", "sequential", {"reversible": ("forward", "reverse"), **_RECOMPUTE, **_HEAD}),
+    ("dsp", "sequential", {"reversible": ("forward", "recompute"), **_RECOMPUTE, **_HEAD}),
+    ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
+)
+
+
+def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
+    """Time a specification's nodes.
+
+    Args:
+        path: the specification.
+        overrides: `--set` assignments.
+        micro_batches: how many are timed, at least; each operation's median counts.
+
+    Raises:
+        SpecError, PluginError: as `prepare`.
+        RunFailed: the network does not run.
+    """
+    checked = check_spec(path, overrides, import_local=True)
+    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
+    problems = ProblemCollector(loaded=checked.loaded)
+    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
+    fix_arithmetic(ready)
+    keep_freed_memory()
+    trainings = start_trainings(ready)
+    for _ in range(-(-micro_batches // BURST)):
+        for training in trainings:
+            training.burst(BURST)
+    return profile_of(ready, trainings)
+
+
+def start_trainings(ready: Prepared) -> list[TimedTraining]:
+    """Return the trainings that time all operations, each warm."""
+    trainings = []
+    for method, schedule, operations in _TRAININGS:
+        spec = evolve(
+            ready.spec,
+            method=MethodSpec(name=method, schedule=schedule),  # every micro-batch an update
+            optimizer=clip_by_stage(ready.spec.optimizer),
+        )
+        network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
+        prepared = evolve(ready, network=network, placement=placement, programs=network.programs(placement))
+        training = TimedTraining(prepared, operations)
+        training.burst(WARM_UP)
+        if ready.on_cuda and not ready.spec.run.compile:  # compiled code is not called kernel by kernel
+            training.weigh()
+        training.forget()
+        trainings.append(training)
+    return trainings
+
+
+def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
+    devices = [torch.device(program.device) for program in ready.programs]
+    on_gpu = devices[0].type == "cuda"
+    network, spec = ready.network, ready.spec
+    costs = network.costs()
+    return Profile(
+        name=spec.name,
+        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({_processor()})",
+        device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name if on_gpu else "cpu",
+        kind="cuda" if on_gpu else "cpu",
+        micro_batch=spec.data.batch,
+        threads=spec.run.threads,
+        settings=network.settings,
+        nodes=operation_seconds(trainings, lambda watch, verb: median(watch.times[verb])),
+        host=operation_seconds(trainings, lambda watch, verb: median(watch.host_times[verb])) if on_gpu else {},
+        workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        outside=median(trainings[0].outside),
+        link=time_link(devices),
+        wall_seconds=sum(median(one) for each in trainings for watch in each.watches() for one in watch.times.values()),
+        cpu_seconds=None
+        if on_gpu
+        else sum(median(one) for each in trainings for watch in each.watches() for one in watch.cpu_times.values()),
+    )
+
+
+def operation_seconds(
+    trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], float]
+) -> Mapping[str, Mapping[Operation, float]]:
+    """Return the seconds of all operations, by node; those that a training has beyond another one's, too."""
+    seconds, last = _merge(trainings, of), _merge(trainings[::-1], of)
+    for name, own in seconds.items():
+        if "invert" in own:
+            own["invert"] = max(0.0, own["invert"] - own["recompute"])
+        if "recompute" in own:
+            own["copy"] = max(0.0, last[name]["update"] - own["update"])
+    return seconds
+
+
+def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
+    """Return what was measured of each operation, by node, in the first training that has it."""
+    found: _Found[T] = defaultdict(dict)
+    for training in trainings:
+        for name, operations in training.by_operation(of).items():
+            found[name] = operations | found[name]
+    return found
+
+
+def _processor() -> str:
+    """Return the processor's model, as Linux knows it; elsewhere its architecture."""
+    with suppress(OSError):
+        cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^model name\s*:\s*(.+)$", cpus, re.MULTILINE):
+            return found[1].strip()
+    return platform.machine()
+
+
+class TimedTraining:
+    """One training, every node a stage; it works in bursts, so that trainings can take turns on a machine that drifts."""
+
+    def __init__(self, prepared: Prepared, operations: _Operations) -> None:
+        self._operations = operations
+        self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
+        executors = prepared.executors()
+        self._watches: dict[str, Stopwatch] = {}
+        for executor in executors:
+            watch = self._watches[executor.program.nodes[0]] = Stopwatch(torch.device(executor.program.device))
+            executor.observe(watch)
+        self._scheduler = Scheduler(executors)
+        self._data = repeat_epochs(prepared)
+        self._done = 0
+        self.outside: list[float] = []
+        """Seconds of a micro-batch that no operation takes, burst by burst."""
+
+    def watches(self) -> Iterable[Stopwatch]:
+        return self._watches.values()
+
+    def burst(self, micro_batches: int) -> None:
+        inside = sum(watch.inside for watch in self.watches())
+        numbers = range(self._done, self._done + micro_batches)
+        began = time.perf_counter()
+        self._scheduler.train(self._data, numbers, lambda _: None)
+        seconds = time.perf_counter() - began
+        self._done += micro_batches
+        inside = sum(watch.inside for watch in self.watches()) - inside
+        self.outside.append(max(0.0, seconds - inside) / micro_batches)
+
+    def weigh(self) -> None:
+        """Do two micro-batches in which a GPU's operations are weighed."""
+        for weighs in (True, False):
+            for watch in self.watches():
+                watch.weighs = weighs
+            if weighs:
+                self.burst(2)
+
+    def forget(self) -> None:
+        self.outside.clear()
+        for watch in self.watches():
+            watch.forget()
+
+    def by_operation(self, of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
+        """Return what `of` says of each operation that this training is for, by node."""
+        found: _Found[T] = {}
+        for name, watch in self._watches.items():
+            if (names := self._operations.get(self._kinds[name])) is not None:
+                forward, backward = names
+                found[name] = {forward: of(watch, "forward"), "update": of(watch, "update")}
+                if backward is not None:
+                    found[name][backward] = of(watch, "backward")
+        return found
+
+
+def repeat_epochs(prepared: Prepared) -> Generator[MicroBatch]:
+    """Yield micro-batches as training would, epoch after epoch."""
+    epoch = 0
+    while True:
+        yield from prepared.opened.epoch(epoch)
+        epoch += 1
+
+
+@frozen
+class Gpu:
+    """What a stopwatch asks of a GPU."""
+
+    device: torch.device
+
+    def sleep(self, seconds: float) -> None:
+        """Let it do nothing for at least this time, while its host continues."""
+        torch.cuda._sleep(int(_CYCLES_A_SECOND * seconds))  # type: ignore[no-untyped-call]  # noqa: SLF001  nothing public does it
+
+    def mark(self) -> Callable[[], float]:
+        """Mark a moment of its work; return a function that gives the seconds from there to the end of what is queued when it is called."""
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        began.record()
+
+        def seconds() -> float:
+            ended.record()
+            wait_for(self.device)
+            return float(began.elapsed_time(ended)) / 1e3
+
+        return seconds
+
+    def allocated(self) -> int:
+        return torch.cuda.memory_allocated(self.device)
+
+    def forget_peak(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> int:
+        """Return the most bytes that were allocated since `forget_peak`."""
+        return torch.cuda.max_memory_allocated(self.device)
+
+
+class _BetweenKernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the most bytes that are allocated where no kernel is being called: those of tensors."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._gpu = gpu
+        self.most = gpu.allocated()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.most = max(self.most, self._gpu.allocated())
+        return result
+
+
+class Stopwatch(StageObserver):
+    """Measures one stage; a GPU's work is done before an operation begins, and before it counts as ended."""
+
+    def __init__(self, device: torch.device, gpu: Gpu | None = None) -> None:
+        """Begin with nothing.
+
+        Args:
+            gpu: the device, as a GPU; None: as `device` says.
+        """
+        self.device = device
+        self.gpu = gpu or (Gpu(device) if device.type == "cuda" else None)
+        self.times: dict[Verb, list[float]] = defaultdict(list)
+        """Of the device."""
+        self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
+        """Seconds of the thread on its core, which it has all the time unless something else takes it."""
+        self.host_times: dict[Verb, list[float]] = defaultdict(list)
+        """Until a GPU's host has queued everything."""
+        self.workspace: dict[Verb, int] = defaultdict(int)
+        """The most bytes that were allocated beyond tensors."""
+        self.inside = 0.0
+        """Seconds of all operations by the clock, with waiting."""
+        self.weighs = False
+        """Whether operations are weighed, and not timed: that takes the host longer."""
+
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
+        return self._measure("forward")
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._measure("backward")
+
+    def update(self) -> AbstractContextManager[None]:
+        return self._measure("update")
+
+    def forget(self) -> None:
+        """Forget all times."""
+        for times in (self.times, self.cpu_times, self.host_times):
+            times.clear()
+
+    @contextmanager
+    def _measure(self, verb: Verb) -> Iterator[None]:
+        gpu, entered = self.gpu, time.perf_counter()
+        if gpu is not None and self.weighs:
+            gpu.forget_peak()
+            with _BetweenKernels(gpu) as between:
+                yield
+            self.workspace[verb] = max(self.workspace[verb], gpu.peak() - between.most)
+            return
+        device_seconds = None
+        if gpu is not None:
+            wait_for(self.device)
+            gpu.sleep(min(_LONGEST, _SLEEP * median(self.host_times[verb] or [0.0])))
+            device_seconds = gpu.mark()
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        yield
+        seconds = time.perf_counter() - began
+        if device_seconds is not None:
+            self.host_times[verb].append(seconds)
+            seconds = device_seconds()
+        self.times[verb].append(seconds)
+        self.cpu_times[verb].append(time.thread_time() - cpu_began)
+        self.inside += time.perf_counter() - entered
+
+
+def time_link(devices: Sequence[torch.device]) -> Link | None:
+    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
+
+    On CPUs alone a copy in memory is timed, as a message through shared memory takes. None: a single GPU has no link.
+    """
+    others = [device for device in devices if device != devices[0]]
+    if not others and devices[0].type != "cpu":
+        return None
+    source, target = devices[0], (others or devices)[0]
+
+    def seconds(size: int) -> float:
+        sent = torch.zeros(size, dtype=torch.uint8, device=source)
+        received = torch.empty(size, dtype=torch.uint8, device=target)
+        taken = []
+        for _ in range(12):
+            wait_for(source)
+            began = time.perf_counter()
+            received.copy_(sent)
+            wait_for(target)
+            taken.append(time.perf_counter() - began)
+        return median(taken[2:])
+
+    latency = seconds(1)
+    return Link(latency_seconds=latency, bytes_per_second=_COPIED_BYTES / max(seconds(_COPIED_BYTES) - latency, 1e-9))
