@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
-from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors, copied
@@ -155,4 +154,4 @@ class _MeasuredExecutor(StageExecutor):
 
 def _copied(message: BackwardMessage) -> BackwardMessage:
     activation = None if message.activation is None else copied(message.activation)
-    return evolve(message, gradients=copied(message.gradients), activation=activation)
+    return message._replace(gradients=copied(message.gradients), activation=activation)
