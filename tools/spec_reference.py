@@ -18,7 +18,7 @@ import click
 
 from petra_graph.errors import shown
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.measure_network import measure
+from petra_graph.planning.network import measure
 from petra_graph.plugins.contract import NoOptions
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text

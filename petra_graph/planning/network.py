@@ -1,25 +1,31 @@
-"""A measured network: a checked specification with the shapes of its nodes, and with what these cost, once a later step asks."""
+"""The measure step: a checked specification with the shapes of its nodes, what these rule out, and their costs, once a later step asks.
+
+Neither the data set's files nor the devices are needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve, field, frozen
 
 from petra_graph.compiler.lower import Lowering, MessageTypes
-from petra_graph.errors import at_path
+from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.measure.node_shapes import Memo, NodeShapes
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
 from petra_graph.plugins.contract import builder
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
+from petra_graph.units import listed
 
 if TYPE_CHECKING:
     from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -174,3 +180,67 @@ def policy_of(spec: Spec, kind: str) -> Policy:
     if spec.run.scheduling != "auto":
         return spec.run.scheduling
     return "static" if kind == "cuda" else "arrival"
+
+
+def measure(checked: CheckedSpec) -> MeasuredNetwork:
+    """Measure the shapes of every node.
+
+    Raises:
+        SpecError: a block refuses its input, or what is to be frozen cannot be.
+        PluginError: code cannot be imported, or has failed.
+    """
+    graph, patterns = checked.graph, checked.spec.init.freeze
+    if patterns:
+        graph = NodeGraph(nodes={name: evolve(node, frozen=patterns) for name, node in graph.nodes.items()})
+    shapes = measure_shapes(graph, *read_by_network(checked.facts))
+    if patterns and (problems := list(_freeze_problems(shapes, patterns))):
+        raise SpecError(problems)
+    return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=checked.training_samples)
+
+
+def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:
+    """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, or that nothing is trained."""
+    names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
+    path = ("init", "freeze")
+    for pattern in patterns:
+        if not any(is_named([pattern], name) for name in names):
+            hint = f"name nodes or parameters: {listed(names, 8)}"
+            yield Problem(message=f"{pattern!r} names no parameter of the network", hint=hint, path=path)
+    trained: dict[str, set[bool]] = {}
+    for shared in (shared for one in shapes.values() for shared in one.shared.values()):
+        trained.setdefault(shared.label, set()).add(shared.trained)
+    for label, found in trained.items():
+        if len(found) > 1:
+            yield Problem(message=f"{label} is one parameter of several nodes: freeze it in all of them", path=path)
+    if not any(one.trained for one in shapes.values()):
+        yield Problem(message="nothing of the network would be trained", hint="freeze less", path=path)
+
+
+def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
+    """Yield the problem of a head that does not have an output for each class, if targets are classes.
+
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them. Several outputs are
+    what the loss makes of them; those of the first party read one.
+    """
+    allowed = outputs_for(facts)
+    head = network.graph.nodes[network.graph.head]
+    measured, target = network.shapes[head.name], facts.target_shape
+    outputs, loss = measured.outputs, network.checked.loss.plugin
+    if loss.is_first_party and (measured.several or facts.several_targets):
+        came = f'the head "{head.name}" returns' if measured.several else "a sample's target is"
+        message = f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one"
+        hint = (
+            "write a loss of your own, which is called with what the network returned and with the targets: "
+            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python'
+        )
+        if measured.several:
+            hint += "; or write a module around the network whose forward returns one tensor"
+        yield Problem(message=message, hint=hint, path=head.path if measured.several else ("loss",))
+        return
+    if not allowed or measured.several or outputs[0] in allowed:
+        return
+    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
+    of_targets = f", and targets of {'x'.join(map(str, target))}" if target else ""
+    message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes{of_targets}'
+    hint = "make it " + " or ".join("x".join(map(str, shape)) for shape in allowed)
+    yield Problem(message=message, hint=hint, path=head.path)

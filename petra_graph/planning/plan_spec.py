@@ -7,8 +7,7 @@ from functools import cached_property
 
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.measure_network import head_problems, measure
-from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector

@@ -22,8 +22,7 @@ from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
-from petra_graph.planning.measure_network import head_problems, measure
-from petra_graph.planning.network import MeasuredNetwork, policy_of
+from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
 from petra_graph.planning.place.place_network import place_on_present, place_on_processes
 from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.problem_collector import ProblemCollector

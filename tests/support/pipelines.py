@@ -15,14 +15,12 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method
-from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
-from petra_graph.planning.measure_network import network_problems
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
@@ -189,10 +187,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         training_samples=None,
         **_NOT_NEEDED,
     )
-    network = MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=None)
-    if problems := list(network_problems(network)):
-        raise SpecError(problems)
-    return network
+    return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=None)
 
 
 _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()

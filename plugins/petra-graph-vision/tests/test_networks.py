@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import petra_graph as pg
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.measure_network import measure
+from petra_graph.planning.network import measure
 from petra_graph.training.prepare import prepare
 from petra_graph.training.trials import compare_parts
 
