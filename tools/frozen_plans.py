@@ -63,6 +63,8 @@ def planned(spec: str, own: list[str]) -> dict[str, Any] | None:
     """Return a plan's document without its texts; None where it is refused."""
     files = (path for place in ("specs", "plugins") for path in (ROOT / place).glob(f"**/{spec}.toml"))
     own = [*own, *["data.options.vocabulary=65"] * (spec == "gpt_tinyshakespeare")]
+    if own and "schedule" not in own[0] and not any(f"'{method}'" in own[0] for method in FLUSHED):
+        own.append("method.schedule=lockstep")  # the default of 919c694
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
         code = petra_graph(

@@ -30,7 +30,7 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
         replicas = f"partition.replicas trains copies of the pipeline on shares of a batch; methods: {', '.join(sorted(METHODS))}"
         hint = replicas if spec.name in _DATA_PARALLEL else suggestion(spec.name, METHODS)
         raise SpecError(Problem(message=message, hint=hint, path=("method", "name")))
-    schedule = method.schedules[0] if spec.schedule is None else spec.schedule
+    schedule = method.schedule if spec.schedule is None else spec.schedule
     problems = [*_schedule_problems(method, schedule), *_clip_problems(method, schedule, clip)]
     if spec.keep is None and spec.allow_stored:
         message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
@@ -155,7 +155,7 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
 
 
 def _schedule_problems(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:
-    path, own = ("method", "schedule"), method.schedules[0]
+    path, own = ("method", "schedule"), method.schedule
     if isinstance(schedule, str) and schedule not in method.schedules:
         message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
         yield Problem(message=message, hint=f'leave out `schedule`, or set schedule = "{own}"', path=path)

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 import torch
 from attrs import field, frozen
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_statistics
@@ -60,8 +59,6 @@ class NodeShapes:
     """Number of values of each parameter that is trained, by its name in the block."""
     frozen: tuple[str, ...] = field(default=(), eq=False)
     """Names of those that are not."""
-    batch_norm: bool = field(default=False, eq=False)
-    """Whether the block normalises over batches."""
     several: bool = field(default=False, eq=False)
     """Whether it is a head that gives the loss several tensors, or one in a structure."""
     shared: Mapping[str, SharedParameter] = field(factory=dict, eq=False)
@@ -166,7 +163,6 @@ def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeSha
         },
         several=isinstance(block, Head)
         and any(is_several(block.train(mode).returned(outputs)) for mode in (False, True)),
-        batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
     return measured, tuple(torch.empty(stream.shape, dtype=stream.dtype, device="meta") for stream in outputs)
 

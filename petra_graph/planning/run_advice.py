@@ -9,11 +9,11 @@ from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import across_stages
-from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED
+from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
 from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec
-from petra_graph.units import noun, plural
+from petra_graph.units import noun
 
 _NAME: Path = ("optimizer", "name")
 _OTHERWISE = "choose another optimizer, or other options of it"
@@ -69,43 +69,33 @@ def _updates(delay: float) -> str:
     return f"{delay:.3g} {noun(delay, 'update')}"
 
 
-_LITTLE_HURT = ("muon", "soap")
-"""Optimizers that were found to lose no more than a few hundredths of a nat."""
-_MEASURED = (
-    "a GPT of six stages, the first one 5 updates late, ended at 2.16 nats with adamw, at 1.81 with predict = true of petra-graph-studies' optimizer corrected and "
-    "lr_schedule.delay_epochs = 1 of 4 epochs, and at 1.65 with muon; without delay, adamw ended at 1.74 (tools/README.md)"
-)
+_MUCH = 2
+"""Updates of delay above which a run is told what helps."""
+_GPT = "a small GPT, five updates late, ended at {0}; without delay, at {1}"
+_MEASURED = {
+    **dict.fromkeys(("adam", "adamw", "nadam"), _GPT.format("2.16 nats with AdamW", "1.74")),
+    **dict.fromkeys(("muon", "soap"), _GPT.format("1.65 nats with Muon", "1.62")),
+    **dict.fromkeys(
+        ("sgd", "lars"), "a RevNet, nine updates late, ended at 81.94 % with SGD; without delay, at 82.92 %"
+    ),
+}
+"""What delay cost in a study with an optimizer of the same kind (README)."""
 
 
 def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Yield the warnings, most important first."""
-    spec, latest = network.spec, max(map(staleness, programs))
+    latest = max(programs, key=staleness)
     for text in across_stages(network.shapes, [program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
-    if latest > 1 and not any(node.batch_norm for node in network.shapes.values()):
-        yield _delayed(network, programs, latest)
-    if spec.lr_schedule.warmup_epochs >= spec.run.epochs:
+    optimizer = network.checked.optimizer
+    if staleness(latest) > _MUCH and not asks_for_delay(optimizer.plugin, optimizer.options):
+        name = optimizer.plugin.name
+        cost = f" ({_MEASURED[name]})" if name in _MEASURED else ""
+        other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (
-            f"the warm-up of {spec.lr_schedule.warmup_epochs:g} epochs takes all of the run's {plural(spec.run.epochs, 'epoch')}: "
-            "set lr_schedule.warmup_epochs lower, or run.epochs higher"
+            f"gradients reach stage {latest.index} {staleness(latest):.3g} updates late, which can cost accuracy{cost}: "
+            f"{other}method.accumulation = {ceil((latest.depth - 1) / _MUCH)} makes it {_MUCH} updates or less"
         )
-
-
-def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram], latest: float) -> str:
-    """Say what the delay means for a network without batch normalisation, and which keys shorten it to one update."""
-    k, count, depth = programs[0].accumulation, len(programs), max(program.depth for program in programs)
-    fewer = int(1 + k * (count - 1) / (depth - 1))
-    # "auto" may have as much delay as "1f1b", or more, which `plan_warnings` finds out.
-    keys = ['method.schedule = "1f1b" (half of it) or "auto"'] if network.checked.schedule == "lockstep" else []
-    keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
-    keys += [f"method.accumulation = {depth - 1} (with fewer updates an epoch)"]
-    plugin = network.checked.optimizer.plugin
-    known = plugin.is_first_party and plugin.name in _LITTLE_HURT
-    remedy = f"{plugin.name} suffers little from it" if known else f'{_MEASURED}: set optimizer.name = "muon"'
-    return (
-        f"gradients reach the first stage {latest:.3g} updates late, and no node has batch normalisation: delay hurts such networks most; "
-        f"{remedy}. To reduce the delay: {'; '.join(keys)}"
-    )
 
 
 def products_note(precision: PrecisionSpec, kinds: Collection[str]) -> Iterator[str]:

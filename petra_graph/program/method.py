@@ -30,13 +30,18 @@ class Method:
 
     name: str
     schedules: tuple[RequestedScheduleName, ...]
-    """Schedules under which the method is itself; the first is the default."""
+    """Schedules under which the method is itself."""
     reversible: Keeps
     """What reversible nodes keep."""
     buffered: BufferedKeeps
     """What buffered nodes keep."""
     backward: Uses = "current"
     flush: Flush = "drain"
+
+    @property
+    def schedule(self) -> RequestedScheduleName:
+        """The schedule where a specification names none: of full speed, that with the least delay."""
+        return "1f1b" if "1f1b" in self.schedules else self.schedules[0]
 
     def keeps(self, kind: Kind) -> Keeps:
         """Return what a node of `kind` keeps; a head differentiates at once and keeps its input's gradient alone."""

@@ -90,7 +90,7 @@ class MethodSpec:
     schedule: RequestedSchedule | None = key(
         None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
-        '("auto"); default: the method\'s own',
+        '("auto"); default: "1f1b", or the only one of a method without delay',
         validator=[Length(at_least=1), Each(AtLeast(1))],
     )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=AtLeast(1))

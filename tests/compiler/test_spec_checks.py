@@ -20,7 +20,7 @@ def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
 @pytest.mark.parametrize(
     ("name", "schedule", "expected"),
     [
-        ("petra", None, "lockstep"),
+        ("petra", None, "1f1b"),
         ("petra", "1f1b", "1f1b"),
         ("petra", "sequential", "sequential"),
         ("backprop", None, "sequential"),

@@ -107,7 +107,7 @@ def test_what_the_run_would_refuse_is_refused_here(write):
     text = SPEC + "[method]\nname = 'backprop'\nschedule = '1f1b'\n"
     assert faults(write, text) == ['a.toml:20: method "backprop" runs under sequential (got "1f1b")']
     text = SPEC + "[optimizer.clip]\nlimit = 1.0\nscope = 'global'\n"
-    assert faults(write, text) == ['a.toml:20: scope = "global" needs a synchronous schedule (got "lockstep")']
+    assert faults(write, text) == ['a.toml:20: scope = "global" needs a synchronous schedule (got "1f1b")']
     text = SPEC + "[partition]\nstages = [['stem', 'middle.0'], ['head', 'middel.1']]\n"
     assert sorted(faults(write, text)) == [
         "a.toml:19: no stage holds middle.1",
