@@ -85,7 +85,7 @@ def test_every_method(case):
 
 @pytest.mark.parametrize(("method", "schedule"), thinned(NARROW, NARROW[:1]))
 def test_a_deep_narrow_revnet(method, schedule):
-    # In five stages, since a tracked run of 14 takes long; tools/bench/plan_memory.py has one a block.
+    # In five stages, since a tracked run of 14 takes long; tools/bench/memory.py has one a block.
     assert deviation(DEEP, IMAGE, method=method, schedule=schedule, stages=BY_FOURS, batch=8) < NEAR
 
 

@@ -1,80 +1,70 @@
-"""What the benchmarks share: a pipeline of a specification's network, and the same network as a plain module."""
+"""What the benchmarks share: a spec's stages in this process, and the same network as a plain module under autograd."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from stage_peaks import StagePeaks
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.contract import load
-from petra_graph.program.node_costs import CostTable
-from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepare import Prepared
 
 RESULTS = Path(__file__).parent / "results"
 
 
 class Plain(nn.Module):
-    """A pipeline's nodes as one module under autograd, with its own copy of the parameters."""
+    """Nodes as one module under autograd, with a copy of their parameters: all of a network, or a stage of torch's pipelines."""
 
-    def __init__(self, graph: NodeGraph, executors: Sequence[StageExecutor], evaluation: NumericsContext) -> None:
+    def __init__(self, ready: Prepared, device: torch.device, nodes: Sequence[str] = ()) -> None:
         super().__init__()
-        self.graph = graph
-        self.evaluation = evaluation
+        self.graph = ready.network.graph
+        self.nodes = nodes or self.graph.order
+        self.numerics = NumericsContext(device=device, precision=ready.spec.precision, seed=0)
         self.checkpointed = False
         """Whether each node keeps its input alone, and runs again in the backward."""
-        blocks = {name: block for executor in executors for name, block in executor.modules.items()}
-        self.blocks = nn.ModuleDict({_key(name): copy.deepcopy(block) for name, block in blocks.items()})
+        built = {name: block for executor in ready.executors() for name, block in executor.modules.items()}
+        self.blocks = nn.ModuleDict({_key(name): copy.deepcopy(built[name]) for name in self.nodes})
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Map stored samples to the head's output."""
-        streams: dict[str, Streams] = {INPUT: (self.evaluation.prepare(samples),)}
-        for name in self.graph.order:
-            inputs = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
+    def forward(self, *streams: Tensor) -> Any:
+        """Map samples as the data has them, or a stage's streams, to what the last node returns."""
+        first = (self.numerics.prepare(*streams),) if self.nodes[0] == self.graph.order[0] else streams
+        made: dict[str, Streams] = {INPUT: self.numerics.canonicalize(first)}
+        for name in self.nodes:
+            inputs = [one for producer in self.graph.nodes[name].inputs for one in made.get(producer, made[INPUT])]
             # Dense streams, as the runtime has them: convolutions of the views that a split gives are slower.
             block = self.blocks[_key(name)]
             outputs = checkpoint(block, *inputs, use_reentrant=False) if self.checkpointed else block(*inputs)
-            streams[name] = self.evaluation.canonicalize(outputs)
-        (output,) = streams[self.graph.head]
-        return output
+            made[name] = self.numerics.canonicalize(outputs)
+        last = made[self.nodes[-1]]
+        return last if len(last) > 1 else last[0]
 
 
 class PlainTraining:
-    """The plain module's training step and its parts."""
+    """Trains the plain module, an update a micro-batch."""
 
-    def __init__(self, ready: Prepared, runtime: Scheduler, data: list[MicroBatch], device: torch.device) -> None:
-        executors = runtime.executors
-        evaluation = NumericsContext(device=device, precision=ready.spec.precision, seed=0)
-        self.module = Plain(ready.network.graph, executors, evaluation)
-        self.loss = loss_of(ready)
-        groups = parameter_groups([cast(Block, block) for block in self.module.blocks.values()])
-        self.optimizer = load(ready.checked.optimizer.plugin)(groups, ready.checked.optimizer.options)
+    def __init__(self, ready: Prepared, data: Sequence[MicroBatch], device: torch.device) -> None:
+        self.module, self.loss = Plain(ready, device), loss_of(ready)
+        self.step = update_of(ready, self.module)
         self.data = [(samples.to(device), target.to(device)) for samples, target in data]
 
     def train(self) -> None:
         for samples, target in self.data:
             torch.autograd.backward(self.loss(self.module(samples), target))
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.step()
 
     def train_checkpointed(self) -> None:
         self.module.checkpointed = True
@@ -83,21 +73,13 @@ class PlainTraining:
 
     def forward_without_graph(self) -> None:
         with torch.no_grad():
-            self.forward_with_graph()
-
-    def forward_with_graph(self) -> None:
-        for samples, target in self.data:
-            self.loss(self.module(samples), target)
+            for samples, target in self.data:
+                self.loss(self.module(samples), target)
 
 
-def prepared(spec: str, *overrides: str) -> Prepared:
-    """Prepare a specification on random data."""
-    return prepare(spec, overrides)
-
-
-def runtime_of(ready: Prepared) -> Scheduler:
-    """Build its stages in this process."""
-    return Scheduler(ready.executors())
+def trainer(runtime: Scheduler, data: Sequence[MicroBatch]) -> Callable[[], None]:
+    """Return a training of a runtime on some micro-batches."""
+    return lambda: runtime.train(data, range(len(data)), lambda _: None)
 
 
 def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
@@ -106,51 +88,21 @@ def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
-def costs_of(ready: Prepared) -> CostTable:
-    """Measure what its nodes cost."""
-    spec, training = ready.spec, ready.training
-    conditions = Conditions(
-        batch=spec.data.batch,
-        facts=ready.facts,
-        precision=spec.precision,
-        loss=training.loss,
-        build_optimizer=training.build_optimizer,
-        optimizer_options=training.optimizer_options,
-        clip=spec.optimizer.clip,
-    )
-    return measure_costs(ready.network.graph, conditions)
+def update_of(ready: Prepared, module: Plain) -> Callable[[], None]:
+    """Return an update of a plain module by the spec's optimizer."""
+    chosen = ready.checked.optimizer
+    groups = parameter_groups([cast(Block, block) for block in module.blocks.values()])
+    optimizer = load(chosen.plugin)(groups, chosen.options)
 
+    def step() -> None:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
-def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
-    """Train on so many micro-batches, and return the most bytes that each stage held."""
-    peaks = StagePeaks(ready.executors())
-    runtime = Scheduler(peaks.executors)
-    with peaks:
-        runtime.train(training_data(ready, micro_batches), range(micro_batches), lambda _: None)
-    return tuple(peaks.total[program.index] for program in ready.programs)
-
-
-def device_peaks(
-    ready: Prepared, programs: Sequence[StageProgram], micro_batches: int, policy: Policy
-) -> Mapping[str, int]:
-    """Train on so many micro-batches, and return the most bytes that each device of some programs held.
-
-    All stages run on this processor, as if the devices had these names; samples count on the device that reads them.
-    """
-    peaks = StagePeaks(ready.executors(), {program.index: program.device for program in programs})
-    runtime = Scheduler(peaks.executors, policy=policy)
-    with peaks:
-        runtime.train(peaks.loaded(training_data(ready, micro_batches)), range(micro_batches), lambda _: None)
-    return peaks.of_devices
-
-
-def training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
-    return [batch for _, batch in zip(range(micro_batches), cycle(ready.opened.epoch(0)), strict=False)]
+    return step
 
 
 def save(name: str, values: dict[str, Any]) -> Path:
     """Write a result with its date and environment."""
-    RESULTS.mkdir(exist_ok=True)
     now = datetime.now(UTC)
     path = RESULTS / f"{name}-{now:%Y-%m-%d}.json"
     setting = {key: value for key, value in environment().items() if key != "command"}

@@ -3,29 +3,25 @@
     plain            the ordinary residual network x + F(x) under autograd
     checkpoint       the same, with torch.utils.checkpoint around each block, in its two implementations
     reversible       the same functions F under petra_graph.reversible
-    as much memory   the same, where so many of the last blocks keep their graph as fit into checkpointing's memory
-    spec             for the RevNet: a spec with method = "reversible-backprop"
 
 Two networks: pre-norm transformer blocks, as a GPT has, and the residual blocks of a RevNet. All that is compared runs in
 turns in one process. Times are the process's CPU seconds for a step of forward and backward: the best of all rounds, as a
 ratio to the best of the plain network, since whatever else the machine does only adds to them. Bytes are live tensors at
-the peak of one step, beside parameters and their gradients, which all have alike; the spec's have its stem's and its head's too.
+the peak of one step, beside parameters and their gradients, which all have alike.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import click
 import torch
 from attrs import frozen
-from network import prepared, runtime_of, save
+from network import save
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
@@ -34,7 +30,7 @@ from petra_graph import reversible
 from petra_graph.measure.tally import LiveBytes
 
 PLAIN, CHECKPOINT, REENTRANT = "plain autograd", "checkpoint", "checkpoint, reentrant"
-REVERSIBLE, AS_MUCH, SPEC = "reversible", "reversible, checkpoint's memory", "spec, reversible-backprop"
+REVERSIBLE = "reversible"
 WIDTH, HEADS, CONTEXT = 128, 4, 64
 CHANNELS, SIDE = 16, 16
 LONG = 64
@@ -117,34 +113,6 @@ KINDS = (
     Kind(name="RevNet", functions=lambda depth: (Residual(depth),), shape=(8, CHANNELS, SIDE, SIDE)),
 )
 
-REVNET = """
-[[graph.node]]
-name = "stem"
-block = "conv-stem"
-kind = "buffered"
-options = {{ channels = {channels}, kernel = 3, stride = 1 }}
-[[graph.node]]
-name = "body"
-block = "rev-basic"
-repeat = {blocks}
-[[graph.node]]
-name = "head"
-block = "pool-linear"
-options = {{ outputs = 10 }}
-[data]
-name = "random"
-options = {{ shape = [3, {side}, {side}], classes = 10, train = {batch} }}
-batch = {batch}
-[method]
-name = "reversible-backprop"
-accumulation = 2  # so that gradients stay and are added to, as the others' are
-[optimizer]
-name = "sgd"
-options = {{ lr = 0.0, momentum = 0.0, nesterov = false, weight_decay = 0.0 }}
-[run]
-epochs = 1
-"""
-
 
 @click.command()
 @click.option("--depths", default="8,32,128,512", show_default=True, help="Blocks of each network.")
@@ -154,20 +122,16 @@ epochs = 1
 def main(depths: str, rounds: int, threads: int, write: bool) -> None:
     torch.set_num_threads(threads)
     rows = []
-    for kind in KINDS:
-        per_block = 0.0
-        for depth in map(int, depths.split(",")):
-            row = _measured(kind, depth, rounds, per_block)
-            per_block = row["bytes"][PLAIN] / depth
-            rows.append(row)
-            _show(row)
+    for kind, depth in product(KINDS, map(int, depths.split(","))):
+        rows.append(_measured(kind, depth, rounds))
+        _show(rows[-1])
     if write:
         setting = {"rounds": rounds, "threads": threads, "streams": {kind.name: kind.shape for kind in KINDS}}
         path = save("reversible_depth", {**setting, "rows": rows})
         click.echo(f"written: {path}", err=True)
 
 
-def _measured(kind: Kind, depth: int, rounds: int, per_block: float) -> dict[str, Any]:
+def _measured(kind: Kind, depth: int, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     functions = [kind.functions(depth) for _ in range(depth)]
     blocks = nn.ModuleList(Block(parts) for parts in functions)
@@ -182,12 +146,6 @@ def _measured(kind: Kind, depth: int, rounds: int, per_block: float) -> dict[str
         REVERSIBLE: partial(_step, partial(_reversible, body, 0), stream),
     }
     peaks = {name: _peak(run) for name, run in contestants.items()}
-    if kind.name == "RevNet":
-        contestants[SPEC], peaks[SPEC] = _spec(depth, kind.shape)
-    per_block = per_block or peaks[PLAIN] / depth
-    kept = min(depth, max(0, int((peaks[CHECKPOINT] - peaks[REVERSIBLE]) / per_block)))
-    contestants[AS_MUCH] = partial(_step, partial(_reversible, body, kept), stream)
-    peaks[AS_MUCH] = _peak(contestants[AS_MUCH])
     seconds = _seconds(contestants, rounds * max(1, LONG // depth))
     best = {name: min(taken) for name, taken in seconds.items()}
     return {
@@ -197,7 +155,6 @@ def _measured(kind: Kind, depth: int, rounds: int, per_block: float) -> dict[str
         "time over plain autograd": {name: round(taken / best[PLAIN], 3) for name, taken in best.items()},
         "time over checkpoint": {name: round(taken / best[CHECKPOINT], 3) for name, taken in best.items()},
         "CPU seconds of each round": seconds,
-        "blocks that keep their graph": kept,
         "gradient error": _gradient_error(body, stream),
     }
 
@@ -223,32 +180,6 @@ def _step(network: Callable[[Tensor], Tensor], stream: Tensor) -> None:
     """Run forward and backward; gradients are added to those that there are."""
     output = network(stream.clone().requires_grad_())
     output.square().mean().backward()  # type: ignore[no-untyped-call]
-
-
-def _spec(depth: int, shape: tuple[int, ...]) -> tuple[Callable[[], None], int]:
-    """Return a step of the spec's network, and the peak of the second of two, whose gradients are added to the first one's."""
-    batch, channels, side, _ = shape
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "revnet.toml")
-        path.write_text(REVNET.format(channels=channels, blocks=depth, side=side, batch=batch))
-        ready = prepared(str(path))
-    runtime, (sample,) = runtime_of(ready), ready.opened.epoch(0)
-    state = {"next": 0}
-
-    def train(samples: Iterable[Any], steps: int) -> None:
-        runtime.train(samples, range(state["next"], state["next"] + steps), lambda _: None)
-        state["next"] += steps
-
-    live = LiveBytes()
-    with ExitStack() as second:
-
-        def samples() -> Iterator[Any]:
-            yield sample
-            second.enter_context(live)
-            yield sample
-
-        train(samples(), 2)
-    return lambda: train([sample], 1), live.peak
 
 
 def _peak(run: Callable[[], None]) -> int:
@@ -280,10 +211,7 @@ def _gradient_error(body: Any, stream: Tensor) -> float:
 
 
 def _show(row: Mapping[str, Any]) -> None:
-    click.echo(
-        f"{row['network']}, {row['blocks']} blocks; gradient error {row['gradient error']:.1e}; "
-        f"{row['blocks that keep their graph']} blocks keep their graph"
-    )
+    click.echo(f"{row['network']}, {row['blocks']} blocks; gradient error {row['gradient error']:.1e}")
     for name, size in row["bytes"].items():
         over_plain, over_checkpoint = (row[key][name] for key in ("time over plain autograd", "time over checkpoint"))
         click.echo(

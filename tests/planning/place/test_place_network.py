@@ -16,7 +16,7 @@ from tests.support import ROOT
 
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 MEASURED = 4.11 * 2**20
-"""Bytes of the quickstart on one device, by `tools/bench/plan_memory.py`."""
+"""Bytes of the quickstart on one device, by `tools/bench/memory.py`."""
 
 
 @cache

@@ -1,0 +1,104 @@
+"""The programs of tools/: their commands are ones that petra-graph accepts, and each tells what is wrong from what is right."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main as petra_graph
+from tests.support import ROOT
+from tools.budget import compared, rooms
+from tools.faults import run_in_a_folder
+from tools.fuzz import bent, damaged, right_files, tried
+from tools.gpu import CUDA_TESTS, Day
+from tools.studies.study import HERE, STUDIES, command
+
+STUDY_ROWS = [(one, row) for one in STUDIES for row in tomllib.loads((HERE / f"{one}.toml").read_text())["rows"]]
+
+
+def settings(words):
+    return [word for at, word in enumerate(words) if at and words[at - 1] == "--set"]
+
+
+def accepted(spec, overrides, capsys):
+    code = petra_graph(["validate", spec, *(word for text in overrides for word in ("--set", text))])
+    return code == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("study", "row"), STUDY_ROWS)
+def test_a_row_of_a_study_is_a_specification(study, row, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "text").write_text("".join(map(chr, range(32, 97))) * 20)
+    listed = tomllib.loads((HERE / f"{study}.toml").read_text())
+    root = f"data.options.root={tmp_path / ('text' if study == 'delay' else '.')}"
+    words = command(listed, row, [], [root], tmp_path)
+    first_of_each = [f"{word.partition(',')[0]}" for word in words[6:] if word in listed.get("vary", ())]
+    right, said = accepted(words[4], [*settings(words), *first_of_each], capsys)
+    assert right, said
+
+
+def test_what_is_set_is_not_varied():
+    listed = {"spec": "a.toml", "set": ["x=1"], "vary": ["y=1,2", "z=1,2"], "rows": {"one": {"set": ["x=2"]}}}
+    words = command(listed, "one", ["z=3,4"], ["y=2"], Path("runs"))
+    assert words[3:7] == ["sweep", "a.toml", "--json", "z=3,4"]
+    assert settings(words)[-2:] == ["x=2", "y=2"]
+
+
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_a_training_on_gpus_is_one_that_validate_accepts(rehearsal, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    commands = [one for piece in Day(folder=tmp_path, gpus=2, rehearsal=rehearsal).pieces() for one in piece.commands]
+    trainings = {tuple(one[one.index("run") + 1 :]) for one in commands if "run" in one}
+    assert len(trainings) > 15
+    for words in trainings:
+        own = [text for text in settings(words) if "profile.json" not in text]
+        right, said = accepted(words[0], own, capsys)
+        assert right, said
+
+
+def test_all_tests_that_need_cuda_are_in_the_list():
+    skipped = "skipif(not " + "torch.cuda"
+    needing = [path for path in (ROOT / "tests").rglob("test_*.py") if skipped in path.read_text()]
+    assert {str(path.relative_to(ROOT)) for path in needing} == set(CUDA_TESTS)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("specs", 4), ("plans", 3), ("runs", 2)])
+def test_damaged_files_are_refused(kind, count, tmp_path):
+    files = right_files(kind, tmp_path)
+    assert [tried(kind, files, seed, tmp_path / "case") for seed in range(count)] == [""] * count
+
+
+def test_damage_leaves_the_original_whole():
+    dice, document = random.Random(0), {"a": [1, {"b": 2}], "c": "x"}
+    assert any(bent(dice, document) != document for _ in range(5))
+    assert document == {"a": [1, {"b": 2}], "c": "x"}
+    assert damaged(dice, b"abcdef") != b"abcdef"
+
+
+@pytest.mark.processes
+def test_what_is_wrong_with_a_run_is_listed():
+    with run_in_a_folder() as run:
+        run.start("--set", "run.epochs=many")
+        faults = run.faults(codes={130}, statuses=set(), says="interrupted")
+    assert faults[0] == "exit codes {2}"
+    assert faults[1].startswith("a traceback, or no 'interrupted', in ")
+
+
+def test_a_room_above_its_budget_is_named(tmp_path):
+    for name, lines in {"petra_graph/a.py": 1, "petra_graph/near/far/c.py": 3, "plugins/far/tests/d.py": 5}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n" * lines)
+    found = rooms(tmp_path)
+    assert found == {
+        "petra_graph": {"modules": {"modules": 1, "lines": 1}, "near": {"modules": 1, "lines": 3}},
+        "plugins": {},
+    }
+    most = {"petra_graph": {"near": {"modules": 1, "lines": 2}}, "plugins": {"old": {"modules": 1, "lines": 1}}}
+    assert [fault.partition(":")[0] for fault in compared(found, most)] == [
+        "petra_graph/modules has no budget in tools/budget.toml",
+        "petra_graph/near has 3 lines, its budget is 2",
+        "plugins/old has no modules",
+    ]
