@@ -1,30 +1,33 @@
-"""The streams between the nodes of a network that has not been trained, for given samples, on the CPU and in evaluation mode.
+"""Code of others, tried before a run on its own samples: reversible blocks of strangers, and networks that say which modules are their parts.
 
-Node by node, so that one node's parameters are in memory at a time.
+Both mistakes train silently. A wrong inverse reconstructs another input than there was; a part that leaves out a skip connection, or draws
+by Python's `random`, computes another network than the one that its author wrote.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import torch
-from torch import Tensor
+from attrs import evolve
+from torch import Tensor, nn
 
-from petra_graph.blocks import Block, Reversible, Shape, Streams
-from petra_graph.errors import PluginError, Problem
+from petra_graph.blocks import Block, Head, Reversible, Shape, Streams
+from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import initial_block
+from petra_graph.graph.node_graph import INPUT, Node
+from petra_graph.measure.build_block import initial_block, initial_blocks, tie
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.contract import load
-from petra_graph.plugins.generators import fork_generators
-from petra_graph.plugins.tensor_trees import Tree, inputs_of
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
+from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
 from petra_graph.testing.block_checks import check_gradients, check_inverse
 from petra_graph.testing.block_trial import Trial, normal
 from petra_graph.testing.examination import outcome_of
@@ -32,117 +35,73 @@ from petra_graph.testing.examination import outcome_of
 if TYPE_CHECKING:
     from petra_graph.training.prepare import Prepared
 
-from collections.abc import Iterable, Sequence
-
-from attrs import evolve
-from torch import nn
-
-from petra_graph.blocks import Head
-from petra_graph.errors import SpecError
-from petra_graph.measure.build_block import initial_blocks, tie
-from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.generators import drawn_without_key, seed_generators, states_without_key
-from petra_graph.plugins.tensor_trees import leaves, mapped, shapes
-
-
-@torch.no_grad()
-def streams_of_samples(
-    graph: NodeGraph,
-    samples: Tree,
-    numerics: NumericsContext,
-    *,
-    among: Container[str] | None = None,
-) -> Mapping[str, Streams]:
-    """Run nodes on samples, and return what each gives.
-
-    Args:
-        graph: the network.
-        samples: as the data set stores them.
-        numerics: of the CPU, with the run's seed.
-        among: the nodes that are run, with all that they read; None: all.
-    """
-    streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, inputs_of(samples)))}
-
-    def read_by(name: str) -> list[Tensor]:
-        return [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
-
-    def blocks() -> Iterator[tuple[str, Block]]:
-        for name in graph.order:
-            if among is None or name in among:
-                shapes = [tuple(stream.shape[1:]) for stream in read_by(name)]
-                yield name, place(initial_block(graph.nodes[name], shapes, numerics.seed), numerics)
-
-    for name, block in blocks():
-        block.eval()
-        with numerics.arithmetic():
-            streams[name] = numerics.canonicalize(block(*read_by(name)))
-    return streams
-
-
-# --- Blocks of strangers in a run: reversible ones are inverted once before it, at the shapes that they have there and in its precision.
-#
-# A wrong inverse trains silently; nothing else that a block does wrong is as dangerous. Blocks of this project are tried by its own tests.
-
-
-_BATCH = 8
-"""Samples of a trial, at most."""
+MOST_SAMPLES = 8
+"""Of the run, that a trial reads."""
 _OF_GRADIENTS = {"float64": 2**12, "float32": 2**17, "bfloat16": 2**5}
 """Units of rounding by which gradients may be off, behind a reconstructed input in that precision."""
+_GRADIENTS = 1e-4
+"""Largest difference of a gradient of a part, over its norm: sums of several uses are added in another order."""
+_FORMATS = 1e-3
+"""The same of outputs in another memory format."""
 
 
 def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[Node, Trial]]:
     """Yield one node of each block, set of options and shapes with its trial: real streams where it reads samples or integers."""
-    graph, batch = network.graph, min(_BATCH, network.spec.data.batch, len(data.train))
-    numerics = NumericsContext.of_run(network.spec, data.facts)
+    graph, spec = network.graph, network.spec
+    batch = min(MOST_SAMPLES, spec.data.batch, len(data.train))
+    numerics = NumericsContext.of_run(spec, data.facts)
     tried: list[tuple[Any, ...]] = []
 
-    def trial(node: Node, inputs: tuple[Shape, ...]) -> Trial:
-        samples, streams = None, itertools.count()
+    @cache
+    def streams_of(name: str) -> Streams:
+        """Return what a node gives for the first samples, without training and in evaluation."""
+        if name == INPUT:
+            return tuple(map(numerics.prepare, inputs_of(data.train.fetch(np.arange(batch), seed=0, epoch=0)[0])))
+        read = [stream for producer in graph.nodes[name].inputs for stream in streams_of(producer)]
+        begun = initial_block(graph.nodes[name], [tuple(stream.shape[1:]) for stream in read], numerics.seed)
+        block = place(begun, numerics).eval()
+        with torch.no_grad(), numerics.arithmetic():
+            return numerics.canonicalize(block(*read))
 
-        def draw(shape: Shape, generator: torch.Generator) -> torch.Tensor:
-            nonlocal samples
-            producer, place = sources[next(streams) % len(sources)]
-            if producer != INPUT and network.shapes[producer].dtypes[place].is_floating_point:
-                return normal(shape, generator)
-            if samples is None:
-                samples = data.train.fetch(np.arange(batch), seed=0, epoch=0)[0]
-            if producer == INPUT:
-                return numerics.prepare(inputs_of(samples)[place])
-            among = nx.ancestors(graph.digraph, producer) | {producer}
-            return streams_of_samples(graph, samples, numerics, among=among)[producer][place]
-
-        sources = [
-            (producer, place)
-            for producer in node.inputs
-            for place in range(len(data.facts.inputs) if producer == INPUT else len(network.shapes[producer].outputs))
-        ]
-        assert node.plugin is not None
-        return Trial(
-            plugin=node.plugin,
-            options=node.options,
-            inputs=inputs,
-            batch=batch,
-            draw=draw,
-            seed=numerics.seed,
-            memory_format=network.spec.precision.memory_format,
-        )
+    def draw(sources: Sequence[tuple[str, int]], turns: Iterator[int], shape: Shape, by: torch.Generator) -> Tensor:
+        producer, at = sources[next(turns) % len(sources)]
+        if producer != INPUT and network.shapes[producer].dtypes[at].is_floating_point:
+            return normal(shape, by)
+        return streams_of(producer)[at]
 
     for name in graph.order:
         node, inputs = graph.nodes[name], network.shapes[name].inputs
         key = (node.plugin, node.options, inputs)
-        if node.plugin is not None and key not in tried:
-            tried.append(key)
-            yield node, trial(node, inputs)
+        if node.plugin is None or key in tried:
+            continue
+        tried.append(key)
+        count = {one: len(data.facts.inputs if one == INPUT else network.shapes[one].outputs) for one in node.inputs}
+        sources = [(producer, at) for producer in node.inputs for at in range(count[producer])]
+        trial = Trial(
+            plugin=node.plugin,
+            options=node.options,
+            inputs=inputs,
+            batch=batch,
+            draw=partial(draw, sources, itertools.count()),
+            seed=numerics.seed,
+            memory_format=spec.precision.memory_format,
+        )
+        yield node, trial
 
 
 def try_strangers(prepared: Prepared) -> None:
     """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, on the CPU.
 
+    They have the shapes and the precision of the run. Blocks of this project are tried by its own tests.
+
     Raises:
         PluginError: they differ, or the block raised.
     """
     compute = prepared.spec.precision.compute
+    checks = {
+        "inverse": partial(check_inverse, computes=[compute]),
+        "gradients": partial(check_gradients, compute=compute, allowed=_OF_GRADIENTS[compute]),
+    }
     with fork_generators():
         for node, trial in block_trials(prepared.network, prepared.opened.data):
             if (
@@ -151,35 +110,18 @@ def try_strangers(prepared: Prepared) -> None:
                 or not issubclass(load(trial.plugin), Reversible)
             ):
                 continue
-            found = outcome_of(partial(check_inverse, computes=[compute]), "inverse", trial)
-            if found.status == "kept":
-                gradients = partial(check_gradients, compute=compute, allowed=_OF_GRADIENTS[compute])
-                found = outcome_of(gradients, "gradients", trial)
-            if found.status == "broken":
-                message = f'node "{node.name}": {trial.plugin.owned} breaks a promise ({found.check}): {found.found}'
+            found = (outcome_of(check, name, trial) for name, check in checks.items())
+            if (broken := next((one for one in found if one.status == "broken"), None)) is not None:
+                message = f'node "{node.name}": {trial.plugin.owned} breaks a promise ({broken.check}): {broken.found}'
                 hint = "`petra-graph check` with this specification makes all checks of its blocks"
                 raise PluginError(Problem(message=message, hint=hint, path=node.path))
 
 
-# --- The parts of a network beside the network itself: whether nodes that are run as they are compute what its forward computes.
-#
-# Parts that are wrong train silently: a skip connection left out, a mean in the forward of the network that no part has, a layer that
-# drops out by Python's `random`. So both are run on samples of the run, with parameters that are drawn anew, since zeros hide what they multiply;
-# in training on two micro-batches, the parts in turns, as a pipeline runs them, so that what one part leaves behind for another shows; and in
-# evaluation, in the run's memory format.
-
-
-MOST_SAMPLES = 8
-"""Of the run, that are compared: two micro-batches of half as many."""
-_GRADIENTS = 1e-4
-"""Largest difference of a gradient, over its norm: sums of several uses are added in another order."""
-_FORMATS = 1e-3
-"""The same of outputs in another memory format."""
-
-
-@uncompiled()
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
     """Compare the nodes of a network with the module of which they are the parts; nothing if its nodes are blocks of their own.
+
+    Parameters are drawn anew, since zeros hide what they multiply. In training, two micro-batches go through the parts in turns, as in a
+    pipeline, so that what one part leaves behind for another shows; in evaluation, one does in the run's memory format.
 
     Args:
         network: of the run.
@@ -189,14 +131,14 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
     Raises:
         SpecError: they differ; the message names the first part that does.
     """
-    blocks = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
-    makers = {block.of_network for block in blocks.values()}
-    if len(makers) != 1 or (make := makers.pop()) is None or not hasattr(blocks[network.graph.head], "parts_of"):
-        return
-    tie(blocks, network.shapes)
-    with fork_generators():
-        seed_generators(network.spec.run.seed)
-        _Comparison(network, facts, blocks, make()).run(samples)
+    with uncompiled():
+        blocks = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
+        makers = {block.of_network for block in blocks.values()}
+        if len(makers) == 1 and (make := makers.pop()) is not None and hasattr(blocks[network.graph.head], "parts_of"):
+            tie(blocks, network.shapes)
+            with fork_generators():
+                seed_generators(network.spec.run.seed)
+                _Comparison(network, facts, blocks, make()).run(samples)
 
 
 class _Comparison:
@@ -204,9 +146,8 @@ class _Comparison:
         self, network: MeasuredNetwork, facts: DataFacts, blocks: Mapping[str, Block], whole: nn.Module
     ) -> None:
         precision = evolve(network.spec.precision, compute="float32")
-        of_run = evolve(NumericsContext.of_run(network.spec, facts), precision=precision)
-        self.of_run = of_run
-        self.numerics = evolve(of_run, precision=evolve(precision, memory_format="contiguous"))
+        self.of_run = evolve(NumericsContext.of_run(network.spec, facts), precision=precision)
+        self.numerics = evolve(self.of_run, precision=evolve(precision, memory_format="contiguous"))
         self.network, self.whole = network, whole
         self.blocks = {name: place(block, self.numerics) for name, block in blocks.items()}
         head: Any = blocks[network.graph.head]
@@ -218,23 +159,24 @@ class _Comparison:
         self.whole.train()
         self._draw_anew()
         read = [tuple(map(self.numerics.prepare, inputs_of(one))) for one in batches]
-        found, made, states = self._whole(read)
-        outputs, values = self._in_turns(read, states)
-        self._expect_alike("in training", zip(found, outputs, strict=True), made, values)
+        found, own = self._compare("in training", read, read)
         weights = [[torch.randn_like(one) for one in _floats(tree)] for tree in found]
         gradients = [
-            self._gradients(module, trees, weights) for module, trees in ((self.whole, found), (None, outputs))
+            _gradients(modules, trees, weights)
+            for modules, trees in (([self.whole], found), (list(self.blocks.values()), own))
         ]
         self._expect_same_tensors("gradient", *gradients)
-        self._expect_same_tensors("buffer", dict(self.whole.named_buffers(remove_duplicate=False)), self._buffers())
+        buffers = [
+            {name: one for module in modules for name, one in module.named_buffers(remove_duplicate=False)}
+            for modules in ([self.whole], self.blocks.values())
+        ]
+        self._expect_same_tensors("buffer", *buffers)
+
         self.whole.eval()
+        self.blocks = {name: place(block, self.of_run).eval() for name, block in self.blocks.items()}
         with torch.no_grad():
-            found, made, _ = self._whole(read[:1])
-            self.blocks = {name: place(block, self.of_run) for name, block in self.blocks.items()}
-            for block in self.blocks.values():
-                block.eval()
-            outputs, values = self._in_turns([tuple(map(self.of_run.prepare, inputs_of(batches[0])))], None)
-        self._expect_alike("in evaluation", zip(found, outputs, strict=True), made, values, tolerance=_FORMATS)
+            as_run = [tuple(map(self.of_run.prepare, inputs_of(batches[0])))]
+            self._compare("in evaluation", read[:1], as_run, tolerance=_FORMATS)
 
     @torch.no_grad()
     def _draw_anew(self) -> None:
@@ -248,103 +190,68 @@ class _Comparison:
                 if name in own and one.shape == own[name].shape:
                     one.copy_(own[name])
 
-    def _whole(self, read: Sequence[Streams]) -> tuple[list[Tree], Mapping[str, list[Any]], list[Any]]:
-        """Return what the module makes of micro-batches, what its parts made of each, and the generators' states behind each."""
+    def _compare(
+        self, when: str, read: Sequence[Streams], as_run: Sequence[Streams], tolerance: float = 0.0
+    ) -> tuple[list[Tree], list[Tree]]:
+        """Run parts and module on micro-batches, and compare what every part makes of them; return what both return."""
+        values, states = self._in_turns(as_run)
         made: dict[str, list[Any]] = {name: [] for name in self.network.graph.nodes}
         hooks = [
             self.parts[name].register_forward_hook(lambda *called, name=name: made[name].append(called[-1]))
             for name in made
             if name in self.parts and self.parts[name] is not self.whole
         ]
-        found, states = [], []
+        found = []
         for number, streams in enumerate(read):
             seed_generators(number)
+            outside = states_without_key()
             found.append(self.whole(*streams))
-            states.append((torch.get_rng_state(), states_without_key()))
-        for hook in hooks:
-            hook.remove()
-        return found, made, states
-
-    def _in_turns(
-        self, read: Sequence[Streams], states: Sequence[Any] | None
-    ) -> tuple[list[Tree], Mapping[str, list[Streams]]]:
-        """Return what the parts make of micro-batches, each part of all of them before the next part, and each part's values."""
-        graph = self.network.graph
-        streams = [{INPUT: one} for one in read]
-        values: dict[str, list[Streams]] = {}
-        now = []
-        for number in range(len(read)):
-            seed_generators(number)
-            now.append(torch.get_rng_state())
-        seed_generators(0)
-        outside = states_without_key()
-        for name in graph.order:
-            block = self.blocks[name]
-            for number, known in enumerate(streams):
-                given = tuple(one for producer in graph.nodes[name].inputs for one in known[producer])
-                torch.set_rng_state(now[number])
-                try:
-                    known[name] = _forward(block, given)
-                except Exception as error:
-                    raise self._refused(f"its part {name!r} fails: {type(error).__name__}: {error}") from error
-                now[number] = torch.get_rng_state()
-            if drawn := drawn_without_key(outside):
-                hint = "a part runs twice, and would draw others: draw with torch"
-                raise self._refused(f"its part {name!r} draws from {drawn[0]}", hint)
-            values[name] = [known[name] for known in streams]
-        head = self.blocks[graph.head]
-        assert isinstance(head, Head)
-        outputs = [head.returned(one) for one in values[graph.head]]
-        for number, state in enumerate(states or ()):
-            seed_generators(number)
-            drawn = drawn_without_key(state[1])
-            if drawn or not torch.equal(now[number], state[0]):
+            if (drawn := drawn_without_key(outside)) or not torch.equal(states[number], torch.get_rng_state()):
                 by = drawn[0] if drawn else "torch's generator"
                 hint = "its forward draws what no part draws: put it into a module that is a part"
                 raise self._refused(f"its forward draws from {by}, and its parts draw otherwise", hint)
-        return outputs, values
-
-    def _expect_alike(
-        self,
-        when: str,
-        returned: Iterable[tuple[Tree, Tree]],
-        made: Mapping[str, Sequence[Any]],
-        values: Mapping[str, Sequence[Streams]],
-        *,
-        tolerance: float = 0.0,
-    ) -> None:
+        for hook in hooks:
+            hook.remove()
         for name in self.network.graph.order:
-            if len(made[name]) == len(values[name]):
-                pairs = zip(made[name], values[name], strict=True)
-                if not all(_alike(leaves(one), own, tolerance, first=True) for one, own in pairs):
-                    raise self._refused(
-                        f"{when}, its part {name!r} computes something else than in the module's forward"
-                    )
-        for one, own in returned:
+            if len(made[name]) == len(values[name]) and not all(
+                # A coupled part gives the state before it as well: its own value counts.
+                _alike(leaves(one), own[: len(leaves(one))], tolerance)
+                for one, own in zip(made[name], values[name], strict=True)
+            ):
+                raise self._refused(f"{when}, its part {name!r} computes something else than in the module's forward")
+        head = self.blocks[self.network.graph.head]
+        assert isinstance(head, Head)
+        returned = [head.returned(one) for one in values[self.network.graph.head]]
+        for one, own in zip(found, returned, strict=True):
             if not _alike(leaves(one), leaves(own), tolerance):
                 raise self._refused(
                     f"{when}, its parts return {shapes(own)} with other values than its forward: {shapes(one)}"
                 )
+        return found, returned
 
-    def _gradients(
-        self, whole: nn.Module | None, trees: Sequence[Tree], weights: Sequence[Sequence[Tensor]]
-    ) -> Mapping[str, Tensor | None]:
-        for tree, factors in zip(trees, weights, strict=True):
-            total = sum(((one * by).sum() for one, by in zip(_floats(tree), factors, strict=True)), torch.zeros(()))
-            if total.requires_grad:
-                total.backward()  # type: ignore[no-untyped-call]
-        modules = self.blocks.values() if whole is None else [whole]
-        return {
-            name: one.grad
-            for module in modules
-            for name, one in module.named_parameters(remove_duplicate=False)
-            if one.requires_grad
-        }
-
-    def _buffers(self) -> Mapping[str, Tensor]:
-        return {
-            name: one for block in self.blocks.values() for name, one in block.named_buffers(remove_duplicate=False)
-        }
+    def _in_turns(self, read: Sequence[Streams]) -> tuple[Mapping[str, list[Streams]], list[Tensor]]:
+        """Return what each part makes of micro-batches, all of them before the next part, and torch's generator behind each."""
+        graph, known = self.network.graph, [{INPUT: one} for one in read]
+        states = []
+        for number in range(len(read)):
+            seed_generators(number)
+            states.append(torch.get_rng_state())
+        outside = states_without_key()
+        for name in graph.order:
+            block = self.blocks[name]
+            for number, streams in enumerate(known):
+                given = tuple(one for producer in graph.nodes[name].inputs for one in streams[producer])
+                torch.set_rng_state(states[number])
+                if isinstance(block, Reversible):
+                    residual: Any = block.residual
+                    streams[name] = residual(given[0]), given[0]
+                else:
+                    streams[name] = block(*given)
+                states[number] = torch.get_rng_state()
+            if drawn := drawn_without_key(outside):
+                hint = "a part runs twice, and would draw others: draw with torch"
+                raise self._refused(f"its part {name!r} draws from {drawn[0]}", hint)
+        return {name: [streams[name] for streams in known] for name in graph.order}, states
 
     def _expect_same_tensors(
         self, what: str, found: Mapping[str, Tensor | None], own: Mapping[str, Tensor | None]
@@ -365,12 +272,19 @@ class _Comparison:
         return SpecError(Problem(message=f"{build}: {message}", hint=hint or usual, path=("architecture",)))
 
 
-def _forward(block: Block, given: Streams) -> Streams:
-    """Return a block's streams; of a coupled part its own value, and the state before it."""
-    if isinstance(block, Reversible):
-        residual: Any = block.residual
-        return residual(given[0]), given[0]
-    return block(*given)
+def _gradients(
+    modules: Sequence[nn.Module], trees: Sequence[Tree], weights: Sequence[Sequence[Tensor]]
+) -> Mapping[str, Tensor | None]:
+    for tree, factors in zip(trees, weights, strict=True):
+        total = sum(((one * by).sum() for one, by in zip(_floats(tree), factors, strict=True)), torch.zeros(()))
+        if total.requires_grad:
+            total.backward()  # type: ignore[no-untyped-call]
+    return {
+        name: one.grad
+        for module in modules
+        for name, one in module.named_parameters(remove_duplicate=False)
+        if one.requires_grad
+    }
 
 
 def _rows(one: Tensor, start: int, stop: int) -> Tensor:
@@ -386,10 +300,7 @@ def _floats(tree: Tree) -> list[Tensor]:
     return [one for one in leaves(tree) if one.is_floating_point()]
 
 
-def _alike(found: Sequence[Tensor], own: Sequence[Tensor], tolerance: float, *, first: bool = False) -> bool:
-    """Whether tensors are equal, or differ by a share of their norm; `first`: of a coupled part's streams, its value counts."""
-    if first and len(own) > len(found):
-        own = own[: len(found)]
+def _alike(found: Sequence[Tensor], own: Sequence[Tensor], tolerance: float) -> bool:
     return len(found) == len(own) and all(
         one.shape == other.shape and one.dtype == other.dtype and _close(one, other, tolerance)
         for one, other in zip(found, own, strict=True)
@@ -398,15 +309,13 @@ def _alike(found: Sequence[Tensor], own: Sequence[Tensor], tolerance: float, *, 
 
 def _close(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
     """Whether tensors differ by at most a share of their norm; no gradient is one of zeros."""
-    one, other = (None if given is None else given.detach().to_dense() for given in (one, other))
     if one is None or other is None:
         given = one if other is None else other
-        return given is None or not given.count_nonzero()
-    if torch.equal(one, other) or not tolerance or not one.is_floating_point():
-        return bool(torch.equal(one, other)) or bool(
-            one.isnan().equal(other.isnan()) and one.nan_to_num().equal(other.nan_to_num())
-        )
-    return bool((one.double() - other.double()).norm() <= tolerance * one.double().norm())
+        return given is None or not given.to_dense().count_nonzero()
+    one, other = one.detach().to_dense().double(), other.detach().to_dense().double()
+    if tolerance and bool(one.isfinite().all()):
+        return bool((one - other).norm() <= tolerance * one.norm())
+    return bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
 
 
 def has_parts(network: MeasuredNetwork) -> bool:
