@@ -1,10 +1,13 @@
 """Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written while the training continues.
 
-    scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host
-    copies ------ a thread ----------------------------------------------->  a file for each stage
+    scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host   (CutRecorder)
+    copies ------ a thread ----------------------------------------------->  a file for each stage (Writer)
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
-A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.write_checkpoint`.
+A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.checkpoint`.
+
+Decision: at most one checkpoint is being written. If a stage comes to the next cut earlier, it waits, so that copies need no
+more than the memory of one checkpoint.
 """
 
 from __future__ import annotations
@@ -47,348 +50,10 @@ from petra_graph.training.resolved_spec import optimizer_of, pipeline_of
 from petra_graph.training.resume import Resumption
 from petra_graph.training.trainer import Trainer
 
-_LOOK_SECONDS = 0.05
-_NEWS_SECONDS = 0.75
-"""The time within which every process learns of a cut: a few heartbeats."""
-
-
-class Checkpoints:
-    """The checkpoints of one process's stages; what one of them cannot write fails the run, here or at the next cut."""
-
-    def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
-        prepared = trainer.prepared
-        self.process, self.trainer, self._spec = process, trainer, prepared.spec.checkpoint
-        self.blind = process.blind()
-        """The processes that cannot see the directory; where a process cannot, nothing is written."""
-        self.plan = CutPlan.of(prepared)
-        self.seconds = 0.0
-        """The time for which checkpoints held up the training."""
-        self._store = process.checkpoint_store()
-        self._folders = (resumption or prepared.checked.loaded).folders
-        self._resumed_at = None if resumption is None else resumption.skips
-        self._latest = time.monotonic(), self._resumed_at or 0
-        """Time and forward of the latest announcement, or of the beginning."""
-        self._own_cut: int | None = None
-        self._writer = CheckpointWriter(self._write, self._finish, stages=len(trainer.executors))
-        self._recorder = CutRecorder(prepared.programs, self._writer.put)
-        trainer.scheduler.allowed_cut = self.plan.allowed
-        if self.plan.has_cuts:  # otherwise no operation asks for one
-            trainer.scheduler.cuts = self
-
-    # --- called by the scheduler --------------------------------------------------------------------------------------
-
-    def may_pass(self, micro_batch: int) -> bool:
-        """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
-
-        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as many as this process does
-        while the others learn of the cut.
-        """
-        every, now = self.plan.every, time.monotonic()
-        passed = self._own_cut is None or micro_batch > self._own_cut
-        if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
-            began, first = self._latest
-            ahead = 0 if self.process.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
-            self._latest = now, micro_batch
-            self._own_cut = self.plan.allowed(micro_batch + ahead)
-            self.process.supervisor.announce_cut(self._own_cut)
-        return micro_batch != self._own_cut or micro_batch in self.process.supervisor.agreed_cuts
-
-    def due(self, micro_batch: int) -> bool:
-        self._writer.check()
-        if micro_batch in {0, self._resumed_at}:
-            return False
-        return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
-
-    def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Copy the state of a stage at a cut."""
-        with self._hold_up():
-            if not self._writer.admit(cut.at, executor.program.index):
-                return
-            facts: dict[str, Any] = {"replica": self.trainer.prepared.opened.batches.replica}
-            if executor.program.holds_head:
-                self.trainer.read_losses()
-                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
-            self._recorder.reached(executor, cut, facts)
-
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed."""
-        if self._recorder.awaits_messages(stage):
-            with self._hold_up():
-                self._recorder.received(stage, key, micro_batch, message)
-
-    @contextmanager
-    def _hold_up(self) -> Iterator[None]:
-        """Count the time that the training is held up; the watchdog does not count it, since a slow disk is not a failure."""
-        began, status = time.monotonic(), self.process.supervisor.status
-        self.process.supervisor.status = None
-        yield
-        now = time.monotonic()
-        self.process.supervisor.status = None if status is None else evolve(status, since=now)
-        self.seconds += now - began
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What the user should know when the run begins."""
-        if not self.blind:
-            return ()
-        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a stopped run cannot be resumed"
-        return [f"{what}; set run.directory to a folder that all machines share"]
-
-    # --- called by the run --------------------------------------------------------------------------------------------
-
-    def end(self, *, halted: bool) -> None:
-        """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
-        done = self.trainer.position.trained_epochs * len(self.trainer.prepared.opened.batches)
-        cut = Cut(micro_batches=range(done, done), at=done)
-        if halted:
-            cut = self.trainer.scheduler.halted or cut
-            saves = cut.at not in {0, self._resumed_at} and not self.blind
-        else:  # more epochs can be trained from there
-            saves = (self._spec.every is not None or self._spec.best is not None) and done != self._resumed_at
-        if saves:
-            for executor in self.trainer.executors:
-                self.reached(executor, cut)
-            if halted:
-                self.trainer.scheduler.take_in_flight(cut, self)
-        self.close()
-
-    def close(self) -> None:
-        self._writer.close()
-
-    # --- the thread ---------------------------------------------------------------------------------------------------
-
-    def _write(self, at: int, saved: SavedTensors) -> StageFile:
-        return write_stage(
-            self.directory,
-            at=at,
-            stage=saved.facts["index"],
-            replica=saved.facts["replica"],
-            tensors=saved.tensors,
-            facts=saved.facts,
-        )
-
-    def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
-        """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
-        if not self.process.records:
-            assert self._store is not None
-            self._store.set(f"checkpoint/{at}/{self.process.rank}", [asdict(file) for file in files])
-            return
-        found = list(files)
-        for rank in range(self.process.size):
-            if rank != self.process.rank:
-                found += self._files_of(rank, at)
-        if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
-            discard(self.directory, at)
-            return
-        assert position is not None
-        reports = position["epochs"]
-        split = self.trainer.prepared.spec.data.evaluated
-        values = next((report[split] for report in reversed(reports) if report[split]), None) or {}
-        manifest = Manifest(
-            format=FORMAT,
-            at=at,
-            run=self.directory.name,
-            versions=library_versions(),
-            pipeline=pipeline_of(self.trainer.prepared),
-            optimizer=optimizer_of(self.trainer.prepared),
-            position=position,
-            metrics={f"{split}/{name}": value for name, value in values.items()}
-            if at % self.plan.per_epoch == 0
-            else {},
-            folders=self._folders,
-            files=sorted(found, key=lambda file: (file.replica, file.stage)),
-        )
-        finish(self.directory, manifest)
-        stay = which_stay(self.directory, self._spec, self.trainer.prepared.checked.scales)
-        keep_only(self.directory, stay)
-
-    def _files_of(self, rank: int, at: int) -> list[StageFile]:
-        """Return the files that another process has written; the watchdog knows when that process dies."""
-        assert self._store is not None
-        while (published := self._store.get(f"checkpoint/{at}/{rank}")) is None:
-            time.sleep(_LOOK_SECONDS)
-        files = [StageFile(**file) for file in published]
-        for file in files:
-            if missing_file(self.directory, at, file):
-                raise RunFailed(
-                    f"rank {rank} has written {file.name} of a checkpoint, and rank {self.process.rank} cannot see it in {self.directory}",
-                    hint="set run.directory to a folder that all machines share",
-                )
-        return files
-
-    @property
-    def directory(self) -> Path:
-        assert self.process.directory is not None
-        return self.process.directory
-
-
-# --- A stage's state at a cut with the messages that are in flight there, while the pipeline keeps running; and back (`program.cut`).
-
-
-@define(kw_only=True)
-class _Passing:
-    """A stage that has passed a cut, and waits for messages that were in flight there."""
-
-    at: int
-    saved: SavedTensors
-    missing: set[tuple[ChannelKey, int]]
-    """Channels and micro-batches."""
-
-
-class CutRecorder:
-    """Copies what stages hold at cuts."""
-
-    def __init__(self, programs: Sequence[StageProgram], complete: Callable[[int, SavedTensors], None]) -> None:
-        """Begin.
-
-        Args:
-            complete: called with the forward behind a cut and the copy of a stage, when its messages are in it.
-        """
-        self._programs, self._complete = programs, complete
-        self._passing: dict[int, list[_Passing]] = {}
-        """By stage, in the order of cuts."""
-
-    def reached(self, executor: StageExecutor, cut: Cut, facts: Mapping[str, Any]) -> None:
-        """Copy the state of a stage at a cut.
-
-        Args:
-            facts: more that belongs to it, as JSON.
-
-        Raises:
-            RunFailed: its optimizer's state cannot be copied.
-        """
-        program, saved = executor.program, capture(executor)
-        saved.facts |= {**facts, "messages": []}
-        missing = {
-            (channel.key, micro_batch)
-            for channel in program.channels
-            if channel.key.direction == "backward" and channel.receiver == program.index
-            for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
-        }
-        if missing:
-            passing = _Passing(at=cut.at, saved=saved, missing=missing)
-            self._passing.setdefault(program.index, []).append(passing)
-        else:
-            self._complete(cut.at, saved)
-
-    def awaits_messages(self, stage: int) -> bool:
-        """Whether messages were in flight at a cut that the stage has passed, and have not come yet."""
-        return bool(self._passing.get(stage))
-
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed."""
-        for passing in self._passing.get(stage, ()):
-            if (key, micro_batch) not in passing.missing:
-                continue
-            messages = passing.saved.facts["messages"]
-            passing.saved.put_all(f"messages/{len(messages)}", message)
-            messages.append([*key.edge, micro_batch])
-            passing.missing.remove((key, micro_batch))
-            if not passing.missing:
-                self._complete(passing.at, passing.saved)
-        if stage in self._passing:
-            self._passing[stage] = [passing for passing in self._passing[stage] if passing.missing]
-
-
-# --- A thread that writes the copies of one checkpoint after another, so that the training continues meanwhile.
-#
-# Decision: at most one checkpoint is being written. If a stage comes to the next cut earlier, it waits, so that copies need no
-# more than the memory of one checkpoint.
-
-
-Write = Callable[[int, SavedTensors], StageFile]
-Finish = Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None]
-
-
-class CheckpointWriter:
-    """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
-
-    def __init__(self, write: Write, finish: Finish, *, stages: int) -> None:
-        """Begin with nothing to write.
-
-        Args:
-            write: writes the copy of one stage at a cut.
-            finish: called with a cut's files of this process, and with the training's position if the head is here.
-            stages: how many this process hosts.
-        """
-        self._write_stage, self._finish, self._stages = write, finish, stages
-        self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
-        self._changed = Condition()
-        self._reached: dict[int, int] = {}
-        """The latest cut to which each stage has come."""
-        self._handed: dict[int, int] = {}
-        """Stages of each checkpoint under way whose copies are complete."""
-        self._files: dict[int, list[StageFile]] = {}
-        self._error: BaseException | None = None
-        self._thread: Thread | None = None
-
-    def admit(self, at: int, stage: int) -> bool:
-        """Wait until a stage may copy its state at a cut; return whether it has not done so before.
-
-        If all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
-        no process can wait for ever.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
-            self.check()
-            before, self._reached[stage] = self._reached.get(stage), at
-            return before != at
-
-    def put(self, at: int, saved: SavedTensors) -> None:
-        """Have the thread write the copy of a stage at a cut."""
-        with self._changed:
-            self.check()
-            self._handed[at] = self._handed.get(at, 0) + 1
-        if self._thread is None:
-            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
-            self._thread.start()
-        self._queue.put((at, saved))
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def close(self) -> None:
-        """Return when all is written; more may be written afterwards."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-        self.check()
-
-    def _serve(self) -> None:
-        try:
-            positions: dict[int, Mapping[str, Any]] = {}
-            while (item := self._queue.get()) is not None:
-                at, saved = item
-                file = self._write_stage(at, saved)
-                if "position" in saved.facts:
-                    positions[at] = saved.facts["position"]
-                with self._changed:
-                    files = self._files.setdefault(at, [])
-                    files.append(file)
-                    self._changed.notify_all()
-                del item, saved
-                if len(files) == self._stages:
-                    self._finish(at, files, positions.pop(at, None))
-                    with self._changed:
-                        del self._files[at], self._handed[at]
-                        self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001  the training's thread raises it
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    def _complete(self, but: int) -> list[int]:
-        return [at for at, handed in self._handed.items() if handed == self._stages and at != but]
-
-
-# --- The forwards before which a run's checkpoints are cut, known to every process without any message between them; which of them stay.
-
 
 @frozen(kw_only=True)
 class CutPlan:
-    """A run's cuts, counted in forwards since its start."""
+    """A run's cuts, counted in forwards since its start; every process knows them without a message."""
 
     per_epoch: int
     """Micro-batches of an epoch."""
@@ -437,16 +102,317 @@ class CutPlan:
 @lru_cache(maxsize=4)
 def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
     """Return the cuts after the first forward of an epoch, counted from 0, up to the first of the next one."""
-    start, found = epoch * plan.per_epoch, set[int]()
+    start, end, found = epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch, set[int]()
     every = plan.every
     if plan.evaluations is not None and (epoch + 1) % plan.evaluations == 0:
-        found.add(start + plan.per_epoch)
+        found.add(end)
     if every is not None and every.unit == "epochs" and (epoch + 1) % every.count == 0:
-        found.add(start + plan.per_epoch)
+        found.add(end)
     if every is not None and every.unit == "updates":
         updates = -(-plan.per_epoch // plan.accumulation)
         for done in range(1, updates + 1):
-            at = min(start + done * plan.accumulation, start + plan.per_epoch)
             if (epoch * updates + done) % every.count == 0:
-                found.add(min(plan.allowed(at), start + plan.per_epoch))
+                found.add(min(plan.allowed(min(start + done * plan.accumulation, end)), end))
     return frozenset(found)
+
+
+@define(kw_only=True)
+class _Passing:
+    """A stage that has passed a cut, and waits for messages that were in flight there."""
+
+    at: int
+    saved: SavedTensors
+    missing: set[tuple[ChannelKey, int]]
+    """Channels and micro-batches."""
+
+
+class CutRecorder:
+    """Copies what stages hold at cuts, and the messages in flight there, while the pipeline keeps running."""
+
+    def __init__(self, programs: Sequence[StageProgram], complete: Callable[[int, SavedTensors], None]) -> None:
+        """Begin; `complete` gets the forward behind a cut and the copy of a stage, when its messages are in it."""
+        self._programs, self._complete = programs, complete
+        self._passing: dict[int, list[_Passing]] = {}
+        """By stage, in the order of cuts."""
+
+    def reached(self, executor: StageExecutor, cut: Cut, facts: Mapping[str, Any]) -> None:
+        """Copy the state of a stage at a cut; `facts` is more that belongs to it, as JSON.
+
+        Raises:
+            RunFailed: its optimizer's state cannot be copied.
+        """
+        program, saved = executor.program, capture(executor)
+        saved.facts |= {**facts, "messages": []}
+        missing = {
+            (channel.key, micro_batch)
+            for channel in program.channels
+            if channel.key.direction == "backward" and channel.receiver == program.index
+            for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
+        }
+        if missing:
+            passing = _Passing(at=cut.at, saved=saved, missing=missing)
+            self._passing.setdefault(program.index, []).append(passing)
+        else:
+            self._complete(cut.at, saved)
+
+    def awaits_messages(self, stage: int) -> bool:
+        """Whether messages were in flight at a cut that the stage has passed, and have not come yet."""
+        return bool(self._passing.get(stage))
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Copy a message that was in flight at a cut which the stage has passed."""
+        for passing in self._passing.get(stage, ()):
+            if (key, micro_batch) in passing.missing:
+                messages = passing.saved.facts["messages"]
+                passing.saved.put_all(f"messages/{len(messages)}", message)
+                messages.append([*key.edge, micro_batch])
+                passing.missing.remove((key, micro_batch))
+                if not passing.missing:
+                    self._complete(passing.at, passing.saved)
+        if stage in self._passing:
+            self._passing[stage] = [passing for passing in self._passing[stage] if passing.missing]
+
+
+class _Writer:
+    """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
+
+    def __init__(
+        self,
+        write: Callable[[int, SavedTensors], StageFile],
+        finish: Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None],
+        stages: int,
+    ) -> None:
+        """Begin with nothing to write.
+
+        Args:
+            write: writes the copy of one stage at a cut.
+            finish: called with a cut's files of this process, and with the training's position if the head is here.
+            stages: how many this process hosts.
+        """
+        self._write_stage, self._finish, self._stages = write, finish, stages
+        self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
+        self._changed = Condition()
+        self._reached: dict[int, int] = {}
+        """The latest cut to which each stage has come."""
+        self._handed: dict[int, int] = {}
+        """Stages of each checkpoint under way whose copies are complete."""
+        self._error: BaseException | None = None
+        self._thread: Thread | None = None
+
+    def admit(self, at: int, stage: int) -> bool:
+        """Wait until a stage may copy its state at a cut; return whether it has not done so before.
+
+        If all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
+        no process can wait for ever.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._error is not None
+                    or not any(count == self._stages and other != at for other, count in self._handed.items())
+                )
+            )
+            self.check()
+            before, self._reached[stage] = self._reached.get(stage), at
+            return before != at
+
+    def put(self, at: int, saved: SavedTensors) -> None:
+        """Have the thread write the copy of a stage at a cut."""
+        with self._changed:
+            self.check()
+            self._handed[at] = self._handed.get(at, 0) + 1
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
+            self._thread.start()
+        self._queue.put((at, saved))
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Return when all is written; more may be written afterwards."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def _serve(self) -> None:
+        files: dict[int, list[StageFile]] = {}
+        positions: dict[int, Mapping[str, Any]] = {}
+        try:
+            while (item := self._queue.get()) is not None:
+                at, saved = item
+                files.setdefault(at, []).append(self._write_stage(at, saved))
+                if "position" in saved.facts:
+                    positions[at] = saved.facts["position"]
+                del item, saved  # the copies' memory
+                if len(files[at]) == self._stages:
+                    self._finish(at, files.pop(at), positions.pop(at, None))
+                    with self._changed:
+                        del self._handed[at]
+                        self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001  the training's thread raises it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+
+_LOOK_SECONDS = 0.05
+_NEWS_SECONDS = 0.75
+"""The time within which every process learns of a cut: a few heartbeats."""
+
+
+class Checkpoints:
+    """The checkpoints of one process's stages; what one of them cannot write fails the run, here or at the next cut."""
+
+    def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
+        self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
+        self.blind = process.blind()
+        """The processes that cannot see the directory; where a process cannot, nothing is written."""
+        self.plan = CutPlan.of(self.prepared)
+        self._store = process.checkpoint_store()
+        self._folders = (resumption or self.prepared.checked.loaded).folders
+        self._resumed_at = None if resumption is None else resumption.skips
+        self._latest = time.monotonic(), self._resumed_at or 0
+        """Time and forward of the latest announcement, or of the beginning."""
+        self._own_cut: int | None = None
+        self._writer = _Writer(self._write, self._finish, len(trainer.executors))
+        self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
+        trainer.scheduler.allowed_cut = self.plan.allowed
+        if self.plan.has_cuts:  # otherwise no operation asks for one
+            trainer.scheduler.cuts = self
+
+    # --- called by the scheduler --------------------------------------------------------------------------------------
+
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
+
+        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as many as this process does
+        while the others learn of the cut.
+        """
+        every, now, supervisor = self.plan.every, time.monotonic(), self.process.supervisor
+        passed = self._own_cut is None or micro_batch > self._own_cut
+        if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
+            began, first = self._latest
+            ahead = 0 if self.process.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
+            self._latest = now, micro_batch
+            self._own_cut = self.plan.allowed(micro_batch + ahead)
+            supervisor.announce_cut(self._own_cut)
+        return micro_batch != self._own_cut or micro_batch in supervisor.agreed_cuts
+
+    def due(self, micro_batch: int) -> bool:
+        self._writer.check()
+        if micro_batch in {0, self._resumed_at}:
+            return False
+        return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Copy the state of a stage at a cut."""
+        with self._unwatched():
+            if not self._writer.admit(cut.at, executor.program.index):
+                return
+            facts: dict[str, Any] = {"replica": self.prepared.opened.batches.replica}
+            if executor.program.holds_head:
+                self.trainer.read_losses()
+                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
+            self._recorder.reached(executor, cut, facts)
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Copy a message that was in flight at a cut which the stage has passed."""
+        if self._recorder.awaits_messages(stage):
+            with self._unwatched():
+                self._recorder.received(stage, key, micro_batch, message)
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """Hide the operation from the watchdog: a slow disk is not a failure."""
+        supervisor = self.process.supervisor
+        status, supervisor.status = supervisor.status, None
+        yield
+        supervisor.status = None if status is None else evolve(status, since=time.monotonic())
+
+    # --- called by the run --------------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know when the run begins."""
+        if not self.blind:
+            return ()
+        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a stopped run cannot be resumed"
+        return [f"{what}; set run.directory to a folder that all machines share"]
+
+    def end(self, *, halted: bool) -> None:
+        """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
+        done, spec = self.trainer.position.trained_epochs * self.plan.per_epoch, self.prepared.spec.checkpoint
+        cut = Cut(micro_batches=range(done, done), at=done)
+        if halted:
+            cut = self.trainer.scheduler.halted or cut
+            saves = cut.at not in {0, self._resumed_at} and not self.blind
+        else:  # more epochs can be trained from there
+            saves = (spec.every is not None or spec.best is not None) and done != self._resumed_at
+        if saves:
+            for executor in self.trainer.executors:
+                self.reached(executor, cut)
+            if halted:
+                self.trainer.scheduler.take_in_flight(cut, self)
+        self._writer.close()
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _write(self, at: int, saved: SavedTensors) -> StageFile:
+        stage, replica = saved.facts["index"], saved.facts["replica"]
+        return write_stage(
+            self._directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=saved.facts
+        )
+
+    def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
+        """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
+        if not self.process.records:
+            assert self._store is not None
+            self._store.set(f"checkpoint/{at}/{self.process.rank}", [asdict(file) for file in files])
+            return
+        others = [rank for rank in range(self.process.size) if rank != self.process.rank]
+        found = [*files, *(file for rank in others for file in self._files_of(rank, at))]
+        if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
+            discard(self._directory, at)
+            return
+        assert position is not None
+        split = self.prepared.spec.data.evaluated
+        values = next((report[split] for report in reversed(position["epochs"]) if report[split]), None) or {}
+        manifest = Manifest(
+            format=FORMAT,
+            at=at,
+            run=self._directory.name,
+            versions=library_versions(),
+            pipeline=pipeline_of(self.prepared),
+            optimizer=optimizer_of(self.prepared),
+            position=position,
+            metrics={f"{split}/{name}": one for name, one in values.items()} if at % self.plan.per_epoch == 0 else {},
+            folders=self._folders,
+            files=sorted(found, key=lambda file: (file.replica, file.stage)),
+        )
+        finish(self._directory, manifest)
+        keep_only(
+            self._directory, which_stay(self._directory, self.prepared.spec.checkpoint, self.prepared.checked.scales)
+        )
+
+    def _files_of(self, rank: int, at: int) -> list[StageFile]:
+        """Return the files that another process has written; the watchdog knows when that process dies."""
+        assert self._store is not None
+        while (published := self._store.get(f"checkpoint/{at}/{rank}")) is None:
+            time.sleep(_LOOK_SECONDS)
+        files = [StageFile(**file) for file in published]
+        for file in files:
+            if missing_file(self._directory, at, file):
+                raise RunFailed(
+                    f"rank {rank} has written {file.name} of a checkpoint, and rank {self.process.rank} cannot see it in {self._directory}",
+                    hint="set run.directory to a folder that all machines share",
+                )
+        return files
+
+    @property
+    def _directory(self) -> Path:
+        assert self.process.directory is not None
+        return self.process.directory
