@@ -20,8 +20,8 @@ from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.spec.layers import parse_override
 from petra_graph.training.data import Loaders, MicroBatches, spread_rows
-from petra_graph.training.digests import digest_facts, list_changes, read_digests
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.stream_split import split_of_stream
 
 
@@ -115,7 +115,9 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     meters.expect_targets(f"{split} data")
     means = meters.means()
     values, undefined = split_undefined(metrics.values(means))
-    own = not any(keys[0] == "data" for keys in changed_keys)
+    trained, changed = Fingerprint.read(run.directory), [*run.changed]
+    if trained is not None and not any(keys[0] == "data" for keys in changed_keys):
+        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
         samples=meters.samples,
         of=len(whole),
@@ -123,7 +125,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         weights=source,
         split=split,
         undefined=undefined,
-        changed=[*run.changed, *(list_changes(read_digests(run.directory), digest_facts(data)) if own else ())],
+        changed=changed,
     )
 
 

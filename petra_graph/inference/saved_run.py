@@ -26,9 +26,11 @@ from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
-from petra_graph.training.digests import digest_code, list_changes, read_digests
+from petra_graph.training.fingerprint import Fingerprint
 
 BEST = "best"
+_COMPUTES_THE_SAME = {"run", "partition", "checkpoint", "name"}
+"""Tables whose overrides leave what the network computes as it was."""
 
 
 @frozen(kw_only=True)
@@ -40,7 +42,7 @@ class SavedRun:
     facts: DataFacts
     overrides: tuple[str, ...] = ()
     changed: Sequence[str] = ()
-    """What of the code is not as it was in the training, as in "the code of net: 3f9a1c then, 77be01 now"."""
+    """What the network computes otherwise than in the training, in words."""
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = ()) -> SavedRun:
@@ -66,12 +68,16 @@ class SavedRun:
         known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
         checked = check_spec(str(resolved), overrides, import_local=True, folders=_find_folders(directory), facts=known)
         network = measure(checked)
+        trained, changed = Fingerprint.read(directory), list[str]()
+        if trained is not None and {parse_override(text).keys[0] for text in overrides} <= _COMPUTES_THE_SAME:
+            again = Fingerprint.of_samples(network, stored or checked.facts, trained.samples, trained.targets)
+            changed = trained.changes(again.values)
         return cls(
             directory=directory,
             network=network,
             facts=stored or checked.facts,
             overrides=overrides,
-            changed=list_changes(read_digests(directory), digest_code(checked)),
+            changed=changed,
         )
 
     @property

@@ -41,7 +41,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.assembly import Training, executors, train_with
 from petra_graph.training.callbacks import NamedCallback, build_callbacks, split_problems
 from petra_graph.training.data import OpenedData, open_data
-from petra_graph.training.digests import Digests, digest_code, digest_facts
+from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import compare_parts, first_samples, has_parts, try_strangers
 
@@ -79,9 +79,9 @@ class Prepared:
         return self.opened.data.facts
 
     @cached_property
-    def digests(self) -> Digests:
-        """Those of the code and of what is known of the data."""
-        return {**digest_code(self.checked), **digest_facts(self.opened.data)}
+    def fingerprint(self) -> Fingerprint:
+        """What the network and the loss make of a few samples."""
+        return Fingerprint.of(self.network, self.opened.data)
 
     @property
     def loss(self) -> str:

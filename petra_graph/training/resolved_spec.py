@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,11 +14,12 @@ import attrs
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.plugins.data_set import DataFacts
+from petra_graph.record.run_directory import sha256_of
 from petra_graph.spec.keys import IS_PATH, keys_with
 from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.strict_values import as_mapping, flat
-from petra_graph.training.digests import digest_weights, library_versions
 from petra_graph.training.prepare import Prepared
 
 
@@ -88,14 +92,33 @@ def flat_values(spec: Spec) -> dict[str, str]:
 
 
 def decisive(prepared: Prepared) -> dict[str, str]:
-    """Return everything that the bits depend on, as text by name."""
+    """Return everything that the bits depend on besides what is computed (`fingerprint`), as text by name."""
+    packages = sorted({one.distribution for one in prepared.checked.plugins} - {"", FIRST_PARTY})
     return {
         **{f"{name}'s version": version for name, version in library_versions().items()},
-        **prepared.digests,
-        **({} if prepared.initial is None else digest_weights(prepared.initial.file)),
+        **{f"{name}'s version": version(name) for name in packages},
+        **({} if prepared.initial is None else {"the weights to begin with": _digest(prepared.initial.file)}),
         "the process of each stage": str(prepared.ranks),
         **flat_values(resolved(prepared)),
     }
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries on which the bits depend."""
+    return {name: version(name) for name in ("petra-graph", "torch", "numpy")}
+
+
+def list_changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return what is not as it was, of what both know."""
+    return [
+        f"{name}: {before} then, {now[name]} now" for name, before in then.items() if now.get(name, before) != before
+    ]
+
+
+def _digest(begun: Path) -> str:
+    """Return the digest of the weights that a run begins with: a file, or the files of a folder."""
+    files = sorted(path for path in begun.iterdir() if path.is_file()) if begun.is_dir() else [begun]
+    return sha256("".join(map(sha256_of, files)).encode()).hexdigest()
 
 
 def expand_architecture(checked: CheckedSpec) -> Spec:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
@@ -29,14 +29,23 @@ from petra_graph.record.run_directory import read_json, resolved_spec
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.load_spec import load
-from petra_graph.training.digests import library_versions, list_changes, read_digests
 from petra_graph.training.evaluation import Meters
+from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import flat_values, optimizer_of, pipeline_of, resolved
+from petra_graph.training.resolved_spec import (
+    flat_values,
+    library_versions,
+    list_changes,
+    optimizer_of,
+    pipeline_of,
+    resolved,
+)
 from petra_graph.training.trainer import TrainingPosition
 from petra_graph.units import bounded, noun, plural
 
-_LISTED = 5
+_LISTED, _WIDTH = 5, 160
+_COMPUTES = ("graph", "precision", "loss", "data")
+"""Tables of values that decide what a run computes: where they are others, so is its fingerprint."""
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
 """The errors from facts and tensors that do not fit the stages here, although their digests are right."""
 
@@ -58,6 +67,8 @@ class Resumption:
     manifest: Manifest
     notes: list[str] = field(factory=list)
     """Notes that the user should read."""
+    changed: list[str] = field(factory=list)
+    """What the run's summary says from then on, each as in "before forward 1500: run.epochs: 3 then, 4 now"."""
 
     @classmethod
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
@@ -72,7 +83,7 @@ class Resumption:
             except Damaged as damage:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue
-            return cls(directory=directory, manifest=manifest, notes=[*refused, *_other_versions(manifest)])
+            return cls(directory=directory, manifest=manifest, notes=refused)
         hint = "start the run again, or resume another one"
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
@@ -99,26 +110,23 @@ class Resumption:
         self._check_validation(prepared)
         this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
-        differ = sorted(there.keys() ^ here.keys())
-        others = [f"{', '.join(differ[:_LISTED])} differ"] if differ else []
-        others += [
-            f"node {node} has {there[node]} parameters there, and {here[node]} here"
+        texts = [f"of another network: {name} differs" for name in sorted(there.keys() ^ here.keys())]
+        texts += [
+            f"of another network: node {node} has {there[node]} parameters there, and {here[node]} here"
             for node in here
             if node in there and there[node] != here[node]
         ]
-        texts = [f"{this} is of another network: {text}" for text in others[:_LISTED]]
+        optimizers = self.manifest.optimizer["name"], optimizer_of(prepared)["name"]
+        pairs = {name: (then[name], now[name]) for name in ("batch", "replicas")} | {"optimizer": optimizers}
         texts += [
-            f"{this} has {what} {before}, and the run has {own}"
-            for what, before, own in (
-                ("micro-batches of", then["batch"], now["batch"]),
-                ("replicas:", then["replicas"], now["replicas"]),
-                ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
-            )
-            if before != own
+            f"of {name} {before}, and the run has {own}" for name, (before, own) in pairs.items() if before != own
         ]
+        length, own = self.manifest.position["micro_batches_per_epoch"], len(prepared.opened.batches)
+        if length != own and not texts:
+            texts = [f"of epochs of {length} {noun(length, 'micro-batch', 'es')}, and the run has {own}"]
         if texts:
-            hint = "resume with the specification of the run"
-            raise SpecError([Problem(message=text, hint=hint) for text in texts])
+            hint = "resume with the specification and the data of the run"
+            raise SpecError([Problem(message=f"{this} is {text}", hint=hint) for text in texts[:_LISTED]])
         position, epochs = self.manifest.position, prepared.spec.run.epochs
         trained = position["epoch"] - 1 + position["evaluates"]
         if trained > epochs:
@@ -126,28 +134,56 @@ class Resumption:
                 f"{this} has {plural(trained, 'epoch')} behind it, and run.epochs is {epochs}",
                 hint="resume an earlier one: remove the later checkpoints",
             )
-        length, own = position["micro_batches_per_epoch"], len(prepared.opened.batches)
-        if length != own:
-            raise SpecError(
-                f"an epoch had {length} {noun(length, 'micro-batch', 'es')} at {this}, and has {own} now",
-                hint="resume with the batch, the replicas and the data of the run",
-            )
 
     def _check_validation(self, prepared: Prepared) -> None:
         """Refuse other validation samples: some of them have been trained on, or are no longer."""
         then, spec = resolved_spec(self.directory), prepared.spec
-        before, now = then.get("data", {}).get("validation"), spec.data.validation
-        seeds = then["run"]["seed"], spec.run.seed
-        if before != now:
-            texts = ["unset" if one is None else shown(one) for one in (before, now)]
-            message, path = f"data.validation was {texts[0]} in the run, and is {texts[1]} now", ("data", "validation")
-        elif isinstance(now, float) and seeds[0] != seeds[1]:
-            message = f"run.seed draws the validation samples: it was {seeds[0]} in the run, and is {seeds[1]} now"
-            path = ("run", "seed")
-        else:
-            return
-        problem = Problem(message=message, hint="resume with that of the run", path=path)
-        raise SpecError(prepared.checked.loaded.located([problem]))
+        pairs = {("data", "validation"): (then.get("data", {}).get("validation"), spec.data.validation)}
+        if isinstance(spec.data.validation, float):  # a share is drawn by the seed
+            pairs["run", "seed"] = then["run"]["seed"], spec.run.seed
+        for path, (before, now) in pairs.items():
+            if before != now:
+                texts = ["unset" if one is None else shown(one) for one in (before, now)]
+                message = f"{'.'.join(path)} chooses the validation samples: it was {texts[0]} in the run, and is {texts[1]} now"
+                problem = Problem(message=message, hint="resume with that of the run", path=path)
+                raise SpecError(prepared.checked.loaded.located([problem]))
+
+    def compare(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
+        """Note what is other than when the run last began or was resumed; return its summary, if nothing is left to train.
+
+        Decision: where nothing is left to train, nothing is written. Other values would only falsify the record of weights
+        that were trained without them, so they are refused there.
+
+        Args:
+            asked: whether values were set at the resume.
+
+        Raises:
+            SpecError: they are others, and nothing is left that could be trained with them.
+        """
+        position, epochs = self.manifest.position, prepared.spec.run.epochs
+        summary = read_json(self.directory / "summary.json", dict) or {}
+        values, ended, stopped = compare_values(self, prepared), "", summary.get("stopped_early")
+        if position["epoch"] > epochs and not position["evaluates"]:
+            ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
+        elif stopped and summary.get("micro_batches") == self.at and not any(x.startswith("callback") for x in values):
+            ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
+        if ended and asked and values:
+            told = f"{ended}; what was set would only change the record: {bounded('; '.join(values), _WIDTH)}"
+            raise SpecError(told, "leave out --set, or set what lets the run continue, too")
+        before, computed = Fingerprint.read(self.directory), list[str]()
+        if before is not None and not any(text.startswith(_COMPUTES) for text in values):
+            computed = before.changes(prepared.fingerprint.values)
+        versions = list_changes(self.manifest.versions, library_versions())
+        if versions:
+            self.notes.append(
+                f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(versions)}"
+            )
+        self.notes += [f"changed: {bounded(text, _WIDTH)}" for text in values]
+        self.notes += [f"warning: changed since the training before: {text}" for text in computed]
+        self.notes += [ended] * bool(ended)
+        self.changed = [f"before forward {self.at}: {text}" for text in (*values, *computed, *versions)]
+        whole = summary.get("status") == "done" and (self.directory / WEIGHTS).is_file()
+        return summary if ended and whole else None
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
@@ -165,6 +201,7 @@ class Resumption:
                 self.notes.append(self._discarded(prepared))
             position = TrainingPosition(**self.manifest.position)
             position.resumed_from = (*position.resumed_from, self.at)
+            position.changed = (*position.changed, *self.changed)
             if not exact:
                 position.since = self.at
             so_far = Meters(prepared.loss)
@@ -225,67 +262,6 @@ def _json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _other_versions(manifest: Manifest) -> list[str]:
-    then, now = manifest.versions, library_versions()
-    differ = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-    return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []
-
-
-# --- What is other in a resumed run than when it last began or was resumed: its specification, its code, its data.
-#
-# Decision: where nothing is left to train, nothing is written. Other values would only falsify the record of weights that were trained
-# without them, so they are refused there.
-
-
-_WIDTH = 160
-_UNSET = "unset"
-
-
-@frozen(kw_only=True)
-class ChangedSince:
-    notes: Sequence[str]
-    """What the user should know before the training continues."""
-    changed: Sequence[str]
-    """What the run's summary says from then on, each as in "before forward 1500: run.epochs: 3 then, 4 now"."""
-    summary: Mapping[str, Any] | None
-    """The summary of a run of which nothing is left to train, and which has all of its files; None of any other run."""
-
-    @classmethod
-    def of(cls, resumption: Resumption, prepared: Prepared, *, asked: bool) -> ChangedSince:
-        """Compare a run with its directory.
-
-        Args:
-            asked: whether values were set at the resume.
-
-        Raises:
-            SpecError: they are others, and nothing is left that could be trained with them.
-        """
-        directory, position = resumption.directory, resumption.manifest.position
-        summary = read_json(directory / "summary.json", dict) or {}
-        values, epochs = compare_values(resumption, prepared), prepared.spec.run.epochs
-        of_callbacks = [text for text in values if text.startswith("callback")]
-        ended, stopped = "", summary.get("stopped_early")
-        if position["epoch"] > epochs and not position["evaluates"]:
-            ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
-        elif stopped and summary.get("micro_batches") == resumption.at and not of_callbacks:
-            ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
-        if ended and asked and values:
-            told = f"{ended}; what was set would only change the record: {bounded('; '.join(values), _WIDTH)}"
-            raise SpecError(told, "leave out --set, or set what lets the run continue, too")
-
-        made_of = list_changes(read_digests(directory), prepared.digests)
-        versions = list_changes(resumption.manifest.versions, library_versions())
-        notes = [f"changed: {bounded(text, _WIDTH)}" for text in values]
-        notes += [f"warning: changed since the training before: {text}" for text in made_of]
-        changed = [*values, *made_of, *versions]
-        whole = summary.get("status") == "done" and (directory / WEIGHTS).is_file()
-        return cls(
-            notes=[*notes, ended] if ended else notes,
-            changed=[f"before forward {resumption.at}: {text}" for text in changed],
-            summary=summary if ended and whole else None,
-        )
-
-
 def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
     """Refuse a specification that is not the run's, where one was given again."""
     if differ := compare_values(resumption, prepared):
@@ -303,7 +279,7 @@ def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
         return [f"{one.message} then" for one in loaded.problems]
     before, now = flat_values(then), flat_values(resolved(prepared))
     keys = dict.fromkeys([*before, *now])
-    return list_changes(*({key: values.get(key, _UNSET) for key in keys} for values in (before, now)))
+    return list_changes(*({key: values.get(key, "unset") for key in keys} for values in (before, now)))
 
 
 def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:

@@ -30,7 +30,7 @@ from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.one import RunProcess
-from petra_graph.training.resume import ChangedSince, Resumption, refuse_other
+from petra_graph.training.resume import Resumption, refuse_other
 from petra_graph.training.run_record import Summary, measure_process, open_loggers, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
@@ -70,21 +70,33 @@ def run(
     process, overrides = _this_process(), tuple(overrides)
     with process.control():
         resumption = process.resumption(resume, given, overrides)
-        prepared = _prepare(process, given, overrides, resumption, saved, restarts=resume is None)
-        since = None if resumption is None else ChangedSince.of(resumption, prepared, asked=bool(overrides))
+        prepared = _prepare(process, given, overrides, resumption, saved)
+        ended = None
+        if resumption is not None:
+            resumption.check(prepared)
+            if resume is None:  # a launcher that starts its processes again gives their specification again
+                refuse_other(resumption, prepared)
+            ended = resumption.compare(prepared, asked=bool(overrides))
+        fix_arithmetic(prepared)
+        keep_freed_memory()
+
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             process.open_directory(prepared, resumption)
             record = process.record
-            if resumption is not None and since is not None and since.summary is not None:
-                return _leave_as_it_is(process, resumption, since, listener)
+            if resumption is not None and ended is not None:  # nothing is left to train, and nothing is written
+                if record is not None:
+                    listener.started(record.begins(resumption, resumption.notes))
+                    listener.stopped()
+                process.leave(interrupted=False)
+                return RunResult(summary=ended if record else None, interrupted=None)
             if record is not None:
                 record.write_inputs(prepared, resumption)
-            position = None if resumption is None else resumption.metrics
-            with Metrics(record.directory, position) if record else nullcontext() as metrics:
+            since = None if resumption is None else resumption.metrics
+            with Metrics(record.directory, since) if record else nullcontext() as metrics:
                 if metrics is not None:
-                    open_loggers(prepared, metrics, position)
+                    open_loggers(prepared, metrics, since)
                 bytes_before = peak_bytes()
-                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, since=since)
+                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
                 interrupted = trainer.run()
                 _write_weights(process, trainer)
                 checkpoints.end(halted=interrupted is not None)
@@ -118,37 +130,21 @@ def _prepare(
     overrides: Iterable[str],
     resumption: Resumption | None,
     saved: SavedPlan | None,
-    *,
-    restarts: bool,
 ) -> Prepared:
-    """Prepare a run, and compare it with the checkpoint from which it is resumed; a launcher that restarts gives its spec again."""
+    """Prepare a run, on which all processes agree."""
     folders = None if resumption is None else resumption.folders
     process.supervisor.starting = True
     # A data set or a block of one's own may hang: Python says where.
     faulthandler.dump_traceback_later(_LONG_SECONDS, repeat=True, file=sys.__stderr__ or 2)
     try:
-        prepared = process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
+        process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
+        _ = process.prepared.fingerprint  # computed here, as it may take a while
     finally:
         faulthandler.cancel_dump_traceback_later()
         process.supervisor.starting = False
-    process.prepared = prepared = process.join(prepared)
-    process.ranks = prepared.ranks
-    if resumption is not None:
-        resumption.check(prepared)
-        if restarts:
-            refuse_other(resumption, prepared)
-    fix_arithmetic(prepared)
-    keep_freed_memory()
-    return prepared
-
-
-def _leave_as_it_is(process: RunProcess, resumption: Resumption, since: ChangedSince, listener: Listener) -> RunResult:
-    """Say that nothing is left to train, and end without writing anything."""
-    if process.record is not None:
-        listener.started(process.record.begins(resumption, [*resumption.notes, *since.notes]))
-        listener.stopped()
-    process.leave(interrupted=False)
-    return RunResult(summary=since.summary if process.record else None, interrupted=None)
+    process.prepared = process.join(process.prepared)
+    process.ranks = process.prepared.ranks
+    return process.prepared
 
 
 def _build(
@@ -157,36 +153,30 @@ def _build(
     resumption: Resumption | None,
     metrics: Metrics | None,
     listener: Listener,
-    *,
-    since: ChangedSince | None,
 ) -> tuple[Trainer, Checkpoints]:
     """Build the stages of this process, its training loop and its checkpoints, as they are where the training begins, and show observers the run."""
-    record, scheduler = process.record, process.build(prepared)
-    process.scheduler = scheduler
-    notes = [*run_notes(prepared), *(() if since is None else since.notes)]
-    callbacks = prepared.callbacks
-    attach_to_stages(callbacks, scheduler.executors, prepared.stages)
+    record, notes = process.record, run_notes(prepared)
+    process.scheduler = scheduler = process.build(prepared)
+    attach_to_stages(prepared.callbacks, scheduler.executors, prepared.stages)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
-        position.changed = (*position.changed, *(() if since is None else since.changed))
-        notes = [*notes, *resumption.notes]
+        notes += resumption.notes
     elif prepared.initial is not None:
         prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
-        notes = [*notes, prepared.initial.said]
-    trainer = Trainer(
+        notes.append(prepared.initial.said)
+    process.trainer = trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,
         metrics=metrics,
         listener=listener if record else Listener(),
         peers=process,
-        callbacks=Callbacks(callbacks, record is not None, position.callbacks),
+        callbacks=Callbacks(prepared.callbacks, record is not None, position.callbacks),
         position=position,
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
-    process.trainer = trainer
     if record is not None:
         listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
         trainer.callbacks.started(record.run)

@@ -58,7 +58,6 @@ from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import as_mapping
-from petra_graph.training.digests import FILE as DIGESTS_FILE
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolved_spec import resolved
 from petra_graph.training.resume import Resumption
@@ -142,7 +141,7 @@ class RunRecord:
         used = {"folders": prepared.checked.loaded.folders, "plugins": _packages_of(prepared.checked.plugins)}
         write_json(directory / "env.json", {**environment(), **used})
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
-        write_json(directory / DIGESTS_FILE, prepared.digests)
+        prepared.fingerprint.write(directory)
         if self.run.metrics:
             write_json(directory / SCALES, {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()})
         self.plan = write_plan(prepared, directory)

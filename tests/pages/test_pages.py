@@ -86,7 +86,6 @@ WRITTEN = {
     "timeline.json",
     "summary.json",
     "data.json",
-    "digests.json",
     "metrics.json",
     "failure.json",
     "my_module.py",

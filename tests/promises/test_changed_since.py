@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,13 @@ def resume(*settings: str) -> int:
 
 @pytest.fixture
 def changed_code(write, capsys):
-    """The digests of a network whose code has been changed after its run."""
+    """A network whose code has been changed after its run, and so computes something else with the same weights."""
     write("net.py", NET)
     run(write("spec.toml", MODULE), (), Listener())
     write("net.py", NET.replace("ReLU", "Tanh"))
+    sys.modules.pop("net")
     capsys.readouterr()
-    return "changed since the training: local code: "
+    return "changed since the training: the network: for the same samples and weights its outputs differ by "
 
 
 @pytest.mark.parametrize(
@@ -75,10 +77,10 @@ def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, caps
     assert resume("run.epochs=2") == 0
     told = capsys.readouterr().err
     assert "\nchanged: run.epochs: 1 then, 2 now\n" in told
-    assert "\nwarning: changed since the training before: local code: " in told
+    assert "\nwarning: changed since the training before: the network: for the same samples" in told
     changed = summary_of(only_run())["changed"]
     assert changed[0] == f"before forward {MICRO_BATCHES}: run.epochs: 1 then, 2 now"
-    assert changed[1].startswith(f"before forward {MICRO_BATCHES}: local code: ")
+    assert changed[1].startswith(f"before forward {MICRO_BATCHES}: the network: ")
 
 
 def test_a_run_that_is_done_stays_as_it_is(write, capsys):

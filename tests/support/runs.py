@@ -52,7 +52,7 @@ UPDATES = 4
 """In an epoch."""
 FILES = {
     "data.json",
-    "digests.json",
+    "fingerprint.pt",
     "spec.toml",
     "resolved.toml",
     "env.json",

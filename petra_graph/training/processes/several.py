@@ -259,9 +259,12 @@ class OneOfSeveral(RunProcess):
         self.end.leave(self, interrupted=interrupted)
 
 
+_COMPUTED = "fingerprint"
+
+
 def agree(world: World, prepared: Prepared) -> None:
     """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0: the bits depend on them."""
-    here, rank = decisive(prepared), world.rank
+    here, rank = {**decisive(prepared), _COMPUTED: prepared.fingerprint.values}, world.rank
     if rank == 0:
         world.store.set("run", here)
         return
@@ -269,8 +272,9 @@ def agree(world: World, prepared: Prepared) -> None:
     differences = [
         f"{name}: {here.get(name, 'nothing')} here, {first.get(name, 'nothing')} on rank 0"
         for name in dict.fromkeys([*here, *first])
-        if here.get(name) != first.get(name)
+        if here.get(name) != first.get(name) and name != _COMPUTED
     ]
+    differences += prepared.fingerprint.changes(first[_COMPUTED])
     message = f"rank {rank} and rank 0 run different things: "
     hint = "start the same specification, overrides and versions on every machine"
     if differences:

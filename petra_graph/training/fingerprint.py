@@ -1,0 +1,173 @@
+"""What a run computes, in a few numbers: eight samples of its data, and what its network and its loss make of them.
+
+Code, options and versions can be compared, and yet a constructor may draw, or read a file, or keep something outside its tensors, and build
+another network with the same weights. So a run keeps its fingerprint, and whoever takes it up later (a resume, `evaluate`, `predict`,
+`export`, `pg.load`) computes it again, as every process of a run does before it trains.
+
+Decision: parameters are drawn anew, by their names. Then the fingerprint is known before the training, is the same in a resumed run as in
+one that has ended, and shows what initial zeros would hide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Head, Streams
+from petra_graph.blocks.randomness import random_key
+from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.measure.build_block import initial_blocks, tie
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.checked_samples import CheckedData
+from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import fork_generators, seeded
+from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
+from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, named_leaves
+from petra_graph.record.run_directory import damaged, write_whole
+
+FILE = "fingerprint.pt"
+_PLACES = 4
+"""From which two samples each are taken."""
+_MOST_VALUES = 2**12
+"""Of the outputs that are kept, spread over all of them."""
+_MOST_PARAMETERS = 2**27
+"""Larger networks are compared by their samples alone: they would compute for minutes on a CPU."""
+_BOUNDS = {"float32": 1e-3, "float64": 1e-9, "bfloat16": 5e-2}
+"""Largest difference over the norm, as processors and versions of libraries round otherwise."""
+
+
+@frozen(kw_only=True, eq=False)
+class Fingerprint:
+    samples: Tree
+    """As the data set stores them."""
+    targets: Tree
+    classes: tuple[str, ...]
+    """The names of the classes; () where they are not known."""
+    outputs: Tensor | None
+    """Of the head in evaluation mode, in float64; None: the network is large, or does not run on a CPU."""
+    loss: float | None
+    bound: float
+
+    @classmethod
+    def of(cls, network: MeasuredNetwork, data: CheckedData, *, computes: bool = True) -> Fingerprint:
+        """Return the fingerprint of a run, without outputs unless it `computes` them.
+
+        Its samples are the first two of each of four places of the training data, or of the test data where that is a stream.
+        """
+        split = data.test if data.train.in_order else data.train
+        places = [len(split) * place // _PLACES for place in range(_PLACES)]
+        rows = sorted({row for place in places for row in (place, place + 1) if row < len(split)})
+        samples, targets = split.fetch(np.array(rows), seed=0, epoch=0)
+        return cls.of_samples(network, data.facts, samples, targets, computes=computes)
+
+    @classmethod
+    def of_samples(
+        cls, network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree, *, computes: bool = True
+    ) -> Fingerprint:
+        """Compute what a network makes of samples, on the CPU and in the run's precision."""
+        outputs, loss = None, None
+        if computes and network.parameters <= _MOST_PARAMETERS:
+            with suppress(Exception):  # kernels of another device, say; a run that fails says so by itself
+                outputs, loss = _compute(network, facts, samples, targets)
+        names = tuple(facts.class_names or ())
+        bound = _BOUNDS[network.spec.precision.compute]
+        return cls(samples=samples, targets=targets, classes=names, outputs=outputs, loss=loss, bound=bound)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the samples and their targets."""
+        whole = sha256()
+        for path, one in named_leaves([self.samples, self.targets]):
+            whole.update(f"{path} {one.dtype} {list(one.shape)}".encode())
+            whole.update(one.contiguous().view(torch.uint8).numpy().tobytes() if one.numel() else b"")
+        return whole.hexdigest()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is compared, as JSON."""
+        outputs = None if self.outputs is None else self.outputs.tolist()
+        return {"samples": self.digest, "classes": list(self.classes), "outputs": outputs, "loss": self.loss}
+
+    def changes(self, now: Mapping[str, Any]) -> list[str]:
+        """Return in words what of this fingerprint is other in the `values` of another one."""
+        found = []
+        if now["samples"] != self.digest:
+            found.append(f"the data: its samples were {self.digest[:12]}, and are {now['samples'][:12]}")
+        if tuple(now["classes"]) != self.classes:
+            named = next((pair for pair in zip(self.classes, now["classes"], strict=False) if pair[0] != pair[1]), None)
+            found.append(f"the classes: {f'{named[0]} is now {named[1]}' if named else 'there are others'}")
+        if now["samples"] != self.digest or self.outputs is None or now["outputs"] is None:
+            return found
+        cause = "the code, a file that it reads, or a version changed"
+        own, other = self.outputs, torch.tensor(now["outputs"], dtype=torch.float64)
+        if own.shape != other.shape:
+            return [*found, f"the network: for the same samples and weights it returns other shapes; {cause}"]
+        apart = float((own - other).nan_to_num().norm() / own.nan_to_num().norm().clamp(min=1e-300))
+        if apart > self.bound or not torch.equal(own.isnan(), other.isnan()):
+            found.append(f"the network: for the same samples and weights its outputs differ by {apart:.1e}; {cause}")
+        elif self.loss is not None and not math.isclose(self.loss, now["loss"], rel_tol=self.bound, abs_tol=self.bound):
+            found.append(f"the loss: of the same outputs it was {self.loss:.6g}, and is {now['loss']:.6g}; {cause}")
+        return found
+
+    def write(self, directory: Path) -> None:
+        """Write it into a run's directory.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        kept = {name: getattr(self, name) for name in ("samples", "targets", "classes", "outputs", "loss", "bound")}
+        write_whole(directory / FILE, partial(torch.save, kept))
+
+    @classmethod
+    def read(cls, directory: Path) -> Self | None:
+        """Return the fingerprint of a run; None: it has none.
+
+        Raises:
+            SpecError: its file is damaged.
+        """
+        path = directory / FILE
+        try:
+            return cls(**torch.load(path, weights_only=True))
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
+            raise damaged(path, error) from None
+
+
+def _compute(network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree) -> tuple[Tensor, float]:
+    graph, numerics = network.graph, NumericsContext.of_run(network.spec, facts)
+    begun = initial_blocks(graph, network.shapes, network.spec.run.seed, graph.nodes)
+    blocks = {name: place(block, numerics).eval() for name, block in begun.items()}
+    if not network.spec.partition.untie:
+        tie(blocks, network.shapes)
+    with fork_generators():  # as they are: what a constructor draws is to show itself
+        loss = network.checked.build_loss()
+    streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, inputs_of(samples)))}
+    with uncompiled(), torch.no_grad(), seeded(network.spec.run.seed), numerics.arithmetic():
+        for name in graph.order:
+            for key, one in blocks[name].named_parameters():
+                drawn = torch.randn(one.shape, generator=torch.Generator().manual_seed(random_key(name, key)))
+                # As large as usual initial values are; scales and shifts stay near 1.
+                inputs = one[0].numel() if one.ndim > 1 else 0
+                one.copy_(drawn / math.sqrt(inputs) if inputs else 1 + drawn / 10)
+        for name in graph.order:
+            read = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
+            streams[name] = numerics.canonicalize(blocks[name](*read))
+        head = blocks[graph.head]
+        assert isinstance(head, Head)
+        output = head.returned(streams[graph.head])
+        value = float(mean_loss(loss, output, targets, target_weight(loss, targets)))
+    found = torch.cat([one.flatten().double() for one in leaves(output)])
+    return found[torch.linspace(0, len(found) - 1, min(len(found), _MOST_VALUES)).long()], value
