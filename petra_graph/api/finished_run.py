@@ -146,7 +146,7 @@ def predict(
         SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
     """
     from petra_graph.inference.predict import predict_samples
-    from petra_graph.inference.samples import read_samples, samples_from_array
+    from petra_graph.inference.samples import Samples, as_samples, read_samples
 
     opened = open_run(run)
     if isinstance(samples, str | Path):
@@ -154,7 +154,7 @@ def predict(
     if isinstance(samples, Sequence):
         found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
     else:
-        found = [samples_from_array(samples, opened.facts)]
+        found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
     return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
 
 

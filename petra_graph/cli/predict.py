@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Write to a file; or, as png or npy, one file for each sample to a folder (a PATH without suffix).",
+    help="Write to a file; as png or npy that of one sample, or one for each to a folder (a PATH without suffix).",
 )
 @json_option
 @click.option("--prompt", metavar="TEXT", help="Text to continue.")
@@ -118,7 +118,7 @@ def predict(
         )
         print_table([_row(one, probable=True) for one in written])
         return
-    found = predict_samples(opened, network, samples, top=top, device=device)
+    found = predict_samples(opened, network, samples, top=top, device=device, summed_up=form == "table")
     rows = [_row(one, probable=classes_are_probable(opened)) for one in found]
     if form == "json":
         _write(json_text([prediction.record() for prediction in found]), output)
@@ -137,11 +137,13 @@ def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_te
         raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
     if of_text and given not in {None, "table", "json"}:
         raise click.UsageError(f"A text that is continued is written as text or json (got --format {given}).")
-    by_path = (
-        "table" if output is None or of_text else "png" if folder else "csv" if output.suffix == ".csv" else "json"
-    )
+    by_path = "table"
+    if output is not None and not of_text:
+        suffixes = {".csv": "csv", ".png": "png", ".npy": "npy"}
+        by_path = "png" if folder else suffixes.get(output.suffix, "json")
     form = "json" if as_json else given or by_path
-    if form in {"png", "npy"} and not folder:
+    one_file = output is not None and output.suffix == f".{form}"
+    if form in {"png", "npy"} and not (folder or one_file):
         raise click.UsageError(f"--format {form} writes a file for each sample: give a folder with --output.")
     if form not in {"png", "npy"} and output is not None and output.is_dir():
         raise click.UsageError(f"--format {form} writes one file, and {output} is a folder.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from attrs import frozen
+from torch import Tensor
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.head import HeadResult
@@ -23,6 +25,9 @@ from petra_graph.training.data import Loaders, MicroBatches, spread_rows
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.stream_split import split_of_stream
+from petra_graph.units import listed
+
+_LISTED = 6
 
 
 @frozen(kw_only=True)
@@ -94,19 +99,21 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         MetricsOfEvaluation.of(checked.metrics),
         Meters(checked.loss.plugin.owned),
     )
+    renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
     torch.set_num_threads(spec.run.threads)
     onto = operator.methodcaller("to", device)
     at_work = nullcontext() if loaders is None else loaders.at_work()
     with computing_on(network, device), at_work, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
-            output, beside = network(mapped(onto, samples)), mapped(onto, targets)
-            weight = target_weight(loss, targets)
+            beside = mapped(onto, targets if renumbered is None else renumbered(targets))
+            output = network(mapped(onto, samples))
+            weight = target_weight(loss, beside)
             meters.add(
                 HeadResult(
                     micro_batch=0,
-                    samples=len(main(targets)),
+                    samples=len(main(beside)),
                     weight=weight,
-                    counted=target_count(loss, targets, weight),
+                    counted=target_count(loss, beside, weight),
                     loss=mean_loss(loss, output, beside, weight),
                     metrics=loss.metrics(output, beside),
                 )
@@ -149,6 +156,24 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
             "name the data that the run was trained on, or other data of that shape",
         )
     return data
+
+
+def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Callable[[Any], Tensor] | None:
+    """Return a function from targets of the data to the network's; None where classes are alike, or one of them has no names.
+
+    Raises:
+        SpecError: they are other classes.
+    """
+    if own is None or names is None or tuple(own) == tuple(names):
+        return None
+    if sorted(own) != sorted(names):
+        raise SpecError(
+            f"the run's classes are {listed(own, _LISTED)}, and those of the data {listed(names, _LISTED)}",
+            "name the classes of the data as those of the run, in any order",
+        )
+    numbers = torch.tensor([own.index(name) for name in names])
+    # Targets below zero are passed over.
+    return lambda targets: numbers[targets.clamp(min=0)].where(targets >= 0, targets)
 
 
 @contextmanager

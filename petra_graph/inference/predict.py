@@ -95,7 +95,13 @@ def gives_classes(run: SavedRun) -> bool:
 
 
 def predict_samples(
-    run: SavedRun, network: Network, samples: list[Samples], *, top: int = 3, device: str = "cpu"
+    run: SavedRun,
+    network: Network,
+    samples: list[Samples],
+    *,
+    top: int = 3,
+    device: str = "cpu",
+    summed_up: bool = False,
 ) -> list[Prediction]:
     """Predict samples, each by itself: the others of its batch do not matter, but for the last bits.
 
@@ -104,12 +110,18 @@ def predict_samples(
     Args:
         network: in evaluation mode.
         top: how many classes of each.
+        summed_up: of a class for each pixel, return the shares of the classes: one prediction for each sample.
 
     Raises:
         SpecError: there is no such device.
         RunFailed: the network cannot be run.
     """
     facts, of_classes = run.facts, gives_classes(run)
+    if summed_up and of_classes and len(facts.target_shape) == _MAP:
+        return [
+            Prediction(file=file.name, index=index, best=_class_shares(run, scores.argmax(dim=0), top), note=file.note)
+            for file, index, _, scores in _score(run, network, samples, device)
+        ]
     return [
         Prediction(
             file=file.name,
@@ -136,6 +148,8 @@ def write_predictions(
     device: str = "cpu",
 ) -> list[Prediction]:
     """Write the prediction for each sample to `folder`, under the sample's own name; that of its n-th in a file ends in -n.
+
+    For a single sample, `folder` may be the file to write, with the suffix of the form.
 
     Raises:
         SpecError: outputs are not maps that an image can hold, or two would be one file, or one is a sample's file; there is no such device.
@@ -183,6 +197,12 @@ def _best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tupl
     return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)
 
 
+def _class_shares(run: SavedRun, classes: Tensor, top: int) -> tuple[ClassScore, ...]:
+    """Return the most frequent classes of a map, with their shares of its pixels."""
+    shares = classes.flatten().bincount(minlength=output_shape(run)[0]) / classes.numel()
+    return tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score)
+
+
 def _expect_images(run: SavedRun) -> None:
     """Refuse outputs that are no images."""
     shape, classes, fault = output_shape(run), run.facts.classes or 0, ""
@@ -205,11 +225,15 @@ def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[s
     targets: dict[tuple[str, int], Path] = {}
     owners: dict[Path, str] = {}
     read = {Path(one.name).expanduser().resolve() for one in samples}
+    single = folder.suffix == f".{form}" and not folder.is_dir()
+    if single and sum(len(main(one.values)) for one in samples) > 1:
+        raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
     for one in samples:
         count = len(main(one.values))
         for index in range(count):
             number = f"-{index}" if count > 1 else ""
-            target = targets[one.name, index] = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
+            named = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
+            target = targets[one.name, index] = folder if single else named
             if (owner := owners.setdefault(target, one.name)) != one.name:
                 message = f"{owner} and {one.name} would both have their prediction in {target}"
                 raise SpecError(message, "give the folder that both are in, or rename one")
@@ -232,8 +256,7 @@ def _draw(run: SavedRun, scores: Tensor, top: int) -> tuple[Image.Image, tuple[C
         # Pascal VOC's red, green and blue are every third bit of the class's number.
         bits = [(number, channel) for number in range(_COLOURS) for channel in range(3)]
         image.putpalette([sum((n >> (3 * bit + c) & 1) << (7 - bit) for bit in range(3)) for n, c in bits])
-        shares = classes.flatten().bincount(minlength=len(scores)) / classes.numel()
-        return image, tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score), ""
+        return image, _class_shares(run, classes, top), ""
     values = scores.float()
     outside = 1 - float(((values >= 0) & (values <= 1)).float().mean())
     pixels = (values.nan_to_num().clamp(0, 1) * 255).round().byte()

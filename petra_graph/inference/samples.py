@@ -1,4 +1,4 @@
-"""Files as samples of a network: images, arrays, or whatever the data set itself reads.
+"""What a network is asked about: files or arrays as samples, of the shape and type that the facts of its data set say, or refused.
 
 .png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
 .npy            one sample [*shape], or several [n, *shape], in the data set's own type
@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
-from numpy.typing import NDArray
+from attrs import frozen
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
+from petra_graph.inference.trained_network import type_fault
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import author_code, resolve_location
 from petra_graph.plugins.data_set import DataFacts, DataSetDeclaration
@@ -29,6 +29,8 @@ from petra_graph.plugins.tensor_trees import Tree
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""
+_IMAGE = 3
+"""The dimensions of one image."""
 _READABLE = "images, arrays (.npy; .npz for several inputs), or what the data set reads"
 
 
@@ -66,16 +68,6 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     return found
 
 
-def samples_from_array(values: Any, facts: DataFacts) -> Samples:
-    """Return the samples of an array, or of a dictionary of arrays by the names of the network's inputs.
-
-    Raises:
-        SpecError: the network cannot read them.
-    """
-    convert = _convert_inputs if facts.several_inputs else _convert_array
-    return Samples(name="the array", values=convert(values, "the array", facts))
-
-
 @contextmanager
 def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
     """Add why a file cannot be read to the problems."""
@@ -91,28 +83,24 @@ def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
 def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tree, str]:
     """Return a file's samples, and what was done to them."""
     declaration, path = cast(DataSetDeclaration, data.plugin.declaration), Path(file).expanduser()
-    if path.is_dir():
-        raise SpecError(f"the folder {file} has no files", f"give a folder of {_READABLE}")
-    if not path.is_file():
-        raise SpecError(f"there is no file {file}", f"give {_READABLE}")
     suffix = path.suffix.lower()
+    if not path.is_file():
+        missing = f"the folder {file} has no files" if path.is_dir() else f"there is no file {file}"
+        raise SpecError(missing, f"give {_READABLE}")
     if facts.several_inputs and suffix != ".npz":
         by_name = ", ".join(f"{name}=..." for name in facts.inputs)
         raise SpecError(
             f"{file} has one array, and the network reads the inputs {', '.join(facts.inputs)}",
             f"give a file of arrays by these names: numpy.savez(file, {by_name})",
         )
-    if facts.several_inputs:
-        with np.load(path, allow_pickle=False) as arrays:
-            return _convert_inputs(dict(arrays), file, facts), ""
-    if suffix == ".npy":
-        with path.open("rb") as opened:
-            return _convert_array(np.lib.format.read_array(opened, allow_pickle=False), file, facts), ""
+    if suffix in {".npy", ".npz"}:
+        loaded = np.load(path, allow_pickle=False)
+        return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
     if declaration.read is not None:
         read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
         with author_code(f"{data.plugin} cannot read {file}"):
             values = read(data.options, path)
-        return _check_samples(values, file, facts), ""
+        return as_samples(values, file, facts), ""
     if suffix in SUFFIXES:
         return _read_image(path, file, facts)
     raise SpecError(
@@ -122,9 +110,10 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
 
 
 def _read_image(path: Path, file: str, facts: DataFacts) -> tuple[Tensor, str]:
-    if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
+    if len(facts.shape) != _IMAGE or facts.dtype != "uint8" or facts.shape[0] not in _MODES:
         raise SpecError(
-            f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
+            f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}",
+            "give arrays (.npy), made as the data set makes its samples",
         )
     channels, height, width = facts.shape
     picture, note = decode(path, _MODES[channels]), ""
@@ -137,49 +126,59 @@ def _read_image(path: Path, file: str, facts: DataFacts) -> tuple[Tensor, str]:
     return pixels.permute(0, 3, 1, 2), note
 
 
-def _convert_inputs(arrays: Any, file: str, facts: DataFacts) -> dict[str, Tensor]:
-    """Return samples of several inputs, each checked as one of its own."""
-    if not isinstance(arrays, Mapping) or arrays.keys() != facts.inputs.keys():
-        came = ", ".join(map(str, arrays)) if isinstance(arrays, Mapping) else "one array"
+def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
+    """Return an array as samples [n, *shape] in the type that the facts say; of several inputs, a dictionary of arrays by their names.
+
+    Args:
+        values: one sample or several; arrays or tensors.
+        name: of the array, for messages.
+
+    Raises:
+        SpecError: the network does not read them.
+    """
+    if not facts.several_inputs:
+        return _as_input(values, name, facts.shape, facts.dtype)
+    if not isinstance(values, Mapping) or values.keys() != facts.inputs.keys():
+        came = ", ".join(map(str, values)) if isinstance(values, Mapping) else "one array"
         raise SpecError(
-            f"{file} has {came}, and the network reads the inputs {', '.join(facts.inputs)}",
+            f"{name} has {came}, and the network reads the inputs {', '.join(facts.inputs)}",
             "give an array for each, by its name",
         )
-    found = {
-        name: _convert_array(arrays[name], f"{name} of {file}", evolve(facts, shape=shape, dtype=dtype))
-        for name, (shape, dtype) in facts.inputs.items()
-    }
+    found = {key: _as_input(values[key], f"{key} of {name}", *one) for key, one in facts.inputs.items()}
     if len({len(one) for one in found.values()}) > 1:
-        counts = ", ".join(f"{len(one)} of {name}" for name, one in found.items())
-        raise SpecError(f"{file} has {counts}", "give as many samples of each input")
+        counts = ", ".join(f"{len(one)} of {key}" for key, one in found.items())
+        raise SpecError(f"{name} has {counts}", "give as many samples of each input")
     return found
 
 
-def _convert_array(values: Any, file: str, facts: DataFacts) -> Tensor:
-    array: NDArray[Any] = np.asarray(values)
-    wanted = np.dtype(facts.dtype)
-    if not np.can_cast(array.dtype, wanted, "same_kind"):
+def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+    try:
+        tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    except TypeError:  # strings, objects
+        raise SpecError(
+            f"{name} has values of type {np.asarray(values).dtype}, and the network reads {dtype}"
+        ) from None
+    wanted = getattr(torch, dtype)
+    came = f"{name} has {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    refusal = f"{came}, and the network reads {dtype} {list(shape)}"
+    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    if whole and not wanted.is_floating_point:
         # Integers of a wider type, as most programs write them, may well be in the range.
-        info = np.iinfo(wanted) if wanted.kind in "iu" and array.dtype.kind in "iu" else None
-        if info is None or (array.size and (array.min() < info.min or array.max() > info.max)):
-            raise SpecError(
-                f"{file} has values of type {array.dtype}, and the network reads {facts.dtype}",
-                "images are uint8 from 0 to 255: the network itself normalises them" if facts.dtype == "uint8" else "",
-            )
-    return _check_samples(torch.from_numpy(np.ascontiguousarray(array, dtype=wanted)), file, facts)
-
-
-def _check_samples(values: object, file: str, facts: DataFacts) -> Tensor:
-    """Return samples [n, *shape] of the type that the network reads."""
-    if isinstance(values, Tensor) and str(values.dtype) == f"torch.{facts.dtype}":
-        if tuple(values.shape) == facts.shape:
-            return values.unsqueeze(0)
-        if tuple(values.shape[1:]) == facts.shape and len(values):
-            return values
-    came = type(values).__name__
-    if isinstance(values, Tensor):
-        came = f"{values.dtype} {list(values.shape)}".removeprefix("torch.")
+        info = torch.iinfo(wanted)
+        if tensor.numel() and not info.min <= int(tensor.min()) <= int(tensor.max()) <= info.max:
+            raise SpecError(refusal, f"values are to be from {info.min} to {info.max}")
+    elif fault := type_fault(tensor.dtype, dtype):
+        raise SpecError(refusal, fault)
+    tensor = tensor.to(wanted)
+    if tuple(tensor.shape) == shape:
+        return tensor.unsqueeze(0)
+    if tuple(tensor.shape[1:]) == shape and len(tensor):
+        return tensor
+    channels_last = len(shape) == _IMAGE and tuple(tensor.shape[-3:]) == (*shape[1:], shape[0])
+    how = "permute(2, 0, 1)" if tensor.dim() == _IMAGE else "permute(0, 3, 1, 2)"
     raise SpecError(
-        f"{file} has {came}, and the network reads {facts.dtype} {list(facts.shape)}",
-        "give one sample, or several with their number before the shape",
+        refusal,
+        f"images have their channels first: torch.as_tensor(array).{how}"
+        if channels_last
+        else "give one sample, or several with their number before the shape",
     )

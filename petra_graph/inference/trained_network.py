@@ -65,8 +65,14 @@ class Network(nn.Module):
         Args:
             samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast. Several
                 inputs are in a dictionary.
+
+        Raises:
+            TypeError: their type is not the data set's.
         """
         read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
+        for one, (_, dtype) in zip(read, self.facts.inputs.values(), strict=True):
+            if fault := type_fault(one.dtype, dtype):
+                raise TypeError(f"the network reads samples of {dtype} (got {one.dtype}): {fault}")
         numerics = attrs.evolve(self.numerics, device=read[0].device)
         streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
@@ -110,6 +116,23 @@ class Network(nn.Module):
         for key, value in own.items():
             if key in weights:
                 value.copy_(weights[key])
+
+
+def type_fault(came: torch.dtype, wanted: str) -> str:
+    """Say why samples of a type are not those of a data set of type `wanted`; "" where they are, or are cast without a guess.
+
+    A network of uint8 divides by 255 and normalises; one of floats takes values as they come. So the one cannot read the other's.
+    """
+    real = getattr(torch, wanted).is_floating_point
+    if came == torch.bool:
+        return "write true as the number that it is in the data set, as in array * 255 for images of uint8"
+    if wanted == "uint8" and came != torch.uint8:
+        return "images are uint8 from 0 to 255: the network itself normalises them"
+    if real and came == torch.uint8:
+        return "give values as the data set has them, as in array / 255 for images from 0 to 1"
+    if came.is_complex or (came.is_floating_point and not real):
+        return "give real numbers" if real else "give whole numbers"
+    return ""
 
 
 def _key(name: str) -> str:

@@ -38,6 +38,51 @@ def test_other_data(trained):
         SavedRun.open(trained, ["data.options.shape=[3,8,8]"])
 
 
+FRUIT = """
+import torch
+
+
+class Fruit:
+    # Apples and pears, told apart by the place of a one.
+
+    classes = ["apple", "pear"]
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        kind = ("apple", "pear")[index % 2]
+        return torch.eye(2)[index % 2], self.classes.index(kind)
+
+
+class Swapped(Fruit):
+    classes = ["pear", "apple"]
+"""
+
+
+def test_classes_are_matched_by_their_names(write, capsys):
+    """The same classes in another order had 0 % right, and other ones too, without a word."""
+    write("fruit.py", FRUIT)
+    spec = """
+    data = { name = "torch", batch = 8, options = { train = "fruit:Fruit", test = "fruit:Fruit", classes = ["apple", "pear"] } }
+    optimizer = { options = { lr = 0.5 } }
+    run = { epochs = 3 }
+    [[graph.node]]
+    name = "head"
+    block = "pool-linear"
+    options = { outputs = 2 }
+    """
+    assert main(["run", write("fruit.toml", spec)]) == 0
+    others = ["data.options.train=fruit:Swapped", "data.options.test=fruit:Swapped"]
+    found = evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["pear", "apple"]']))
+    assert (found.means["top1"], found.means["loss"]) == (
+        1.0,
+        pytest.approx(evaluate_run(SavedRun.open("latest")).means["loss"]),
+    )
+    with pytest.raises(SpecError, match="the run's classes are apple, pear, and those of the data plum, apple"):
+        evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["plum", "apple"]']))
+
+
 def test_the_training_samples(opened):
     assert evaluate_run(opened, split="train").samples == 64
 

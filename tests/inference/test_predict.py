@@ -177,6 +177,15 @@ def test_a_table_of_all_classes_for_a_spreadsheet(runs, images):
         assert [row["element"] for row in csv.DictReader(file)] == [str(number) for number in range(3 * 6 * 8)]
 
 
+def test_one_image_is_summed_up_and_may_be_one_file(runs, images, capsys):
+    assert main(["predict", runs[0], "images/half.png"]) == 0
+    assert capsys.readouterr().out.split() == ["images/half.png", "dark", "50.00", "%,", "bright", "50.00", "%"]
+    assert main(["predict", runs[0], "images/half.png", "--output", "map.png"]) == 0
+    assert (np.array(Image.open("map.png")) == (images > 127)).all()
+    assert main(["predict", runs[0], "images", "--output", "map.npy"]) == 2
+    assert "map.npy is one file, and there are several samples" in capsys.readouterr().err
+
+
 def test_no_file_is_lost(runs, images, here, capsys):
     Image.open("images/half.png").save("half.png")
     assert main(["predict", runs[0], "half.png", "images/half.png", "--output", "out"]) == 2
@@ -198,7 +207,7 @@ def test_what_no_image_can_show(trained, here, capsys):
     ("arguments", "message"),
     [
         (("--format", "png"), "--format png writes a file for each sample: give a folder with --output"),
-        (("--format", "npy", "--output", "a.npy"), "give a folder with --output"),
+        (("--format", "npy", "--output", "a.png"), "give a folder with --output"),
         (("--format", "csv", "--output", "."), "--format csv writes one file, and . is a folder"),
         (("--format", "csv", "--json"), "leave out --format csv, or --json"),
     ],

@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.samples import read_samples
+from petra_graph.inference.samples import as_samples, read_samples
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.plugins import DataFacts
 from petra_graph.plugins.contract import build_plugin, read_options
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
@@ -71,9 +72,15 @@ def test_arrays(read):
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (np.zeros((3, 8, 6)), "has values of type float64, and the network reads uint8"),
-        (np.full((3, 8, 6), 256), "has values of type int64, and the network reads uint8"),
-        (np.zeros((8, 6, 3), np.uint8), r"has uint8 \[8, 6, 3\], and the network reads uint8 \[3, 8, 6\]"),
+        (
+            np.zeros((3, 8, 6)),
+            r"has float64 \[3, 8, 6\], and the network reads uint8 (.|\n)*the network itself normalises them",
+        ),
+        (np.full((3, 8, 6), 256), r"has int64 \[3, 8, 6\], and the network reads uint8 (.|\n)*from 0 to 255"),
+        (np.zeros((3, 8, 6), bool), r"has bool \[3, 8, 6\], and the network reads uint8 (.|\n)*array \* 255"),
+        (np.zeros((8, 6, 3), np.uint8), r"has uint8 \[8, 6, 3\](.|\n)*permute\(2, 0, 1\)"),
+        (np.zeros((5, 8, 6, 3), np.uint8), r"has uint8 \[5, 8, 6, 3\](.|\n)*permute\(0, 3, 1, 2\)"),
+        (np.array(["text"]), "has values of type <U4, and the network reads uint8"),
         (np.zeros((0, 3, 8, 6), np.uint8), r"has uint8 \[0, 3, 8, 6\]"),
         (np.array([{}], dtype=object), "Object arrays cannot be loaded"),
     ],
@@ -82,6 +89,19 @@ def test_arrays_that_are_no_samples(read, array, reason):
     np.save("array.npy", array, allow_pickle=True)
     with pytest.raises(SpecError, match=reason):
         read("array.npy")
+
+
+def test_what_a_network_of_floats_reads():
+    """Images of uint8 were read as 0 to 255 by a network that was trained on 0 to 1."""
+    facts = DataFacts(shape=(2,), dtype="float32")
+    for kind in (np.float64, np.float32, np.int64):
+        assert torch.equal(as_samples(np.array([1, 2], kind), "x", facts), torch.tensor([[1.0, 2.0]]))
+    assert as_samples(torch.ones(3, 2, requires_grad=True), "x", facts).dtype == torch.float32
+    for kind, said in ((np.uint8, "array / 255"), (bool, "write true as the number"), (complex, "give real numbers")):
+        with pytest.raises(SpecError, match=said):
+            as_samples(np.zeros(2, kind), "x", facts)
+    with pytest.raises(SpecError, match="from -9223372036854775808"):
+        as_samples(np.full(2, 2**63, np.uint64), "x", DataFacts(shape=(2,), dtype="int64"))
 
 
 def test_all_files_that_cannot_be_read_are_named(read, tmp_path):

@@ -268,12 +268,24 @@ def _state(generator: Any) -> bytes:
     return pickle.dumps(generator)
 
 
+def _has_channels_last(x: Tensor) -> bool:
+    """Whether a sample is surely an image of height, width, channels, which blocks would take for channels, height, width."""
+    if x.dim() != 3 or x.shape[2] not in {1, 3, 4} or min(x.shape[:2]) <= 4:  # noqa: PLR2004  more channels than images have
+        return False
+    return x.dtype == torch.uint8 or (x.is_floating_point() and float(x.min()) >= 0 and float(x.max()) <= 1)
+
+
 def _facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
         came = ", ".join(f"{place} {_described(one)}".lstrip() for place, one in _named("", y).items())
         message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
+    for place, one in _named("x", x).items():
+        if _has_channels_last(one):
+            message = f"{place} of sample 0 is {_described(one)}, an image whose channels come last"
+            hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
+            raise SpecError(Problem(message=message, hint=hint, path=("train",)))
     return DataFacts(
         shape=_mapped(lambda one: tuple(one.shape), x),
         dtype=_mapped(_type, x),
