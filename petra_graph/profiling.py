@@ -85,7 +85,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         SpecError, PluginError: as `prepare`.
         RunFailed: the network does not run.
     """
-    checked = check_spec(path, overrides, import_local=True)
+    checked = check_spec(path, overrides)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
     ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))

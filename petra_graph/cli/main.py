@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "Train a spec.",
     "plan": "Show stages, memory, staleness and speed before anything runs.",
-    "validate": "Check specs: keys, types, plugins, options, graph.",
+    "validate": "Check specs: keys, types, plugins, options, graph, shapes.",
     "report": "Write a page about a run, or compare several.",
     "runs": "List runs: status, best metric, age.",
     "profile": "Time a spec's nodes on the real device, for plans.",

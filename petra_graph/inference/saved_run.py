@@ -66,7 +66,7 @@ class SavedRun:
         stored = _read_facts(directory)
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
-        checked = check_spec(str(resolved), overrides, import_local=True, folders=_find_folders(directory), facts=known)
+        checked = check_spec(str(resolved), overrides, folders=_find_folders(directory), facts=known)
         network = measure(checked)
         trained, changed = Fingerprint.read(directory), list[str]()
         if trained is not None and {parse_override(text).keys[0] for text in overrides} <= _COMPUTES_THE_SAME:

@@ -15,6 +15,7 @@ from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
 from petra_graph.plugins.contract import builder
 from petra_graph.plugins.data_set import DataFacts
@@ -196,6 +197,19 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     if patterns and (problems := list(_freeze_problems(shapes, patterns))):
         raise SpecError(problems)
     return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=checked.training_samples)
+
+
+def check_network(checked: CheckedSpec) -> MeasuredNetwork:
+    """Measure the shapes of every node, and check what these rule out, with everything that is wrong located.
+
+    Raises:
+        SpecError, PluginError: as `measure`, or the head does not fit the data.
+    """
+    problems = ProblemCollector(loaded=checked.loaded)
+    network = problems.require(measure, checked)
+    problems.add(head_problems(network, checked.facts))
+    problems.raise_any()
+    return network
 
 
 def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:

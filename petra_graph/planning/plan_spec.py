@@ -33,7 +33,7 @@ class Planner:
             SpecError: the specification is wrong; all problems, located.
             PluginError: only plugins are at fault.
         """
-        self.checked = check_spec(given, overrides, import_local=True)
+        self.checked = check_spec(given, overrides)
 
     @property
     def spec(self) -> Spec:

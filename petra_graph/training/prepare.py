@@ -141,7 +141,7 @@ def prepare(
         SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+    checked = check_spec(given, overrides, folders=resumed_in or ())
     return prepare_checked(checked, processes, saved, begins=resumed_in is None)
 
 

@@ -166,7 +166,6 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
         "loggers",
         "callbacks",
         "metrics",
-        "unchecked_blocks",
     )
 )
 """Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""

@@ -1,7 +1,7 @@
-"""The check step: a specification checked against everything that is known without torch.
+"""The check step: everything that a specification says, before the network is built.
 
-Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision,
-stages. Shapes are not checked: they need the blocks' code.
+Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision, stages. What
+shapes show is the next step's, which builds the network (`planning.network.measure`).
 
 Decision: no problem hides another. Each step works with the parts that the steps before it could read, and all
 problems are raised together.
@@ -28,7 +28,6 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, BlockDeclaration, expand
-from petra_graph.plugins.local_plugins import missing_module
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -43,7 +42,6 @@ def check_spec(
     overrides: Iterable[str] = (),
     *,
     registry: Registry | None = None,
-    import_local: bool = False,
     folders: Iterable[str] = (),
     facts: DataFacts | None = None,
 ) -> CheckedSpec:
@@ -53,7 +51,6 @@ def check_spec(
         given: a TOML file, or "-" for the standard input, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
-        import_local: import "module:attribute" blocks, which usually imports torch.
         folders: where their modules may be, in addition to the specification's folder and the current one.
         facts: of the data, where a run has stored them; None: the data set's declaration says them.
 
@@ -67,7 +64,7 @@ def check_spec(
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
     named = NamedPlugins(loaded=loaded, registry=registry, problems=problems)
-    check = _Check(loaded=loaded, named=named, problems=problems, import_local=import_local)
+    check = _Check(loaded=loaded, named=named, problems=problems)
     plugins = {kind.table: named.of_table(kind) for kind in registry.kinds if kind.table and not kind.several}
     lists = {kind.table: named.of_list(kind) for kind in registry.kinds if kind.several}
     unread: Sequence[Problem] = ()
@@ -94,7 +91,6 @@ def check_spec(
         loggers=lists["logger"] if loaded.spec.logger is not None else named.default_loggers(),
         callbacks=lists["callback"],
         metrics=lists["metric"],
-        unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
 
@@ -106,7 +102,6 @@ class _Check:
     loaded: LoadedSpec
     named: NamedPlugins
     problems: ProblemCollector
-    import_local: bool
 
     def data(
         self, data: ConfiguredPlugin | None
@@ -167,15 +162,8 @@ class _Check:
         return made
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
-        plugin, options = None, None
-        if self.named.registry.is_local(node.block, BLOCK) and not self.import_local:
-            missing = missing_module(node.block, self.named.registry.folders)
-            if missing is not None:
-                self.problems.add([attrs.evolve(missing, path=(*path, "block"))])
-        else:
-            plugin = self.named.resolve(BLOCK, node.block, (*path, "block"))
-            if plugin is not None:
-                options = self.named.options(plugin, node.options, (*path, "options"))
+        plugin = self.named.resolve(BLOCK, node.block, (*path, "block"))
+        options = None if plugin is None else self.named.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=plugin, options=options, path=path)
 
     def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:

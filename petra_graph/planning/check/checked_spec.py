@@ -1,4 +1,4 @@
-"""A specification without problems: the value that the check step returns, without torch."""
+"""A specification without problems: the value that the check step returns."""
 
 from __future__ import annotations
 
@@ -86,8 +86,6 @@ class CheckedSpec:
     """In the order in which they are called."""
     metrics: tuple[ConfiguredPlugin, ...]
     """Of the evaluations, each with a label of its own."""
-    unchecked_blocks: tuple[str, ...]
-    """The "module:attribute" blocks that were not imported, and so not checked."""
     architecture: ConfiguredPlugin | None = None
     """What has written out the graph; None where the specification lists its nodes."""
 

@@ -77,7 +77,7 @@ def run_on_processes(
         )
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    checked = check_spec(path, overrides, import_local=True, folders=() if resume is None else first_folders(resume))
+    checked = check_spec(path, overrides, folders=() if resume is None else first_folders(resume))
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
     own = False

@@ -82,39 +82,6 @@ def test_what_only_the_files_tell(write, here):
     )
 
 
-def test_no_room_hides_the_problems_of_another(write):
-    text = (
-        SPEC.replace("hidden = 8", "hiden = 8").replace('"pool-linear"', '"pol-linear"').replace("lr = 0.1", "lr = 'x'")
-    )
-    assert faults(write, text + '[method]\nname = "petr"\n[run]\nepoch = 1\n', overrides=["loss.name=cross"]) == [
-        'a.toml:4: lr in the options of optimizer "sgd" must be a number (got "x")',
-        'a.toml:13: unknown key "hiden" in the options of block "rev-mlp"',
-        'a.toml:16: unknown block "pol-linear"',
-        'a.toml:19: unknown method "petr"',
-        'a.toml:21: unknown key "epoch" in [run]',
-        '--set loss.name=cross: unknown loss "cross"',
-    ]
-
-
-def test_the_stated_input_is_the_data_sets(write):
-    text = SPEC + "[graph.input]\nshape = [3, 8, 8]\n"
-    assert faults(write, text) == [
-        "a.toml:19: the graph's input has shape [3, 8, 8], but the data set's samples have [1, 8, 8]"
-    ]
-
-
-def test_what_the_run_would_refuse_is_refused_here(write):
-    text = SPEC + "[method]\nname = 'backprop'\nschedule = '1f1b'\n"
-    assert faults(write, text) == ['a.toml:20: method "backprop" runs under sequential (got "1f1b")']
-    text = SPEC + "[optimizer.clip]\nlimit = 1.0\nscope = 'global'\n"
-    assert faults(write, text) == ['a.toml:20: scope = "global" needs a synchronous schedule (got "1f1b")']
-    text = SPEC + "[partition]\nstages = [['stem', 'middle.0'], ['head', 'middel.1']]\n"
-    assert sorted(faults(write, text)) == [
-        "a.toml:19: no stage holds middle.1",
-        'a.toml:19: stage 2 names "middel.1", which is not a node',
-    ]
-
-
 BROKEN = "[petra_graph.losses]\nbad = bad_loss:LOSS\n"
 
 
@@ -155,14 +122,7 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
 LOCAL = SPEC.replace('block = "rev-mlp"', 'block = "right_here:Mine"')
 
 
-def test_blocks_being_written_are_not_imported_unless_asked(write, here):
-    write("right_here.py", "raise RuntimeError('imported')\n")
-    checked = check_spec(write("a.toml", LOCAL))
-    assert checked.unchecked_blocks == ("right_here:Mine",)
-    assert len(checked.graph.nodes) == 4
-
-
-def test_blocks_being_written_are_checked_where_they_may_be_imported(write, site):
+def test_the_options_of_a_block_in_a_file_are_checked(write, site):
     (site / "right_there.py").write_text(
         "from attrs import frozen\n"
         "class Mine:\n"
@@ -173,7 +133,7 @@ def test_blocks_being_written_are_checked_where_they_may_be_imported(write, site
     )
     text = LOCAL.replace("right_here", "right_there")
     with pytest.raises(SpecError) as caught:
-        check_spec(write("a.toml", text), import_local=True)
+        check_spec(write("a.toml", text))
     assert [problem.message for problem in caught.value.problems] == [
         'size is missing in the options of block "right_there:Mine"',
         'unknown key "hidden" in the options of block "right_there:Mine"',
