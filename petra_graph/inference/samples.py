@@ -152,12 +152,14 @@ def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
 
 
 def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    try:
-        tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    except TypeError:  # strings, objects
-        raise SpecError(
-            f"{name} has values of type {np.asarray(values).dtype}, and the network reads {dtype}"
-        ) from None
+    if isinstance(values, Tensor):
+        tensor = values.detach().cpu()
+    else:
+        array = np.ascontiguousarray(values)
+        if array.dtype.kind not in "biufc":
+            raise SpecError(f"{name} has values of type {array.dtype}, and the network reads {dtype}")
+        wide = array.dtype.kind == "u" and array.dtype.itemsize > 1  # torch computes little with these
+        tensor = torch.from_numpy(array.astype(np.int64) if wide else array)
     wanted = getattr(torch, dtype)
     came = f"{name} has {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     refusal = f"{came}, and the network reads {dtype} {list(shape)}"
