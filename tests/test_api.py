@@ -23,8 +23,8 @@ from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
 
 class Mine(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = torch.nn.Linear(inputs[0][0], inputs[0][0])
 
     def residual(self, x):
@@ -49,7 +49,7 @@ class HalfPlane:
 
     facts = pg.DataFacts(shape=(2,), dtype="float32", classes=2, class_names=("left", "right"))
 
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test = Rows(256), Rows(64)
 
 

@@ -19,7 +19,6 @@ import click
 from petra_graph.errors import shown
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import measure
-from petra_graph.plugins.contract import NoOptions
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.keys import Bound
@@ -106,13 +105,13 @@ def options(registry: Registry) -> Iterator[str]:
     for kind in registry.kinds:
         yield from [f"### Options of {kind.nouns}", ""]
         for name in registry.names(kind):
-            declaration = registry.resolve(kind, name).declaration
-            about = ", ".join(filter(None, [str(getattr(declaration, "kind", "")), *declaration.abilities]))
-            none = declaration.options is NoOptions
-            yield f"**`{name}`**{f' ({about})' if about else ''}: {declaration.summary}{' It has no options.' * none}"
+            plugin = registry.resolve(kind, name)
+            about = str(getattr(plugin.code, "kind", ""))
+            none = not attrs.fields(plugin.options)
+            yield f"**`{name}`**{f' ({about})' if about else ''}: {plugin.summary}{' It has no options.' * none}"
             yield ""
             if not none:
-                yield from rows("option", attrs.fields(attrs.resolve_types(declaration.options)))
+                yield from rows("option", attrs.fields(plugin.options))
                 yield ""
 
 

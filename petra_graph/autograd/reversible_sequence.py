@@ -26,7 +26,6 @@ from petra_graph.blocks import (
     AffineCoupling,
     MidpointCoupling,
     MomentumCoupling,
-    NoOptions,
     Reversible,
     Streams,
     TwoFunctionCoupling,
@@ -42,7 +41,7 @@ class _OneFunction(Reversible):
     """A coupling of `function`, with the coefficients that its class has."""
 
     def __init__(self, function: nn.Module, coefficients: Mapping[str, float]) -> None:
-        super().__init__((), NoOptions())
+        super().__init__(())
         self.function = function
         for name, value in coefficients.items():
             setattr(self, name, value)
@@ -86,7 +85,7 @@ class TwoFunctions(TwoFunctionCoupling):
     """y1 = x1 + F(x2);  y2 = x2 + G(y1)."""
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__((), NoOptions())
+        super().__init__(())
         self.first, self.second = first, second
 
     def f(self, x: Tensor, *differentiated: Tensor) -> Tensor:

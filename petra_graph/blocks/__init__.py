@@ -12,8 +12,8 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 | `Buffered` | any: its input waits in a buffer | `forward(*streams)` |
 | `Head` | the last one, whose output the loss reads | `forward(*streams)` |
 
-Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the shapes of the streams that it reads, without the batch,
-`options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
+Each is a `torch.nn.Module`, built as `cls(inputs, **options)`: `inputs` are the shapes of the streams that it reads, without the batch,
+and its keyword parameters are its options. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
 a row for each position or the like; a class says `draws = False` if its code draws no random numbers. For blocks that write `reverse_steps` or
 `reverse_vjp` themselves there are `leaf`, `backpropagate`, `Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()`
@@ -49,6 +49,3 @@ from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics
-from petra_graph.plugins.contract import NoOptions as NoOptions
-from petra_graph.plugins.contract import option as option
-from petra_graph.plugins.kinds import BlockDeclaration as BlockDeclaration

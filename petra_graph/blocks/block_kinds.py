@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
-from petra_graph.plugins.contract import NoOptions
 
 Shape = tuple[int, ...]
 """The shape of one stream without its batch dimension."""
@@ -35,13 +34,11 @@ def as_streams(returned: Streams | Tensor) -> Streams:
 
 
 class Block(nn.Module):
-    """A node's module, built from the shapes that it will read and its options.
+    """A node's module, built as `cls(inputs, **options)` from the shapes that it will read; its keyword parameters are its options.
 
     Subclass `Buffered`, `Reversible` (usually through `AdditiveCoupling`) or `Head`, not this.
     """
 
-    Options: ClassVar[type] = NoOptions
-    """Frozen attrs class of the block's own options."""
     kind: ClassVar[Literal["reversible", "buffered", "head"]]
     streams: ClassVar[int | None] = None
     """The number of tensors that the block reads; None: any number."""
@@ -66,10 +63,12 @@ class Block(nn.Module):
     of_network: Callable[[], nn.Module] | None = None
     """What makes the network of which it is a part, whose `state_dict` has its names, by which it is exported; an instance may set it."""
 
-    def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
+    drawn_as: ClassVar[str | None] = None
+    """The name under which all blocks of one constructor draw, in place of their nodes' names."""
+
+    def __init__(self, inputs: Sequence[Shape]) -> None:
         super().__init__()
         self.inputs = tuple(inputs)
-        self.options = options
 
     @abstractmethod
     def forward(self, *streams: Tensor) -> Streams | Tensor:

@@ -11,14 +11,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
+from attrs import frozen
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks.block_kinds import Block, Head
-from petra_graph.plugins.optimizer import ParameterGroups
+
+
+@frozen(kw_only=True)
+class ParameterGroups:
+    """A stage's parameters, split by whether weight decay (and LARS's trust ratio) applies to them; either may be empty.
+
+    Attributes:
+        decayed: those to which it applies.
+        undecayed: normalisation parameters, biases, and those that their block names in its attribute `undecayed`.
+        tables: those of `decayed` that have a row for each token, position or class: embeddings, a head's weights, and what a block
+            names in its attribute `tables`.
+    """
+
+    decayed: Sequence[nn.Parameter]
+    undecayed: Sequence[nn.Parameter]
+    tables: Sequence[nn.Parameter] = ()
+
+    def param_groups(self, *, weight_decay: float) -> list[dict[str, Any]]:
+        """Return the two groups as torch's optimizers take them, the decayed parameters first; the others have a decay of 0."""
+        return [
+            {"params": list(self.decayed), "weight_decay": weight_decay},
+            {"params": list(self.undecayed), "weight_decay": 0.0},
+        ]
+
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """Return the decayed parameters of two dimensions or more that are not tables, as weights of linear layers and kernels."""
+        tables = set(map(id, self.tables))
+        return [one for one in self.decayed if one.dim() > 1 and id(one) not in tables]
 
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:

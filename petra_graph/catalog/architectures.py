@@ -18,14 +18,19 @@ hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
-
-from attrs import frozen
+from typing import Annotated, Any, Literal
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.plugins import ArchitectureDeclaration, AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, option
+from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec
 
-Depth = Literal[18, 34, 50, 101]
+Depth = Annotated[Literal[18, 34, 50, 101], "depth of the ResNet: its weighted layers"]
+Width = Annotated[float, "multiplier of every layer's channels", GreaterThan(0)]
+Classes = Annotated[int | None, "outputs of the head; default: the data set's classes"]
+Stem = Annotated[
+    Literal["auto", "cifar", "imagenet"],
+    'a 3x3 convolution ("cifar"), or 7x7 at stride 2 with 2x2 max-pooling ("imagenet"); "auto": by image size',
+]
+Dropout = Annotated[float, "dropout probability inside reversible blocks", AtLeast(0), LessThan(1)]
 BASIC_DEPTHS = (18, 34)
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 BASE_WIDTH = 64
@@ -35,103 +40,79 @@ IMAGENET_SIDE = 64
 """The least height and width of images that get the stem of ImageNet."""
 
 
-@frozen(kw_only=True)
-class NetworkOptions:
-    """The options of every residual network."""
+def revnet(
+    facts: DataFacts,
+    *,
+    depth: Depth,
+    width: Width = 1.0,
+    classes: Classes = None,
+    stem: Stem = "auto",
+    dropout: Dropout = 0.0,
+) -> tuple[NodeSpec, ...]:
+    """RevNet 18, 34, 50 or 101, for images of any size."""
+    return _nodes(facts, _reversible_nodes(depth, width, dropout), width=width, classes=classes, stem=stem, streams=2)
 
-    width: float = option("multiplier of every layer's channels", default=1.0, validator=GreaterThan(0))
-    classes: int | None = option("outputs of the head; default: the data set's classes", default=None)
-    stem: Literal["auto", "cifar", "imagenet"] = option(
-        'a 3x3 convolution ("cifar"), or 7x7 at stride 2 with 2x2 max-pooling ("imagenet"); "auto": by image size',
-        default="auto",
+
+def resnet(
+    facts: DataFacts, *, depth: Depth, width: Width = 1.0, classes: Classes = None, stem: Stem = "auto"
+) -> tuple[NodeSpec, ...]:
+    """ResNet 18, 34, 50 or 101, for images of any size; no node is reversible."""
+    residual = (
+        NodeSpec(name=name, block=f"res-{form}", options=shape) for name, form, shape in _residual_blocks(depth, width)
     )
+    return _nodes(facts, residual, width=width, classes=classes, stem=stem, streams=1)
 
 
-@frozen(kw_only=True)
-class RevNetOptions(NetworkOptions):
-    """Depth, width, classes, stem and dropout of a RevNet."""
-
-    depth: Depth = option("depth of the ResNet that it corresponds to")
-    dropout: float = option(
-        "dropout probability inside reversible blocks", default=0.0, validator=[AtLeast(0), LessThan(1)]
-    )
-
-
-@frozen(kw_only=True)
-class ResNetOptions(NetworkOptions):
-    """Depth, width, classes and stem of a ResNet."""
-
-    depth: Depth = option("number of weighted layers")
-
-
-def nodes(options: RevNetOptions | ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+def _nodes(
+    facts: DataFacts, residual: Iterator[NodeSpec], *, width: float, classes: int | None, stem: str, streams: int
+) -> tuple[NodeSpec, ...]:
     """Return the nodes of a network for these images: the stem, the residual blocks and the head.
 
     Raises:
         SpecError: the data set's samples are not images, or the number of classes is unknown.
     """
-    stem = {**_stem_options(options, facts), "streams": 1 if isinstance(options, ResNetOptions) else 2}
-    return (
-        NodeSpec(name="stem", block="conv-stem", options=stem),
-        *_residual_nodes(options),
-        NodeSpec(name="head", block="pool-linear", options={"outputs": _class_count(options, facts)}),
-    )
-
-
-def _residual_nodes(options: RevNetOptions | ResNetOptions) -> Iterator[NodeSpec]:
-    form = "basic" if options.depth in BASIC_DEPTHS else "bottleneck"
-    before = _scaled(BASE_WIDTH, options.width)
-    for group, count in enumerate(BLOCKS[options.depth]):
-        width = _scaled(BASE_WIDTH * 2**group, options.width)
-        channels = width if form == "basic" else BOTTLENECK_EXPANSION * width
-        hidden = {} if form == "basic" else {"hidden": width}
-        for index in range(count):
-            name = f"layer{group + 1}.{index}"
-            stride = 2 if group > 0 and index == 0 else 1
-            shape = {"channels": channels, **hidden, "stride": stride}
-            if isinstance(options, ResNetOptions):
-                yield NodeSpec(name=name, block=f"res-{form}", options=shape)
-            elif stride != 1 or channels != before:
-                yield NodeSpec(name=name, block=f"down-{form}", kind="buffered", options=shape)
-            else:
-                dropout = {"dropout": options.dropout} if options.dropout else {}
-                yield NodeSpec(name=name, block=f"rev-{form}", kind="reversible", options={**hidden, **dropout})
-            before = channels
-
-
-def _scaled(channels: int, width: float) -> int:
-    return max(1, round(channels * width))
-
-
-def _stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
     if len(facts.shape) != IMAGE_DIMENSIONS:
         raise SpecError(
             f"the network reads images, but the data set's samples have shape {shown(facts.shape)}",
             "choose a data set of images, [channels, height, width], or list nodes that read these samples",
         )
-    channels = _scaled(BASE_WIDTH, options.width)
-    large = options.stem == "imagenet" or (options.stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
-    return {"channels": channels, "kernel": 7, "stride": 2, "pool": 2} if large else {"channels": channels}
+    outputs = classes if classes is not None else facts.classes
+    if outputs is None:
+        message = "the number of classes is unknown: the data set does not declare it"
+        raise SpecError(Problem(message=message, hint="set architecture.options.classes", path=("classes",)))
+    large = stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
+    first = {"kernel": 7, "stride": 2, "pool": 2} if large else {}
+    return (
+        NodeSpec(
+            name="stem",
+            block="conv-stem",
+            options={"channels": _scaled(BASE_WIDTH, width), **first, "streams": streams},
+        ),
+        *residual,
+        NodeSpec(name="head", block="pool-linear", options={"outputs": outputs}),
+    )
 
 
-def _class_count(options: NetworkOptions, facts: DataFacts) -> int:
-    classes = options.classes if options.classes is not None else facts.classes
-    if classes is None:
-        raise SpecError(
-            Problem(
-                message="the number of classes is unknown: the data set does not declare it",
-                hint="set architecture.options.classes",
-                path=("classes",),
-            )
-        )
-    return classes
+def _residual_blocks(depth: int, width: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the name of each residual block, its form, and its channels and stride."""
+    form = "basic" if depth in BASIC_DEPTHS else "bottleneck"
+    for group, count in enumerate(BLOCKS[depth]):
+        wide = _scaled(BASE_WIDTH * 2**group, width)
+        shape = {"channels": wide} if form == "basic" else {"channels": BOTTLENECK_EXPANSION * wide, "hidden": wide}
+        for index in range(count):
+            yield f"layer{group + 1}.{index}", form, shape | {"stride": 2 if group > 0 and index == 0 else 1}
 
 
-REVNET = ArchitectureDeclaration(
-    summary="RevNet 18, 34, 50 or 101, for images of any size.", options=RevNetOptions, build=f"{__name__}:nodes"
-)
-RESNET = ArchitectureDeclaration(
-    summary="ResNet 18, 34, 50 or 101, for images of any size; no node is reversible.",
-    options=ResNetOptions,
-    build=f"{__name__}:nodes",
-)
+def _reversible_nodes(depth: int, width: float, dropout: float) -> Iterator[NodeSpec]:
+    before = _scaled(BASE_WIDTH, width)
+    for name, form, shape in _residual_blocks(depth, width):
+        if shape["stride"] != 1 or shape["channels"] != before:
+            yield NodeSpec(name=name, block=f"down-{form}", kind="buffered", options=shape)
+        else:
+            own = {key: shape[key] for key in ("hidden",) if key in shape} | ({"dropout": dropout} if dropout else {})
+            yield NodeSpec(name=name, block=f"rev-{form}", kind="reversible", options=own)
+        before = shape["channels"]
+
+
+def _scaled(channels: int, width: float) -> int:
+    return max(1, round(channels * width))

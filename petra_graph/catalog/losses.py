@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import torch
-from attrs import frozen
 from torch.nn import functional
 
-from petra_graph.catalog.declared import CrossEntropyOptions
-from petra_graph.plugins import NoOptions
+from petra_graph.plugins import AtLeast, LessThan, correct
 
 _PASSED_OVER = -100
 
@@ -20,19 +19,27 @@ _CLASSES_LAST = (
 )
 
 
-@frozen
 class CrossEntropy:
-    """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
+    """Mean cross-entropy of logits against class indices; counts top-1 and, of more than five classes, top-5.
 
-    Targets of -100 are passed over: a sample's weight is the share of its other targets. Targets of mixed samples are the shares of the
+    Logits [n, classes, *], class indices int64 [n, *]. Targets of -100 are passed over: a sample's weight is the share of its other targets. Targets of mixed samples are the shares of the
     classes, float [n, classes].
     """
 
-    options: CrossEntropyOptions
+    logits = True
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: Annotated[
+            float, "share of the target that is spread evenly over all classes", AtLeast(0), LessThan(1)
+        ] = 0.0,
+    ) -> None:
+        self.label_smoothing = label_smoothing
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the targets that are not passed over, in float32 or wider."""
-        output, smoothing = widened(output), self.options.label_smoothing
+        output, smoothing = widened(output), self.label_smoothing
         if target.is_floating_point():
             return functional.cross_entropy(output, target.to(output.dtype), label_smoothing=smoothing)
         if target.dim() == 1 or not output.is_cuda:
@@ -57,15 +64,12 @@ class CrossEntropy:
         return correct(output, target)
 
 
-@frozen
 class MeanSquaredError:
-    """Mean of the squared differences over all elements, and so over samples.
+    """Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.
 
     Targets are of the output's shape, as the shares of the classes are in mixed samples, or class indices int64 [n] against outputs
     [n, classes], which mean one-hot vectors.
     """
-
-    options: NoOptions
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss, in float32 or wider.
@@ -88,30 +92,6 @@ class MeanSquaredError:
 
 def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
     return not target.is_floating_point() and target.ndim == output.ndim - 1 == 1
-
-
-_MOST = 5
-
-
-def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
-
-    Args:
-        output: [n, classes, *].
-        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits. Or the shares of the
-            classes, float [n, classes]; a sample counts with those of the classes that are found.
-
-    Returns:
-        Scalars without a graph: int64, or float64 where a sample has several targets, or shares.
-    """
-    ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
-    if target.is_floating_point():
-        shares = target.gather(1, ranked).double()
-        return {"top1": shares[:, 0].sum(), **({"top5": shares.sum()} if output.shape[1] > _MOST else {})}
-    hits = ranked == target.unsqueeze(1)
-    found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
-    each = target[0].numel()
-    return found if target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
 
 
 def widened(output: torch.Tensor) -> torch.Tensor:

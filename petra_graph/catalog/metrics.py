@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from petra_graph.plugins import NoOptions
-
 _PASSED_OVER = -100
 
 
@@ -35,9 +33,11 @@ def scores_and_classes(output: torch.Tensor, target: torch.Tensor) -> tuple[torc
 
 
 class Perplexity:
-    """How many equally likely classes a network seems to choose from."""
+    """Exponential of the mean cross-entropy of the targets: how many equally likely classes a network seems to choose from."""
 
-    def __init__(self, _options: NoOptions) -> None:
+    better = "lower"
+
+    def __init__(self) -> None:
         self.total: torch.Tensor | float = 0.0
         self.targets = 0
 

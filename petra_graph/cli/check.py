@@ -132,7 +132,7 @@ def _trial(
             if of_kind is None
             else (of_kind.of(plugin, options), "")
         )
-    shapes = inputs or [_SIDE] * (getattr(plugin.declaration, "streams", None) or 1)
+    shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
     trial = testing.Trial.of(plugin, shapes, options, draw=normal if tokens is None else testing.tokens(tokens))
     try:
         if inputs is None:

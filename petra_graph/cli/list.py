@@ -90,7 +90,6 @@ def _resolved(registry: Registry, name: str) -> Plugin:
 
 
 def _described(plugin: Plugin) -> dict[str, Any]:
-    declaration = plugin.declaration
     options = [
         {
             "name": one.name,
@@ -98,18 +97,24 @@ def _described(plugin: Plugin) -> dict[str, Any]:
             "default": "required" if one.default is attrs.NOTHING else _default(one.default),
             "help": one.metadata.get("help", ""),
         }
-        for one in attrs.fields(declaration.options)
+        for one in attrs.fields(plugin.options)
     ]
-    about = inspect.cleandoc(declaration.options.__doc__ or "") if options else ""
+    about = inspect.cleandoc(plugin.code.__doc__ or "")
     return {
         "kind": plugin.kind.short,
         "name": plugin.name,
         "distribution": plugin.distribution,
-        "summary": declaration.summary,
-        "documentation": about.removeprefix(declaration.summary).strip(),
-        "abilities": [*declaration.abilities],
+        "summary": plugin.summary,
+        "documentation": about.removeprefix(plugin.summary).strip(),
+        "abilities": [
+            f"{name} = {shown(value)}" for name in _STATED if (value := getattr(plugin.code, name, None)) is not None
+        ],
         "options": options,
     }
+
+
+_STATED = ("kind", "streams", "better", "changes")
+"""Attributes of code that say what it can do."""
 
 
 def _default(value: Any) -> str:

@@ -16,7 +16,7 @@ import networkx as nx
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem
-from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, block_declaration
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.plugins.contract import Plugin
 from petra_graph.spec.model import NodeSpec
 
@@ -57,8 +57,7 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
     before = INPUT
     for table in tables:
         spec = table.spec
-        declaration = block_declaration(table.plugin)
-        kind = spec.kind or (declaration.kind if declaration else "buffered")
+        kind = spec.kind or (table.plugin.code.kind if table.plugin else "buffered")
         inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
         names = [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
         for index, name in enumerate(names):
@@ -124,9 +123,9 @@ def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
 def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
     """A reversible node needs a block with an inverse, a head node a head block."""
     for node in nodes:
-        if node.declaration is None:
+        if node.plugin is None:
             continue
-        declared = node.declaration.kind
+        declared = node.plugin.code.kind
         path = (*node.path, "kind")
         if node.kind == "reversible" and declared != "reversible":
             yield Problem(

@@ -23,7 +23,6 @@ from attrs import define, frozen
 
 from petra_graph.errors import Path
 from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.kinds import BlockDeclaration
 from petra_graph.spec.model import Kind
 
 INPUT = "input"
@@ -50,18 +49,6 @@ class Node:
     """Patterns of the parameters that are not trained, of all nodes: `init.freeze`."""
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
-
-    @property
-    def declaration(self) -> BlockDeclaration | None:
-        return block_declaration(self.plugin)
-
-
-def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
-    """Return the declaration of a block's plugin, None for a block that is not resolved yet."""
-    if plugin is None:
-        return None
-    assert isinstance(plugin.declaration, BlockDeclaration)
-    return plugin.declaration
 
 
 @define(kw_only=True, eq=False)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.plugins import AtLeast, Length, option
+from petra_graph.plugins import AtLeast, Length
+from petra_graph.spec.keys import key
 from petra_graph.spec.strict_values import structure_as
 
 if TYPE_CHECKING:
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 class SamplingOptions:
     """What is drawn, and how: the options of `petra-graph predict --prompt` and of `petra_graph.sample`."""
 
-    prompt: str = option("text to continue", default="\n", validator=Length(at_least=1))
-    tokens: int = option("length of the continuation", default=200, unit="tokens", validator=AtLeast(1))
-    temperature: float = option("divides the logits; 0: always the likeliest token", default=0.8, validator=AtLeast(0))
-    top_k: int | None = option(
-        "draw from this many of the likeliest tokens; default: all", default=None, validator=AtLeast(1)
-    )
-    seed: int = option("seed of the draws", default=0, validator=AtLeast(0))
+    prompt: str = key("\n", "text to continue", validator=Length(at_least=1))
+    tokens: int = key(200, "length of the continuation", unit="tokens", validator=AtLeast(1))
+    temperature: float = key(0.8, "divides the logits; 0: always the likeliest token", validator=AtLeast(0))
+    top_k: int | None = key(None, "draw from this many of the likeliest tokens; default: all", validator=AtLeast(1))
+    seed: int = key(0, "seed of the draws", validator=AtLeast(0))
 
 
 def read_sampling_options(given: Mapping[str, Any]) -> SamplingOptions:

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from petra_graph.inference.evaluate import computing_on
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph.plugins.loss_and_metric import LossDeclaration
+from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 
@@ -80,8 +80,7 @@ class Prediction:
 
 def classes_are_probable(run: SavedRun) -> bool:
     """Whether a network's outputs are logits of classes, whose softmax is a probability."""
-    loss = cast(LossDeclaration, run.network.checked.loss.plugin.declaration)
-    return loss.logits and run.facts.classes is not None
+    return reads_logits(run.network.checked.loss.plugin) and run.facts.classes is not None
 
 
 def output_shape(run: SavedRun) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 .png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
 .npy            one sample [*shape], or several [n, *shape], in the data set's own type
 .npz            the same for a network of several inputs: an array for each, by its name
-others          where the data set's declaration has `read`
+others          where the data set has `read`
 a folder        all files in it and below it, in the order of their names; hidden ones are left out
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.inference.trained_network import type_fault
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
-from petra_graph.plugins.author_code import author_code, resolve_location
-from petra_graph.plugins.data_set import DataFacts, DataSetDeclaration
+from petra_graph.plugins.contract import ask
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -49,7 +49,7 @@ class Samples:
 
 
 def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
-    """Read files: images, arrays, or what the data set's declaration reads; or folders of them.
+    """Read files: images, arrays, or what the data set reads; or folders of them.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.
@@ -82,7 +82,7 @@ def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
 
 def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tree, str]:
     """Return a file's samples, and what was done to them."""
-    declaration, path = cast(DataSetDeclaration, data.plugin.declaration), Path(file).expanduser()
+    path = Path(file).expanduser()
     suffix = path.suffix.lower()
     if not path.is_file():
         missing = f"the folder {file} has no files" if path.is_dir() else f"there is no file {file}"
@@ -96,16 +96,13 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
     if suffix in {".npy", ".npz"}:
         loaded = np.load(path, allow_pickle=False)
         return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
-    if declaration.read is not None:
-        read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
-        with author_code(f"{data.plugin} cannot read {file}"):
-            values = read(data.options, path)
-        return as_samples(values, file, facts), ""
+    if hasattr(data.plugin.code, "read"):
+        return as_samples(ask(data.plugin, "read", data.options, path), file, facts), ""
     if suffix in SUFFIXES:
         return _read_image(path, file, facts)
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
-        "its declaration may name a function with `read`",
+        "its class may have a static method `read`",
     )
 
 

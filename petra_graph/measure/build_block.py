@@ -21,11 +21,11 @@ from petra_graph.blocks import Block, Head, Reversible, Shape
 from petra_graph.blocks.parameter_groups import stated_fault
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.blocks.tensor_faults import tensor_fault
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
-from petra_graph.plugins.contract import load
+from petra_graph.plugins.contract import make
 from petra_graph.record.weights import SEPARATOR, is_named
 
 if TYPE_CHECKING:
@@ -43,11 +43,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         PluginError: the block's code cannot be imported, or is not a block of the node's kind.
     """
     assert node.plugin is not None
-    with at_path(*node.path):
-        block_class: type[Block] = load(node.plugin)
-    _check_class(node, block_class, node.plugin.declaration.build)
+    _check_class(node, node.plugin.code)
     try:
-        block = block_class(inputs, node.options)
+        block = make(node.plugin, inputs, options=node.options)
         fault = stated_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error
@@ -80,8 +78,9 @@ def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
         return build_block(node, inputs)
 
 
-def _check_class(node: Node, block_class: Any, build: str) -> None:
+def _check_class(node: Node, block_class: Any) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
+    build = f"{block_class.__module__}:{block_class.__qualname__}"
     base, fault, hint = _BASES[node.kind], "", "subclass AdditiveCoupling, Reversible with an inverse, Buffered or Head"
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
         fault = f"{build} is not a subclass of petra_graph.blocks.Block"
@@ -146,9 +145,10 @@ def listing(shapes: Sequence[Shape]) -> str:
 def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
     """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`.
 
-    Options with `drawn_as` are of nodes that one constructor makes, and so draw the same.
+    Nodes whose block has `drawn_as` are made by one constructor, and so draw the same.
     """
-    with fork_rng(random_key(seed, getattr(node.options, "drawn_as", node.name), "initial"), torch.device("cpu")):
+    assert node.plugin is not None
+    with fork_rng(random_key(seed, node.plugin.code.drawn_as or node.name, "initial"), torch.device("cpu")):
         return build_block(node, inputs)
 
 

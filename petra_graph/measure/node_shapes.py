@@ -133,7 +133,7 @@ def measure_shapes(
 
 def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
-    expected = node.declaration.streams if node.declaration else None
+    expected = node.plugin.code.streams if node.plugin else None
     given = len(inputs)
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'

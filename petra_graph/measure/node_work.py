@@ -21,7 +21,7 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
-from petra_graph.blocks.parameter_groups import parameter_groups
+from petra_graph.blocks.parameter_groups import ParameterGroups, parameter_groups
 from petra_graph.errors import PluginError
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
@@ -31,7 +31,7 @@ from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages, tens
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.loss_and_metric import Loss
-from petra_graph.plugins.optimizer import EARLIER, PREDICTED, ParameterGroups, rate_ratios
+from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main
 from petra_graph.program.node_costs import Operation, Work

@@ -17,7 +17,7 @@ from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, ou
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
-from petra_graph.plugins.contract import builder
+from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
@@ -127,7 +127,7 @@ class MeasuredNetwork:
             facts=self.checked.facts,
             precision=self.spec.precision,
             loss=self.checked.loss.build(),
-            build_optimizer=builder(optimizer.plugin),
+            build_optimizer=Builder(optimizer.plugin),
             optimizer_options=optimizer.options,
             optimizer=optimizer.plugin.owned,
             clip=self.spec.optimizer.clip,

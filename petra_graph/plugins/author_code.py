@@ -16,6 +16,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
+BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 _PACKAGE = str(Path(__file__).parents[1])
 _OURS = {"petra_graph_text", "petra_graph_vision"}
 """Packages of this project that call the code of authors, or read their files."""
@@ -76,16 +77,6 @@ class noted:  # noqa: N801  it is used like a function: `with noted(...):`
             raised.add_note(self.note if isinstance(self.note, str) else self.note())
 
 
-def resolve_location(location: str, failure: str) -> Any:
-    """Return what "module:attribute" names, which a declaration has given.
-
-    Raises:
-        PluginError: it cannot be imported; the message begins with `failure`.
-    """
-    with importing(failure):
-        return pkgutil.resolve_name(location)
-
-
 def named_code(option: str, location: str) -> Any:
     """Return what an option names; what importing its module raises is left to the caller's caller, which names the line.
 
@@ -103,4 +94,9 @@ def named_code(option: str, location: str) -> Any:
 def importing(failure: str) -> Iterator[None]:
     """Import an author's code, as `author_code`; what it prints is no result of a command, and goes to standard error."""
     with author_code(failure), redirect_stdout(sys.stderr):
-        yield
+        try:
+            yield
+        except ImportError as error:
+            if error.name in {"petra_graph.plugins", "petra_graph.blocks"}:
+                raise PluginError(f"{failure}: {error.msg}", f"it {BEFORE}") from error
+            raise

@@ -7,7 +7,7 @@
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
 them, after the loggers have the values. A callback is built in every process, so that its companions are where the stages are.
 
-A declaration says what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
+A class says in `changes` what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
 `stops` is asked; or "weights", so that its companions may write to the parameters. What a callback returns from `state` is in
 every checkpoint, with the tensors of its companions, and is given to `restore` when the run is resumed.
 """
@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
-from petra_graph.plugins.contract import Declaration, asks_for_stage
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.loss_and_metric import Scale
+from petra_graph.plugins.options import asks_for_stage
 from petra_graph.plugins.tensor_trees import Tree
-from petra_graph.spec.keys import OneOf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,6 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from petra_graph.errors import Problem
-from petra_graph.plugins.contract import Plugin
 
 
 @frozen(kw_only=True)
@@ -140,23 +139,6 @@ OBSERVES = "observe_stages"
 `problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
 
 
-@frozen(kw_only=True)
-class CallbackDeclaration(Declaration):
-    """A callback; `build` names a function (options) -> Callback.
-
-    Attributes:
-        changes: the most that it may change of a run: nothing that the run computes, its number of epochs, or its weights.
-        reads_weights: whether `evaluated_weights` is to be called; the stages of other processes then send theirs.
-    """
-
-    changes: Changes = field(default="nothing", validator=OneOf(*get_args(Changes)))
-    reads_weights: bool = False
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        return ("changes nothing" if self.changes == "nothing" else f"may change the run's {self.changes}",)
-
-
 class Companion:
     """A callback's part at one stage, in the process of that stage. Tensors are named "NODE/NAME", as in the weights."""
 
@@ -174,6 +156,11 @@ class Companion:
 class Callback(Listener):
     """A callback: override the calls of interest. An exception fails the run, and its message names the callback."""
 
+    changes: Changes = "nothing"
+    """The most that it may change of a run: nothing that the run computes, its number of epochs, or its weights."""
+    reads_weights: bool = False
+    """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
+
     def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tree) -> None:
         """Observe a batch of the evaluation after an epoch.
 
@@ -186,7 +173,7 @@ class Callback(Listener):
         """
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Observe all weights after the evaluation after an epoch; called only if the declaration has `reads_weights`.
+        """Observe all weights after the evaluation after an epoch; called only if the class has `reads_weights`.
 
         `petra_graph.load(run.directory, weights=weights)` is the network with them, where `run` is what `started` was given.
 
@@ -231,25 +218,7 @@ class Callback(Listener):
 
 def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
     """Return which of a stage's parameters and facts a callback's `at_stage` asks for: the first alone, or both."""
-    return given if asks_for_stage(callback.at_stage, 1) else given[:1]
-
-
-def declared_callback(callback: Any, _: str) -> Mapping[str, Any]:
-    stated = ("changes", "reads_weights")
-    return {field: getattr(callback, field) for field in stated if hasattr(callback, field)}
-
-
-@frozen(kw_only=True)
-class LoggerDeclaration(Declaration):
-    """A logger; `build` names a function (options, RunInfo) -> Logger.
-
-    Attributes:
-        requires: the module of another package, without which the logger cannot work; "" where there is no such module.
-        install: the command that installs that package.
-    """
-
-    requires: str = ""
-    install: str = ""
+    return given if asks_for_stage(callback.at_stage) else given[:1]
 
 
 @frozen(kw_only=True)
@@ -287,11 +256,9 @@ class Logger(Protocol):
 
 
 def missing_package(plugin: Plugin) -> Problem | None:
-    """Return the problem of a logger whose package is not installed; this imports nothing."""
-    declaration = plugin.declaration
-    if not isinstance(declaration, LoggerDeclaration) or not declaration.requires:
+    """Return the problem of a logger whose package is not installed, which its attribute `requires` names; this imports nothing."""
+    required = getattr(plugin.code, "requires", "")
+    if not required or find_spec(required) is not None:
         return None
-    if find_spec(declaration.requires) is not None:
-        return None
-    hint = declaration.install or f"install the package that has {declaration.requires!r}"
-    return Problem(message=f"{plugin} needs the module {declaration.requires!r}, which is not installed", hint=hint)
+    hint = getattr(plugin.code, "install", f"install the package that has {required!r}")
+    return Problem(message=f"{plugin} needs the module {required!r}, which is not installed", hint=hint)

@@ -15,14 +15,14 @@ from petra_graph.spec.strict_values import plain
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from petra_graph.errors import SpecError, shown
-from petra_graph.plugins.author_code import author_code, resolve_location
-from petra_graph.plugins.contract import Declaration, Plugin
+from petra_graph.errors import SpecError, kind_of, shown
+from petra_graph.plugins.contract import Plugin, ask
+from petra_graph.plugins.options import accepted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,32 +155,6 @@ def facts_fault(facts: object) -> str:
     return next(facts.faults(), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
 
 
-@frozen(kw_only=True)
-class DataSetDeclaration(Declaration):
-    """A data set; `build` names a function (options) -> DataSet that opens the files.
-
-    Where files are missing, it raises `SpecError` with a hint that names the remedy; paths of problems count from its own options.
-
-    Attributes:
-        facts: a torch-free function of the options alone; it opens no file.
-        training_samples: a torch-free function (options) -> the number of training samples, or None; it does not count files. Plans
-            then say what an epoch takes.
-        completed: a torch-free function (options) -> the same options, where those that only the files tell are filled in, such as
-            the number of classes; None: the options are complete. It reads nothing if they are given, and raises `SpecError`
-            if files are missing. The resolved specification has its result.
-        read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
-            file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
-        codec: the location of a function (options, facts) -> TextCodec, where the samples are windows of text; `facts` are those of
-            the opened data set, which a run keeps: a trained network continues a text without the data. None: they are not text.
-    """
-
-    facts: Callable[[Any], DataFacts]
-    training_samples: Callable[[Any], int | None] | None = None
-    completed: Callable[[Any], Any] | None = None
-    read: str | None = None
-    codec: str | None = None
-
-
 class TextCodec(Protocol):
     """Text as tokens, which are the classes of a data set, and back."""
 
@@ -239,7 +213,20 @@ def is_stream(split: object) -> bool:
 
 
 class DataSet(Protocol):
-    """An opened data set. It may have further splits, as `validation`, which `data.validation` names."""
+    """An opened data set: a class whose constructor opens the files, and raises `SpecError` with a hint where they are missing.
+
+    It may have further splits, as `validation`, which `data.validation` names. The class has
+
+        facts(**options)             a static method that opens no file, or a DataFacts itself; an instance may set its own `facts`, where files tell more
+
+    and may have further static methods, each called with the options that it has parameters for:
+
+        training_samples(**options)  the number of training samples, or None; plans then say what an epoch takes
+        completed(**options)         those options that only files tell, such as the number of classes; it reads nothing if they are given
+        read(path, **options)        how a file becomes samples [*shape] or [n, *shape], for `petra-graph predict`; default: images are brought to
+                                     the size of a sample. Arrays (.npy) are read without it
+        codec(facts, **options)      the `TextCodec` of samples that are windows of text; a trained network then continues a text
+    """
 
     @property
     def train(self) -> Split:
@@ -251,7 +238,7 @@ class DataSet(Protocol):
 
     @property
     def facts(self) -> DataFacts:
-        """The declaration's facts, completed from the files."""
+        """The facts, completed from the files."""
 
 
 def count_of_share(samples: int, share: float) -> int:
@@ -259,67 +246,54 @@ def count_of_share(samples: int, share: float) -> int:
     return round(share * samples)
 
 
-def used_data(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Any:
-    """Expect that the opened data set has the facts of its declaration, with which the network was planned."""
-    for name in ("train", "test", "facts"):
+def data_of(code: Any, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+    """Return an opened data set, and the facts that its class gives before."""
+    facts = code.facts(**accepted(code.facts, options)) if callable(code.facts) else code.facts
+    return code(*given, **options), facts
+
+
+def used_data(plugin: Plugin, _: Any, __: Sequence[Any], both: tuple[Any, Any]) -> Any:
+    """Expect that the opened data set has the facts with which the network was planned."""
+    built, declared = both
+    for name in ("train", "test"):
         if not hasattr(built, name):
-            raise plugin.broken(f"its build returns {type(built).__name__} without `{name}`")
+            raise plugin.broken(f"what it builds, {kind_of(built)}, has no `{name}`")
+    if not isinstance(built.facts, DataFacts):
+        built.facts = declared
     if fault := facts_fault(built.facts):
         raise plugin.broken(f"its facts {fault}")
-    declared = cast(DataSetDeclaration, plugin.declaration).facts(arguments[0])
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)
         reordered = isinstance(said, Mapping) and said == found and list(said) != list(found)
-        if (said is not None and said != found) or reordered:  # what the declaration leaves open may be anything
-            raise plugin.broken(f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}")
+        if (said is not None and said != found) or reordered:  # what the options leave open may be anything
+            raise plugin.broken(f"its facts say {one.name} = {shown(said)}, and its files {shown(found)}")
     return built
 
 
-def declared_data(data: Any, name: str) -> Mapping[str, Any]:
-    facts: DataFacts = data.facts
-    locations = {part: f"{name}.{part}" if hasattr(data, part) else None for part in ("read", "codec")}
-    return {"facts": lambda _: facts, **locations}
-
-
 def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
-    """Return the facts that a data set's declaration gives.
+    """Return the facts of a data set with these options.
 
     Raises:
+        SpecError: it refuses the options.
         PluginError: its function failed, or did not return facts that samples could have.
     """
-    with author_code(f"{plugin.owned} cannot say what its samples are"):
-        facts = cast(DataSetDeclaration, plugin.declaration).facts(options)
+    stated = plugin.code.facts
+    facts: DataFacts = ask(plugin, "facts", options) if callable(stated) else stated
     if fault := facts_fault(facts):
-        raise plugin.broken(f"the facts of its declaration {fault}")
+        raise plugin.broken(f"its facts {fault}")
     return facts
 
 
 def completed_options(plugin: Plugin, options: Any) -> Any:
-    """Return a data set's options, where what only its files tell is filled in.
-
-    Raises:
-        SpecError: files are missing; paths count from the options.
-        PluginError: its function failed.
-    """
-    change = cast(DataSetDeclaration, plugin.declaration).completed
-    if change is None:
-        return options
-    with author_code(f"{plugin.owned} cannot complete its options"):
-        return change(options)
+    """Return a data set's options, where what only its files tell is filled in; errors as of `declared_facts`."""
+    found = ask(plugin, "completed", options) if hasattr(plugin.code, "completed") else {}
+    return attrs.evolve(options, **found) if found else options
 
 
 def declared_samples(plugin: Plugin, options: Any) -> int | None:
-    """Return the number of training samples that a data set's declaration gives; None where it does not say.
-
-    Raises:
-        PluginError: its function failed.
-    """
-    count = cast(DataSetDeclaration, plugin.declaration).training_samples
-    if count is None:
-        return None
-    with author_code(f"{plugin.owned} cannot say how many samples it has"):
-        found: int | None = plain(count(options))
-    return found
+    """Return the number of training samples, or None where the data set does not say; errors as of `declared_facts`."""
+    found: int | None = ask(plugin, "training_samples", options) if hasattr(plugin.code, "training_samples") else None
+    return plain(found)  # type: ignore[no-any-return]
 
 
 def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
@@ -329,13 +303,10 @@ def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
         SpecError: its samples are not text.
         PluginError: its function failed.
     """
-    location = cast(DataSetDeclaration, plugin.declaration).codec
-    if location is None:
+    if not hasattr(plugin.code, "codec"):
         raise SpecError(
             f"{plugin} is not text: it does not say how a text becomes tokens",
             "use a run of a network that was trained on text",
         )
-    make = resolve_location(location, f"{plugin.owned} cannot read text")
-    with author_code(f"{plugin.owned} cannot read text"):
-        codec: TextCodec = make(options, facts)
+    codec: TextCodec = ask(plugin, "codec", options, facts)
     return codec

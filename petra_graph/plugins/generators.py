@@ -28,6 +28,15 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
+def seeded_by(seed: int, name: str) -> Iterator[None]:
+    """Run with the global generators seeded by a run's seed and a name, so that what a constructor draws follows from both."""
+    from petra_graph.blocks.randomness import random_key
+
+    with seeded(random_key(seed, name, "built")):
+        yield
+
+
+@contextmanager
 def fork_generators() -> Iterator[None]:
     """Run, and give the global generators their former states afterwards."""
     import numpy as np

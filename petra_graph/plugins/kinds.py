@@ -1,194 +1,178 @@
-"""All kinds of plugins."""
+"""The kinds of plugins, as one table: what the framework gives, what is built, and what a run makes of it.
+
+| kind | entry points | given by position | builds |
+|---|---|---|---|
+| block | `petra_graph.blocks` | inputs | a `petra_graph.plugins.Block` |
+| architecture | `petra_graph.architectures` | facts | nodes |
+| optimizer | `petra_graph.optimizers` | groups, or params | a `torch.optim.Optimizer` |
+| learning-rate schedule | `petra_graph.lr_schedules` | update, horizon | the factor of the rate at the update |
+| loss | `petra_graph.losses` | nothing, or output and target | a function of output and target |
+| metric | `petra_graph.metrics` | nothing | `update` and `compute` |
+| data set | `petra_graph.datasets` | nothing | `train` and `test` |
+| callback | `petra_graph.callbacks` | nothing | a `Callback` |
+| logger | `petra_graph.loggers` | run | `record` and `close` |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, cast, get_args
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
-from attrs import evolve, field, frozen
-
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, kind_of
 from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.callback import Callback, CallbackDeclaration, LoggerDeclaration, declared_callback
-from petra_graph.plugins.contract import Declaration, Form, Plugin, PluginKind, called, load
-from petra_graph.plugins.data_set import DataFacts, DataSetDeclaration, declared_data, used_data
-from petra_graph.plugins.loss_and_metric import (
-    LossDeclaration,
-    MetricDeclaration,
-    UsedMetric,
-    declared_metric,
-    used_loss,
-)
-from petra_graph.plugins.optimizer import OptimizerDeclaration, used_optimizer
-from petra_graph.spec.keys import OneOf
-from petra_graph.spec.model import Kind, NodeSpec
+from petra_graph.plugins.callback import Callback
+from petra_graph.plugins.contract import Plugin, PluginKind, make, refusals
+from petra_graph.plugins.data_set import DataFacts, data_of, used_data
+from petra_graph.plugins.loss_and_metric import UsedLoss, UsedMetric
+from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of, used_optimizer
+from petra_graph.spec.model import NodeSpec
+
+_OUTPUT_AND_TARGET = 2
 
 
-@frozen(kw_only=True)
-class BlockDeclaration(Declaration):
-    """A block; `build` names a `petra_graph.blocks.Block` subclass, built as `cls(inputs, options)`.
-
-    Attributes:
-        kind: the most that the block can be: a reversible block may also be a buffered node.
-        streams: the number of tensors that the block reads; None: any number.
-    """
-
-    kind: Literal["reversible", "buffered", "head"] = field(validator=OneOf(*get_args(Kind)))
-    streams: int | None = None
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        streams = "any number of" if self.streams is None else str(self.streams)
-        return (self.kind, f"reads {streams} stream{'s' * (self.streams != 1)}")
+def _block_fault(code: Any) -> str:
+    if isinstance(code, type) and hasattr(code, "kind"):
+        return ""
+    return 'is not a subclass of a class of petra_graph.blocks; any other torch.nn.Module is an option of the block "module"'
 
 
-def _declared(block: Any, _: str) -> Mapping[str, Any]:
-    return {"kind": block.kind, "streams": getattr(block, "streams", None)}
+def _factor(code: Callable[..., float], given: tuple[Any, ...], options: dict[str, Any]) -> Callable[[int], float]:
+    (horizon,) = given
+    float(code(0, horizon, **options))  # what is wrong with its options is told before the training
+    return lambda update: float(code(update, horizon, **options))
 
 
-BLOCK = PluginKind(
-    noun="block",
-    group="petra_graph.blocks",
-    declaration=BlockDeclaration,
-    form=Form(
-        fits=lambda value: isinstance(value, type) and hasattr(value, "kind"),
-        otherwise='is not a subclass of a class of petra_graph.blocks; any other torch.nn.Module is an option of the block "module"',
-        declared=_declared,
-    ),
-)
+def _as_loss(code: Any) -> Any:
+    """Return what builds the loss: a class as it is; of a function of output and target one with its options; of an instance, copies."""
+    if isinstance(code, type) or not callable(code):
+        return code
+
+    def build(**options: Any) -> Any:
+        return partial(code, **options) if inspect.isroutine(code) else copy.deepcopy(code)
+
+    parameters = list(inspect.signature(code).parameters.values()) if inspect.isroutine(code) else []
+    required = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    if inspect.isroutine(code) and len(required) != _OUTPUT_AND_TARGET:
+        return code
+    build.__doc__, build.__name__, build.__module__ = code.__doc__, getattr(code, "__name__", "loss"), code.__module__
+    build.__wrapped__ = code  # type: ignore[attr-defined]  # whose globals its annotations need
+    build.__signature__ = inspect.Signature(parameters[_OUTPUT_AND_TARGET:])  # type: ignore[attr-defined]
+    return build
 
 
-@frozen(kw_only=True)
-class ArchitectureDeclaration(Declaration):
-    """A network by name; `build` names a torch-free function (options, DataFacts) -> tuple of NodeSpec.
+def _having(*names: str) -> Callable[[Plugin, Any, Sequence[Any], Any], Any]:
+    def used(plugin: Plugin, _: Any, __: Sequence[Any], built: Any) -> Any:
+        if missing := [name for name in names if not callable(getattr(built, name, None))]:
+            raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
+        return built
 
-    It may raise `SpecError` with problems, whose paths count from its own options.
-
-    Attributes:
-        several_inputs: whether its first node reads samples of several inputs; if not, it is not called with their facts.
-    """
-
-    several_inputs: bool = False
+    return used
 
 
-def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of an architecture with these options, for a data set's samples; its code does not import torch.
-
-    Raises:
-        SpecError: its options or the data do not make a network; paths count from the `options` table.
-        PluginError: the architecture cannot be loaded, failed, or returned something other than nodes.
-    """
-    build = load(plugin)
-    if facts.several_inputs and not cast(ArchitectureDeclaration, plugin.declaration).several_inputs:
-        names = ", ".join(facts.inputs)
-        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
-        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
-        raise SpecError(Problem(message=message, hint=hint))
-    with author_code(f"{plugin.owned} cannot be written out as nodes"):
-        made = tuple(build(options, facts))
-    if not made or not all(isinstance(node, NodeSpec) for node in made):
-        raise plugin.broken("its build returns something else than a tuple of NodeSpec")
-    return made
+def _used_metric(plugin: Plugin, options: Any, given: Sequence[Any], built: Any) -> UsedMetric:
+    return UsedMetric(plugin, _having("update", "compute")(plugin, options, given, built))
 
 
+def _callback_fault(code: Any) -> str:
+    if isinstance(code, type) and issubclass(code, Callback) and code is not Callback:
+        return ""
+    return "is not a subclass of petra_graph.plugins.Callback"
+
+
+BLOCK = PluginKind(noun="block", group="petra_graph.blocks", gives=("inputs",), builds="a Block", fault=_block_fault)
 ARCHITECTURE = PluginKind(
     noun="architecture",
     group="petra_graph.architectures",
     table="architecture",
-    declaration=ArchitectureDeclaration,
-    form=called("options, facts", "tuple of NodeSpec"),
+    gives=("facts",),
+    builds="a tuple of NodeSpec",
 )
-
-
-DATA_SET = PluginKind(
-    noun="data set",
-    group="petra_graph.datasets",
-    table="data",
-    declaration=DataSetDeclaration,
-    form=Form(
-        fits=lambda value: isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts),
-        otherwise="is not a class with `facts`, a DataFacts of its samples",
-        declared=declared_data,
-    ),
-    used=used_data,
+OPTIMIZER = PluginKind(
+    noun="optimizer",
+    group="petra_graph.optimizers",
+    table="optimizer",
+    gives=("groups",),
+    builds="a torch.optim.Optimizer",
+    fault=optimizer_fault,
+    make=optimizer_of,
+    used=used_optimizer,
 )
-
-
-CALLBACK = PluginKind(
-    noun="callback",
-    group="petra_graph.callbacks",
-    table="callback",
-    several=True,
-    declaration=CallbackDeclaration,
-    form=Form(
-        fits=lambda value: isinstance(value, type) and issubclass(value, Callback) and value is not Callback,
-        otherwise="is not a subclass of petra_graph.plugins.Callback, which is built as cls(options)",
-        declared=declared_callback,
-    ),
+LR_SCHEDULE = PluginKind(
+    noun="learning-rate schedule",
+    group="petra_graph.lr_schedules",
+    table="lr_schedule",
+    gives=("update", "horizon"),
+    builds="the factor of the learning rate",
+    make=_factor,
 )
-
-
-LOGGER = PluginKind(
-    noun="logger",
-    group="petra_graph.loggers",
-    table="logger",
-    several=True,
-    declaration=LoggerDeclaration,
-    form=called("options, run", "Logger"),
-)
-
-
 LOSS = PluginKind(
     noun="loss",
     plural="losses",
     group="petra_graph.losses",
     table="loss",
-    declaration=LossDeclaration,
-    form=called("options", "Loss"),
-    used=used_loss,
+    builds="a function of output and target",
+    adapt=_as_loss,
+    used=lambda plugin, _, __, built: UsedLoss(plugin, built),
 )
-
-
 METRIC = PluginKind(
     noun="metric",
     group="petra_graph.metrics",
     table="metric",
     several=True,
-    declaration=MetricDeclaration,
-    form=evolve(called("options", "Metric"), declared=declared_metric),
-    used=lambda plugin, _, built: UsedMetric(plugin, built),
+    builds="an object with update and compute",
+    used=_used_metric,
 )
-
-
-@frozen(kw_only=True)
-class LrScheduleDeclaration(Declaration):
-    """A learning-rate schedule; `build` names a torch-free function (options, Horizon) -> factor(u).
-
-    `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside. A function
-    (options, Horizon, stage) is given the `StageFacts` of a stage, and builds the factor of that stage alone.
-    """
-
-
-LR_SCHEDULE = PluginKind(
-    noun="learning-rate schedule",
-    group="petra_graph.lr_schedules",
-    table="lr_schedule",
-    declaration=LrScheduleDeclaration,
-    form=called("options, horizon", "factor(u)", stage=True),
-    used=lambda _, __, factor: lambda u: float(factor(u)),
+DATA_SET = PluginKind(
+    noun="data set",
+    group="petra_graph.datasets",
+    table="data",
+    builds="an object with train and test",
+    fault=lambda code: (
+        ""
+        if hasattr(code, "facts")
+        else "has no `facts`, a DataFacts of its samples, or a static method that returns it"
+    ),
+    make=data_of,
+    used=used_data,
 )
-
-
-OPTIMIZER = PluginKind(
-    noun="optimizer",
-    group="petra_graph.optimizers",
-    table="optimizer",
-    declaration=OptimizerDeclaration,
-    form=called("groups, options", "torch.optim.Optimizer", stage=True),
-    options_last=True,
-    used=used_optimizer,
+LOGGER = PluginKind(
+    noun="logger",
+    group="petra_graph.loggers",
+    table="logger",
+    several=True,
+    gives=("run",),
+    builds="an object with record and close",
+    used=_having("record", "close"),
 )
-
-
+CALLBACK = PluginKind(
+    noun="callback",
+    group="petra_graph.callbacks",
+    table="callback",
+    several=True,
+    builds="a Callback",
+    fault=_callback_fault,
+)
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, LOGGER, CALLBACK)
 """In the order of lists and of the guide."""
+
+
+def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of an architecture with these options, for a data set's samples.
+
+    Raises:
+        SpecError: its options or the data do not make a network; paths count from the `options` table.
+        PluginError: the architecture failed, or returned something other than nodes.
+    """
+    if facts.several_inputs and not getattr(plugin.code, "several_inputs", False):
+        names = ", ".join(facts.inputs)
+        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
+        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
+        raise SpecError(Problem(message=message, hint=hint))
+    with author_code(f"{plugin.owned} cannot be written out as nodes"), refusals(plugin):
+        made = tuple(make(plugin, facts, options=options))
+    if not made or not all(isinstance(node, NodeSpec) for node in made):
+        raise plugin.broken("it returns something else than a tuple of NodeSpec")
+    return made

@@ -1,9 +1,4 @@
-"""Plugins without a package: `name = "my_module:attribute"` names a declaration, or the code itself, in a module next to a specification.
-
-Decision: a declaration that follows from code is read by importing the code's module, and usually torch. `validate` therefore names
-local blocks and does not check them. Local plugins of other kinds are imported: a network cannot be checked without its architecture
-and the facts of its data.
-"""
+"""Plugins without a package: `name = "my_module:Name"` names a class or function in a module next to a specification."""
 
 from __future__ import annotations
 
@@ -18,8 +13,8 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.plugins.author_code import author_code, importing
-from petra_graph.plugins.contract import Declaration, PluginKind
+from petra_graph.plugins.author_code import importing
+from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
 
 def is_local(name: str) -> bool:
@@ -66,8 +61,8 @@ def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns
     )
 
 
-def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declaration:
-    """Import "module:attribute" and return the declaration that it is, or that follows from the code.
+def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Plugin:
+    """Import "module:attribute" and return the plugin that it is.
 
     Args:
         kind: of the plugin.
@@ -88,29 +83,6 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
         found: Any = importlib.import_module(module)
     value: Any = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
     if value is None:
-        fitting = [key for key, one in vars(found).items() if isinstance(one, kind.declaration) or kind.form.fits(one)]
-        own = [key for key in fitting if getattr(vars(found)[key], "__module__", module) == module]
-        raise PluginError(
-            f"{plugin}: the module {module!r} has no {attribute!r}", suggestion(attribute, own or fitting)
-        )
-    return read_declaration(kind, value, name, plugin)
-
-
-def read_declaration(kind: PluginKind, value: Any, location: str, plugin: str) -> Declaration:
-    """Return the declaration that a value is or has, or that follows from code.
-
-    Args:
-        kind: of the plugin.
-        value: what the location names, "module:attribute".
-        location: of the value.
-        plugin: in messages.
-
-    Raises:
-        PluginError: it is not a plugin of this kind.
-    """
-    with author_code(f"{plugin} cannot be read"):
-        declaration: Declaration = kind.declared_by(value, location)
-        fault = kind.fault_of(declaration)
-    if fault:
-        raise PluginError(f"{plugin} {fault}")
-    return declaration
+        own = [key for key, one in vars(found).items() if getattr(one, "__module__", "") == module and callable(one)]
+        raise PluginError(f"{plugin}: the module {module!r} has no {attribute!r}", suggestion(attribute, own))
+    return plugin_of(kind, name, value)

@@ -1,39 +1,39 @@
-"""A loss: a scalar with a graph, the mean over samples; its metrics are sums over samples. And a metric of a whole evaluation."""
+"""A loss: a scalar with a graph, the mean over samples; its metrics are sums over samples. And a metric of a whole evaluation.
+
+    loss = build(**options)                        or a function of (output, target), or a module of torch
+    loss(output, target)                           the mean over samples
+    loss.metrics(output, target)                   sums over samples; where it has none: "top1" and "top5", if targets are classes
+
+    metric = build(**options)                      for each evaluation
+    metric.update(output, target)                  for each of its batches, without gradients
+    metric.compute()                               once: a number, or numbers by name
+
+Decision: these are the methods of torchmetrics' classes, so that each of them is a metric. A new metric is built for every evaluation, so no
+`reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
+
+Decision: NaN says that a metric is undefined on a split, as a ranking is where all samples have one class. A run warns, and the evaluation is
+without that value.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from attrs import frozen
 
+from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.contract import Declaration, Plugin
-from petra_graph.plugins.tensor_trees import Tree, leaves, main
+from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main
 
 if TYPE_CHECKING:
     from torch import Tensor
-from typing import TYPE_CHECKING, Literal, get_args
-
-from attrs import field
-
-from petra_graph.spec.keys import OneOf
 
 RESERVED_METRICS = frozenset({"loss"})
 """Names that a run records itself, besides the metrics of its loss."""
 _OF_TARGETS = ("target_weight", "target_count")
-
-
-@frozen(kw_only=True)
-class LossDeclaration(Declaration):
-    """A loss; `build` names a function (options) -> Loss.
-
-    Attributes:
-        logits: whether it reads outputs as logits of classes, whose softmax is a probability: `predict` and `export` say so.
-    """
-
-    logits: bool = False
 
 
 class Loss(Protocol):
@@ -91,19 +91,66 @@ def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
     return loss(output, target) if weight else (main(output) * 0.0).sum()
 
 
-class UsedLoss:
-    """A loss in a run: the first value is looked at, and what it raises has a note that names it."""
+_MOST = 5
 
-    def __init__(self, plugin: Plugin, loss: Loss) -> None:
+
+def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
+
+    Args:
+        output: [n, classes, *].
+        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits. Or the shares of the
+            classes, float [n, classes]; a sample counts with those of the classes that are found.
+
+    Returns:
+        Scalars without a graph: int64, or float64 where a sample has several targets, or shares.
+    """
+    ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
+    if target.is_floating_point():
+        shares = target.gather(1, ranked).double()
+        return {"top1": shares[:, 0].sum(), **({"top5": shares.sum()} if output.shape[1] > _MOST else {})}
+    hits = ranked == target.unsqueeze(1)
+    found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
+    each = target[0].numel()
+    return found if target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
+
+
+def are_classes(output: Tree, target: Tree) -> bool:
+    """Whether targets are class indices of the outputs, [n, classes, *] and [n, *]."""
+    if is_several(output) or is_several(target) or target.is_floating_point():
+        return False
+    return bool(output.ndim == target.ndim + 1 and output.shape[:1] + output.shape[2:] == target.shape)
+
+
+def reads_logits(plugin: Plugin) -> bool:
+    """Whether a loss reads outputs as logits of classes, whose softmax is a probability: its attribute `logits`, or torch's cross-entropy."""
+    of_torch = getattr(plugin.code, "__name__", "") in {"CrossEntropyLoss", "cross_entropy"}
+    return bool(getattr(plugin.code, "logits", of_torch))
+
+
+class UsedLoss:
+    """A loss in a run: a module is on the device of the outputs, the first value is looked at, and what it raises has a note that names it."""
+
+    def __init__(self, plugin: Plugin, loss: Any) -> None:
         self._plugin, self._loss, self._seen = plugin, loss, False
         self._noted = noted(f"{plugin.owned}, loss.name")
         for name in _OF_TARGETS:
             if hasattr(loss, name):
                 setattr(self, name, getattr(loss, name))
+        trained = [
+            name
+            for name, one in (loss.named_parameters() if hasattr(loss, "named_parameters") else ())
+            if one.requires_grad
+        ]
+        if trained:
+            fault = f"it has parameters of its own, {', '.join(trained)}, which nothing trains"
+            raise SpecError(Problem(message=f"{plugin}: {fault}", hint="let them be parameters of the network's head"))
 
     def __call__(self, output: Tree, target: Tree) -> Tensor:
         with self._noted:
-            value = self._loss(output, target)
+            if hasattr(self._loss, "buffers"):
+                self._loss.to(main(output).device)
+            value: Tensor = self._loss(output, target)
         if not self._seen:
             self._expect_scalar(output, value)
             self._seen = True
@@ -112,7 +159,10 @@ class UsedLoss:
     def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
         """Return the loss's metrics."""
         with self._noted:
-            return self._loss.metrics(output, target)
+            if hasattr(self._loss, "metrics"):
+                found: Mapping[str, Tensor] = self._loss.metrics(output, target)
+                return found
+            return correct(output, target) if are_classes(output, target) else {}
 
     def _expect_scalar(self, output: Tree, value: Any) -> None:
         import torch
@@ -126,10 +176,6 @@ class UsedLoss:
             raise self._plugin.broken(f"it returns {came}, not a scalar of real numbers: the mean over the samples")
         if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
             raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
-
-
-def used_loss(plugin: Plugin, _arguments: Sequence[Any], built: Any) -> UsedLoss:
-    return UsedLoss(plugin, built)
 
 
 Better = Literal["higher", "lower"]
@@ -170,25 +216,13 @@ def scales_in(record: Any) -> dict[str, Scale]:
     return {label: Scale(**values) for label, values in (record or {}).items()}
 
 
-@frozen(kw_only=True)
-class MetricDeclaration(Declaration):
-    """A metric; `build` names a function (options) -> Metric.
-
-    Attributes:
-        better: which of two values is better, for `checkpoint.best` and early stopping.
-        share: whether its values are shares, from 0 to 1, which are shown as percentages.
-    """
-
-    better: Better = field(default="higher", validator=OneOf(*get_args(Better)))
-    share: bool = False
-
-    @property
-    def scale(self) -> Scale:
-        return Scale(better=self.better, share=self.share)
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        return (f"{self.better} is better",)
+def scale_in(plugin: Plugin) -> Scale:
+    """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
+    lower = getattr(plugin.code, "higher_is_better", None) is False
+    better = getattr(plugin.code, "better", "lower" if lower else "higher")
+    if better not in get_args(Better):
+        raise plugin.broken(f"its `better` is {better!r}, not {' or '.join(map(repr, get_args(Better)))}")
+    return Scale(better=better, share=getattr(plugin.code, "share", False))
 
 
 class Metric(Protocol):
@@ -222,9 +256,3 @@ class UsedMetric:
         with torch.no_grad(), self._noted:
             values: Any = self._metric.compute()
             return {name: float(one) for name, one in (values if isinstance(values, Mapping) else {"": values}).items()}
-
-
-def declared_metric(metric: Any, _: str) -> Mapping[str, Any]:
-    found = {name: getattr(metric, name) for name in ("better", "share") if hasattr(metric, name)}
-    of_torchmetrics = getattr(metric, "higher_is_better", None)
-    return {"better": "lower"} | found if of_torchmetrics is False else found

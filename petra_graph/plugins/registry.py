@@ -11,10 +11,10 @@ from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.plugins.author_code import importing
-from petra_graph.plugins.contract import Declaration, Plugin, PluginKind, label
+from petra_graph.plugins.contract import Plugin, PluginKind, label, plugin_of
 from petra_graph.plugins.discovery import Entry, canonical, scan
 from petra_graph.plugins.kinds import KINDS
-from petra_graph.plugins.local_plugins import is_local, read_declaration, resolve_local
+from petra_graph.plugins.local_plugins import is_local, resolve_local
 
 
 @frozen(kw_only=True)
@@ -77,11 +77,12 @@ class Registry:
                 contract of its kind.
         """
         if self.is_local(name, kind):
-            declaration = resolve_local(kind, name, self.folders)
-            return Plugin(kind=kind, name=name, distribution="", declaration=declaration)
+            return resolve_local(kind, name, self.folders)
         entry = self.find(kind, name)
-        declaration = _declaration(entry, kind)
-        return Plugin(kind=kind, name=name, distribution=entry.distribution, declaration=declaration)
+        plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
+        with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
+            code = entry.load()
+        return plugin_of(kind, name, code, entry.distribution)
 
     def find(self, kind: PluginKind, name: str) -> Entry:
         """Return the entry point of a name or `dist:name`, without loading it.
@@ -136,15 +137,3 @@ def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
         return Problem(message=f"{plugin} is declared twice by {owners[0]}", hint="its author must rename one of them")
     hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
     return Problem(message=f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint=hint)
-
-
-def _declaration(entry: Entry, kind: PluginKind) -> Declaration:
-    """Return the declaration of an entry point, checked against the contract of its kind.
-
-    Raises:
-        PluginError: the declaration cannot be loaded, or breaks the contract.
-    """
-    plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
-    with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
-        named = entry.load()
-    return read_declaration(kind, named, entry.target, plugin)

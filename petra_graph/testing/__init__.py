@@ -17,6 +17,7 @@ that starts at zero hides every mistake.
 from petra_graph.testing.block_trial import Trial as Trial
 from petra_graph.testing.block_trial import tokens as tokens
 from petra_graph.testing.comparison import BrokenPromise as BrokenPromise
+from petra_graph.testing.examination import Check as Check
 from petra_graph.testing.examination import checks_of as checks_of
 from petra_graph.testing.examination import examine as examine
 from petra_graph.testing.examination import parametrize_with_checks as parametrize_with_checks

@@ -29,7 +29,7 @@ from petra_graph.blocks.randomness import fork_rng
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
-from petra_graph.plugins.contract import Plugin, load
+from petra_graph.plugins.contract import Plugin, make
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.tensor_trees import Tree, leaves
 from petra_graph.spec.model import PrecisionSpec
@@ -83,7 +83,7 @@ class Trial:
 
     @property
     def block_class(self) -> type[Block]:
-        found: type[Block] = load(self.plugin)
+        found: type[Block] = self.plugin.code
         return found
 
     def numerics(self, compute: Compute) -> NumericsContext:
@@ -94,7 +94,7 @@ class Trial:
     def build(self, numerics: NumericsContext, copy: int = 0) -> Block:
         """Build the block as a stage would, in training mode; each `copy` has other parameters."""
         with fork_rng(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
-            block = place(self.block_class(self.inputs, self.options), numerics)
+            block = place(make(self.plugin, self.inputs, options=self.options), numerics)
             with torch.no_grad():
                 for parameter in block.parameters():
                     if parameter.is_floating_point():

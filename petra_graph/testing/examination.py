@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pytest
 
 AnyTrial = Trial | OtherTrial
+Check = Callable[[], None]
+"""What a test is given."""
 CHECKS: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
     Trial: {
         "shapes": block_checks.check_shapes,

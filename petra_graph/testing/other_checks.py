@@ -14,13 +14,14 @@ from attrs import field, frozen
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from petra_graph.blocks.parameter_groups import ParameterGroups
 from petra_graph.errors import SpecError
 from petra_graph.plugins.contract import Plugin, PluginKind, build_plugin
 from petra_graph.plugins.data_set import is_stream
 from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.kinds import DATA_SET, LOSS, OPTIMIZER
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
-from petra_graph.plugins.optimizer import ParameterGroups, rate_ratios, set_rates
+from petra_graph.plugins.optimizer import rate_ratios, set_rates
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.testing.comparison import NotTried, equal, expect, expect_close, generators
@@ -61,7 +62,7 @@ class OptimizerTrial(OtherTrial):
         draw = torch.Generator().manual_seed(self.seed)
         every = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((4, 3), (2, 3, 3, 3), (4,), (2,))]
         groups = ParameterGroups(decayed=every[:2], undecayed=every[2:])
-        optimizer = build_plugin(self.plugin, groups, self.options, stage=DELAYED)
+        optimizer = build_plugin(self.plugin, self.options, groups, stage=DELAYED)
         return every, optimizer, rate_ratios(optimizer, self.options.lr)
 
 

@@ -19,7 +19,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, learning_rate
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.contract import Builder, builder, knows_stage
+from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
@@ -45,7 +45,7 @@ def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Trainin
     """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
     optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
     shared = schedule.build(length, stage=UNDELAYED)
-    of_stage = knows_stage(schedule.plugin)
+    of_stage = schedule.plugin.asks_for_stage
 
     def rate(stage: StageFacts) -> LearningRate:
         factor = schedule.build(length, stage=stage) if of_stage else shared
@@ -54,7 +54,7 @@ def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Trainin
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,
-        build_optimizer=builder(optimizer.plugin),
+        build_optimizer=Builder(optimizer.plugin),
         optimizer_options=optimizer.options,
         rate=rate,
     )

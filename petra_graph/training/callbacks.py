@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from attrs import define, field, frozen
@@ -20,7 +20,6 @@ from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import (
     Callback,
-    CallbackDeclaration,
     Companion,
     EpochEnded,
     Listener,
@@ -44,10 +43,6 @@ class NamedCallback:
     @property
     def name(self) -> str:
         return self.plugin.name
-
-    @property
-    def declaration(self) -> CallbackDeclaration:
-        return cast(CallbackDeclaration, self.plugin.declaration)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the callback; what it raises has a note that names it."""
@@ -110,11 +105,11 @@ class Callbacks(Listener):
 
     @property
     def may_stop(self) -> bool:
-        return any(one.declaration.changes == "length" for one in self.callbacks)
+        return any(one.callback.changes == "length" for one in self.callbacks)
 
     @property
     def read_weights(self) -> bool:
-        return any(one.declaration.reads_weights for one in self.callbacks)
+        return any(one.callback.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
         """Begin, or restore the states of a checkpoint."""
@@ -140,7 +135,7 @@ class Callbacks(Listener):
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         for one in self._led:
-            if one.declaration.reads_weights:
+            if one.callback.reads_weights:
                 one.call("evaluated_weights", epoch, weights)
 
     def epoch_ended(self, report: EpochEnded) -> None:
@@ -155,7 +150,7 @@ class Callbacks(Listener):
     def stops(self) -> str:
         """Return why the training is to end now; "" where it continues."""
         for one in self._led:
-            if one.declaration.changes == "length" and (reason := one.call("stops")):
+            if one.callback.changes == "length" and (reason := one.call("stops")):
                 return f"{one.name}: {reason}"
         return ""
 

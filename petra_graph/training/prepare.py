@@ -29,7 +29,6 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES, missing_package
-from petra_graph.plugins.contract import load
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.program.device_types import Device
@@ -207,8 +206,6 @@ def _load_loggers(checked: CheckedSpec, problems: ProblemCollector) -> None:
         missing = missing_package(logger.plugin)
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
-        elif not logger.plugin.is_first_party:  # their code is imported when they are opened
-            problems.at("logger", index, "name").attempt(load, logger.plugin)
 
 
 @frozen(kw_only=True)

@@ -24,7 +24,6 @@ from petra_graph.measure.build_block import initial_block, initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.checked_samples import CheckedData
-from petra_graph.plugins.contract import load
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
@@ -107,7 +106,7 @@ def try_strangers(prepared: Prepared) -> None:
             if (
                 trial.plugin.is_first_party
                 or node.kind != "reversible"
-                or not issubclass(load(trial.plugin), Reversible)
+                or not issubclass(trial.plugin.code, Reversible)
             ):
                 continue
             found = (outcome_of(check, name, trial) for name, check in checks.items())
@@ -320,7 +319,7 @@ def _close(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
 
 def has_parts(network: MeasuredNetwork) -> bool:
     """Whether nodes are parts of a module, which can be compared with it."""
-    return any(hasattr(node.options, "drawn_as") for node in network.graph.nodes.values())
+    return any(node.plugin and node.plugin.code.drawn_as for node in network.graph.nodes.values())
 
 
 def first_samples(data: CheckedData, seed: int) -> Tree:

@@ -1,52 +1,30 @@
-"""A reversible ConvNeXt block for petra-graph: its options, and the residual function F.
-
-The coupling gives the inverse, the gradient with one evaluation of F, dropout, statistics and autocast.
-"""
-
-from __future__ import annotations
+"""A reversible ConvNeXt block for petra-graph: Liu et al. 2022, https://arxiv.org/abs/2201.03545, figure 4."""
 
 from collections.abc import Sequence
 
-from attrs import Attribute, frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks import AdditiveCoupling, Shape
-from petra_graph.plugins import AtLeast, LessThan, option
-
-
-def _odd(_options: object, _attribute: Attribute[int], value: int) -> None:
-    if value % 2 == 0:
-        raise ValueError(f"must be odd, so that the convolution keeps the image's size (got {value})")
-
-
-@frozen(kw_only=True)
-class RevConvNextOptions:
-    """The options of a block."""
-
-    kernel: int = option("side of the depthwise convolution's kernel, pixels", default=7, validator=[AtLeast(1), _odd])
-    expansion: int = option("hidden channels as a multiple of the stream's", default=4, validator=AtLeast(1))
-    dropout: float = option("probability of dropping a hidden value", default=0.0, validator=[AtLeast(0), LessThan(1)])
+from petra_graph.plugins import AdditiveCoupling
 
 
 class RevConvNext(AdditiveCoupling):
-    """Additive coupling of ConvNeXt's residual function: depthwise and pointwise convolutions; two streams [n, c, h, w].
+    """Additive coupling of ConvNeXt's residual function: depthwise and pointwise convolutions; two streams [n, c, h, w]."""
 
-    Liu et al. 2022, https://arxiv.org/abs/2201.03545, figure 4.
-    """
-
-    Options = RevConvNextOptions
     draws = False  # the code of this class; nn.Dropout in it says of itself that it does
 
-    def __init__(self, inputs: Sequence[Shape], options: RevConvNextOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(
+        self, inputs: Sequence[tuple[int, ...]], *, kernel: int = 7, expansion: int = 4, dropout: float = 0.0
+    ) -> None:
+        super().__init__(inputs)
         width = inputs[0][0]
-        hidden = options.expansion * width
-        self.spatial = nn.Conv2d(width, width, options.kernel, padding=options.kernel // 2, groups=width)
+        if kernel < 1 or kernel % 2 == 0 or expansion < 1:
+            raise ValueError(f"kernel must be odd, and expansion at least 1 (got {kernel} and {expansion})")
+        self.spatial = nn.Conv2d(width, width, kernel, padding=kernel // 2, groups=width)
         self.norm = nn.LayerNorm(width)
-        self.expand = nn.Linear(width, hidden)
+        self.expand = nn.Linear(width, expansion * width)
         self.gelu = nn.GELU()
-        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
-        self.contract = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.contract = nn.Linear(expansion * width, width)
 
     def residual(self, x_nchw: Tensor) -> Tensor:
         """Return F(x)."""

@@ -7,8 +7,8 @@ from torch import nn
 class GatedBlock(AdditiveCoupling):
     """Two streams [n, c, h, w] to two of the same shape."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         channels = inputs[0][0]  # inputs are the streams' shapes, without the batch
         self.norm = nn.BatchNorm2d(channels)
         self.conv = nn.Conv2d(channels, 2 * channels, 3, padding=1)

@@ -16,7 +16,7 @@ class Descriptions:
 
     facts = DataFacts(shape=(LENGTH,), dtype="int64", classes=CHARACTERS, target_shape=(LENGTH,))
 
-    def __init__(self, options):
+    def __init__(self):
         folder = Path(sklearn.datasets.__file__).parent / "descr"
         text = "".join(file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.rst")))
         characters = torch.tensor(list(text.encode("ascii", "ignore")))
@@ -41,8 +41,8 @@ class Windows:
 class Embedding(Buffered):
     """Characters [n, length] to two streams [n, length, width]."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.characters, self.places = nn.Embedding(CHARACTERS, 2 * WIDTH), nn.Embedding(LENGTH, 2 * WIDTH)
 
     def forward(self, characters):
@@ -53,8 +53,8 @@ class Embedding(Buffered):
 class CausalMixer(TwoFunctionCoupling):
     """Mixes each place with those before it, then the features of each place."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
         self.places = nn.Parameter(torch.eye(LENGTH) + 0.02 * torch.randn(LENGTH, LENGTH))
         self.features = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
@@ -69,8 +69,8 @@ class CausalMixer(TwoFunctionCoupling):
 class NextCharacter(Head):
     """Two streams to the scores of the next character at each place, [n, characters, length]."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.norm, self.linear = nn.LayerNorm(2 * WIDTH), nn.Linear(2 * WIDTH, CHARACTERS)
 
     def forward(self, x, t):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.autograd import reversible
-from petra_graph.blocks import AdditiveCoupling, NoOptions
+from petra_graph.blocks import AdditiveCoupling
 from petra_graph.blocks.randomness import fork_rng
 
 FEATURES = 6
@@ -79,7 +79,7 @@ class Node(AdditiveCoupling):
     """A node of a stage."""
 
     def __init__(self):
-        super().__init__(((FEATURES,), (FEATURES,)), NoOptions())
+        super().__init__(((FEATURES,), (FEATURES,)))
         self.function = Inner()
 
     def residual(self, x):

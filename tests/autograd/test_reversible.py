@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import petra_graph
 from petra_graph.autograd import ReversibleSequence, reversible
-from petra_graph.blocks import AdditiveCoupling, NoOptions
+from petra_graph.blocks import AdditiveCoupling
 from petra_graph.measure.tally import LiveBytes
 from tests.support.examples import examples
 from tests.support.sequences import FEATURES, branch, expect_plain, gradients, inputs, sequence
@@ -250,7 +250,7 @@ class ByHand(AdditiveCoupling):
     """A block whose author adds to `grad`, as the page of blocks allows."""
 
     def __init__(self):
-        super().__init__(((FEATURES,), (FEATURES,)), NoOptions())
+        super().__init__(((FEATURES,), (FEATURES,)))
         self.weight = nn.Parameter(torch.ones(FEATURES))
 
     def residual(self, x):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, NoOptions, TwoFunctionCoupling, backpropagate, leaf
+from petra_graph.blocks import AdditiveCoupling, TwoFunctionCoupling, backpropagate, leaf
 
 SIZE = 16
 
@@ -15,7 +15,7 @@ class Careful(AdditiveCoupling):
     """F computes in float32 whatever autocast says."""
 
     def __init__(self) -> None:
-        super().__init__(((SIZE,), (SIZE,)), NoOptions())
+        super().__init__(((SIZE,), (SIZE,)))
         self.weight = nn.Parameter(torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0)))
 
     def residual(self, x):
@@ -58,7 +58,7 @@ def test_what_is_computed_in_float32_is_differentiated_in_float32():
 def test_a_residual_function_that_only_views_leaves_the_gradients_alone(block):
     """Its input gradient was the incoming one itself, to which the other stream's was then added in place."""
     x, t, dy, ds = streams(4)
-    made = block(((SIZE,), (SIZE,)), NoOptions())
+    made = block(((SIZE,), (SIZE,)))
     leaves = leaf(x), leaf(t)
     expected = backpropagate(made(*leaves), (dy, ds), leaves)
     given = dy.clone(), ds.clone()

@@ -7,7 +7,7 @@ import torch
 from attrs import frozen
 from torch import nn
 
-from petra_graph.blocks import Buffered, Head, NoOptions
+from petra_graph.blocks import Buffered, Head
 from petra_graph.blocks.parameter_groups import parameter_groups
 from tests.support.pipelines import REVNET, pipeline
 
@@ -100,7 +100,7 @@ class Positioned(Buffered):
     tables = ("positions",)
 
     def __init__(self) -> None:
-        super().__init__(((2,),), NoOptions())
+        super().__init__(((2,),))
         self.linear = nn.Linear(2, 2)
         self.tokens = nn.Embedding(3, 2)
         self.bags = nn.EmbeddingBag(3, 2)
@@ -110,7 +110,7 @@ class Positioned(Buffered):
 
 class Classes(Head):
     def __init__(self) -> None:
-        super().__init__(((2,),), NoOptions())
+        super().__init__(((2,),))
         self.hidden = nn.Sequential(nn.Linear(2, 2))
 
 
@@ -125,7 +125,7 @@ class Tied(Buffered):
     """One matrix used by two layers."""
 
     def __init__(self) -> None:
-        super().__init__(((2,),), NoOptions())
+        super().__init__(((2,),))
         self.first = nn.Linear(2, 2)
         self.second = nn.Linear(2, 2)
         self.second.weight = self.first.weight

@@ -9,12 +9,10 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.catalog.declared import CrossEntropyOptions
 from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
-from petra_graph.plugins.contract import NoOptions
 
-PLAIN = CrossEntropy(CrossEntropyOptions())
-SQUARED = MeanSquaredError(NoOptions())
+PLAIN = CrossEntropy()
+SQUARED = MeanSquaredError()
 BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
 
 
@@ -24,7 +22,7 @@ def test_cross_entropy_is_the_mean_over_samples():
     assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("loss", [PLAIN, SQUARED, CrossEntropy(CrossEntropyOptions(label_smoothing=0.1))])
+@pytest.mark.parametrize("loss", [PLAIN, SQUARED, CrossEntropy(label_smoothing=0.1)])
 def test_the_share_1_of_a_class_is_this_class(loss):
     output, target = torch.randn(4, 7, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 0, 6, 6])
     shares = functional.one_hot(target, 7).float()
@@ -58,7 +56,7 @@ def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):
     output = torch.randn(3, 5, 7, generator=generator).requires_grad_()
     target = torch.randint(5, (3, 7), generator=generator)
     target[:passed_over] = target[2, 3] = -100
-    losses = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    losses = CrossEntropy(label_smoothing=smoothing)
     loss = losses(output, target)
     (gradient,) = torch.autograd.grad(loss, output)
     assert losses.target_weight(target) == pytest.approx(3 - passed_over - 1 / 7)
@@ -83,7 +81,7 @@ def test_several_targets_on_a_gpu(smoothing, passed_over, monkeypatch):
     output = torch.randn(3, 5, 7, dtype=torch.float64, generator=generator).requires_grad_()
     target = torch.randint(5, (3, 7), generator=generator)
     target[:passed_over] = target[2, 3] = -100
-    losses = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    losses = CrossEntropy(label_smoothing=smoothing)
     expected = losses(output, target)
     (differentiated,) = torch.autograd.grad(expected, output)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
@@ -97,7 +95,7 @@ def test_several_targets_on_a_gpu(smoothing, passed_over, monkeypatch):
 def test_label_smoothing_spreads_its_share_over_all_classes():
     logits = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
     right, wrong = log(1 + exp(-2)), log(1 + exp(2))
-    smoothed = CrossEntropy(CrossEntropyOptions(label_smoothing=0.2))
+    smoothed = CrossEntropy(label_smoothing=0.2)
     assert smoothed(logits, torch.tensor([1])).item() == pytest.approx(0.9 * right + 0.1 * wrong)
 
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from petra_graph.catalog.metrics import Perplexity
-from petra_graph.plugins import NoOptions
 
 
 def perplexity(output, target, batch=1000):
-    metric = Perplexity(NoOptions())
+    metric = Perplexity()
     for first in range(0, len(target), batch):
         metric.update(output[first : first + batch], target[first : first + batch])
     return float(metric.compute())

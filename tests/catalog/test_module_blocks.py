@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from petra_graph.blocks.randomness import fork_rng, may_draw
-from petra_graph.catalog.networks.declared import ModuleOptions
 from petra_graph.catalog.networks.module_blocks import Module
 from petra_graph.errors import SpecError
 from tests.networks import own_modules
@@ -18,19 +17,19 @@ def of(module, **kwargs):
 
 def built(options, key=1):
     with fork_rng(key, torch.device("cpu")):
-        return Module([(2,)], options)
+        return Module([(2,)], **options)
 
 
 def test_parameters_follow_from_the_key_of_the_node():
-    options = ModuleOptions(module="torch.nn:Linear", kwargs={"in_features": 2, "out_features": 2})
+    options = {"module": "torch.nn:Linear", "kwargs": {"in_features": 2, "out_features": 2}}
     weights = [built(options, key).module.weight for key in (1, 1, 2)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
 
 def test_a_tensor_is_one_stream_and_a_list_several():
-    one = built(ModuleOptions(module="torch.nn:Linear", kwargs={"in_features": 2, "out_features": 2}))
-    several = built(ModuleOptions(**of("Halves", in_features=2, out_features=8)))
+    one = built({"module": "torch.nn:Linear", "kwargs": {"in_features": 2, "out_features": 2}})
+    several = built(of("Halves", in_features=2, out_features=8))
     assert [len(block(torch.zeros(3, 2))) for block in (one, several)] == [1, 2]
 
 
@@ -45,12 +44,12 @@ def test_a_tensor_is_one_stream_and_a_list_several():
 )
 def test_what_makes_no_module(options, reason):
     with pytest.raises(SpecError, match=reason) as caught:
-        built(ModuleOptions(**options))
+        built(options)
     assert caught.value.problems[0].path == ("module",)
 
 
 def test_what_is_no_stream():
-    lstm = ModuleOptions(module="torch.nn:LSTM", kwargs={"input_size": 2, "hidden_size": 3, "batch_first": True})
+    lstm = {"module": "torch.nn:LSTM", "kwargs": {"input_size": 2, "hidden_size": 3, "batch_first": True}}
     with pytest.raises(TypeError, match=r"torch.nn:LSTM returned Tensor, tuple(.|\n)*self.lstm\(x\)\[0\]"):
         built(lstm)(torch.zeros(1, 4, 2))
 
@@ -64,4 +63,4 @@ def test_what_is_no_stream():
     ],
 )
 def test_modules_that_may_draw_are_given_seeds(module, kwargs, draws):
-    assert may_draw(built(ModuleOptions(module=module, kwargs=kwargs))) == draws
+    assert may_draw(built({"module": module, "kwargs": kwargs})) == draws

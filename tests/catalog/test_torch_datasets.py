@@ -12,12 +12,11 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from petra_graph.catalog.datasets.declared_datasets import TORCH, TorchOptions
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData
-from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.data_set import declared_facts
+from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.registry import discover
 
 HERE = "datasets_of_this_test"
 """A name by which code is found: that of this module has a hyphen."""
@@ -57,14 +56,20 @@ def make_rows():
     return Pairs(ROWS.sample)
 
 
+def opened(**options):
+    """The data set that is opened with these options."""
+    plugin = discover().resolve(DATA_SET, "torch")
+    return build_plugin(plugin, plugin.options(**options))
+
+
 @pytest.fixture
 def dataset(monkeypatch):
-    """Give this module an attribute, and return options that name it as both Datasets."""
+    """Give this module an attribute, and open it as both Datasets."""
 
     def given(train, test=None, **options):
         monkeypatch.setattr(sys.modules[HERE], "GIVEN", train, raising=False)
         monkeypatch.setattr(sys.modules[HERE], "GIVEN_TEST", train if test is None else test, raising=False)
-        return TorchOptions(train=f"{HERE}:GIVEN", test=f"{HERE}:GIVEN_TEST", **options)
+        return opened(train=f"{HERE}:GIVEN", test=f"{HERE}:GIVEN_TEST", **options)
 
     return given
 
@@ -96,7 +101,7 @@ def sample(x, y=0):
     ],
 )
 def test_what_a_sample_may_be(dataset, x, shape, dtype):
-    data = dataset(sample(x)).opened
+    data = dataset(sample(x))
     assert (data.facts.shape, data.facts.dtype) == (shape, dtype)
     samples, _ = data.train.fetch(np.array([0, 3]), seed=0, epoch=0)
     assert (tuple(samples.shape), samples.dtype) == ((2, *shape), getattr(torch, dtype))
@@ -104,13 +109,13 @@ def test_what_a_sample_may_be(dataset, x, shape, dtype):
 
 def test_an_image_of_sixteen_bits_is_what_a_folder_reads(dataset):
     image = Image.fromarray(np.array([[0, 40_000, 65_535]], np.uint16))
-    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    samples, _ = dataset(sample(image)).train.fetch(np.array([0]), seed=0, epoch=0)
     assert (samples[0, 0, 0] * 255).tolist() == [0, 156, 255]
 
 
 def test_an_image_is_between_0_and_1(dataset):
     image = Image.fromarray(np.array([[[0, 51, 255]]], np.uint8))
-    samples, _ = dataset(sample(image)).opened.train.fetch(np.array([0]), seed=0, epoch=0)
+    samples, _ = dataset(sample(image)).train.fetch(np.array([0]), seed=0, epoch=0)
     assert samples.flatten().tolist() == pytest.approx([0, 0.2, 1])
 
 
@@ -119,7 +124,7 @@ def test_an_image_is_between_0_and_1(dataset):
     [(3, (), "int64"), (0.5, (), "float32"), (np.uint8(3), (), "int64"), (torch.zeros(4, 4), (4, 4), "float32")],
 )
 def test_targets_without_classes(dataset, y, shape, dtype):
-    facts = dataset(sample(torch.zeros(2), y)).opened.facts
+    facts = dataset(sample(torch.zeros(2), y)).facts
     assert (facts.target_shape, facts.target_dtype, facts.classes) == (shape, dtype, None)
 
 
@@ -130,13 +135,13 @@ def test_a_target_may_be_several_in_a_dictionary_or_a_tuple(dataset):
             {"label": index % 2, "box": [torch.zeros(4), torch.ones(4)][index % 2]},
         )
     )
-    opened = dataset(several).opened
+    opened = dataset(several)
     assert opened.facts.target_shape == {"label": (), "box": (4,)}
     assert opened.facts.target_dtype == {"label": "int64", "box": "float32"}
     _, targets = opened.train.fetch(np.array([1, 4]), seed=0, epoch=0)
     assert targets["label"].tolist() == [1, 0]
     assert targets["box"].sum(1).tolist() == [4, 0]
-    opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index))))).opened
+    opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index)))))
     assert (opened.facts.target_shape, opened.facts.target_dtype) == (((), ()), ("int64", "float32"))
     assert [one.tolist() for one in opened.train.fetch(np.array([5, 2]), seed=0, epoch=0)[1]] == [[5, 2], [5, 2]]
 
@@ -164,24 +169,24 @@ OTHERS = Pairs(
 )
 def test_targets_that_are_not_like_the_first(dataset, second, message):
     first = {"label": 0, "box": torch.zeros(4)}
-    train = dataset(Pairs(lambda index: (torch.zeros(2), second if index == 1 else first))).opened.train
+    train = dataset(Pairs(lambda index: (torch.zeros(2), second if index == 1 else first))).train
     with pytest.raises(RunFailed, match=message):
         train.fetch(np.array([0, 1]), seed=0, epoch=0)
 
 
 @pytest.mark.parametrize(("classes", "names"), [(2, None), (("cat", "dog"), ("cat", "dog"))])
 def test_classes_by_number_or_by_name(dataset, classes, names):
-    facts = dataset(ROWS, classes=classes).opened.facts
+    facts = dataset(ROWS, classes=classes).facts
     assert (facts.classes, facts.class_names) == (2, names)
 
 
 @pytest.mark.parametrize("named", [ROWS, make_rows, Subset(ROWS, [0, 1]), [(1.0, 0), (2.0, 1)]])
 def test_an_object_is_taken_and_a_function_called(dataset, named):
-    assert len(dataset(named).opened.train) >= 2
+    assert len(dataset(named).train) >= 2
 
 
 def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
-    train = dataset(DRAWN).opened.train
+    train = dataset(DRAWN).train
     before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
     whole, _ = train.fetch(np.arange(4), seed=1, epoch=2)
     now = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -195,7 +200,7 @@ def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
 
 
 def test_test_samples_follow_from_the_index_alone(dataset):
-    test = dataset(DRAWN).opened.test
+    test = dataset(DRAWN).test
     first, _ = test.fetch(np.arange(3), seed=0, epoch=0)
     drawn(0)  # The generators move on, which a fetch leaves where they were.
     again, _ = test.fetch(np.arange(3), seed=1, epoch=7)
@@ -220,13 +225,13 @@ def test_a_generator_of_its_own_is_refused(dataset, held):
     with pytest.raises(
         SpecError, match=r"draws from a generator of its own, `transforms\.1\.rng`(.|\n)*seeded for each"
     ):
-        dataset(of_its_own(held)).opened  # noqa: B018
+        dataset(of_its_own(held))
 
 
 def test_one_that_it_only_holds_is_not(dataset):
     held = Pairs(ROWS.sample)
     held.rng = np.random.default_rng(0)
-    assert len(dataset(held).opened.train) == 6
+    assert len(dataset(held).train) == 6
 
 
 class Stream(IterableDataset):
@@ -261,14 +266,14 @@ class Boxes(dict):
 )
 def test_what_is_no_map_style_data_set_of_pairs(dataset, given, reason):
     with pytest.raises(SpecError, match=reason) as caught:
-        dataset(given).opened  # noqa: B018
+        dataset(given)
     assert caught.value.problems[0].path == ("train",)
     assert caught.value.problems[0].hint
 
 
 def test_the_test_data_are_looked_at_as_well(dataset):
     with pytest.raises(SpecError, match="has no samples") as caught:
-        dataset(ROWS, Pairs(ROWS.sample, 0)).opened  # noqa: B018
+        dataset(ROWS, Pairs(ROWS.sample, 0))
     assert caught.value.problems[0].path == ("test",)
 
 
@@ -287,7 +292,7 @@ INPUTS, OTHER_INPUTS = Pairs(two_inputs), Pairs(other_inputs)
 
 
 def test_several_inputs_are_a_dictionary_of_tensors_by_their_names(dataset):
-    data = dataset(INPUTS, classes=2).opened
+    data = dataset(INPUTS, classes=2)
     assert data.facts.inputs == {"image": ((1, 2, 2), "uint8"), "numbers": ((3,), "float32")}
     samples, _ = data.train.fetch(np.array([3, 5]), seed=0, epoch=0)
     assert list(samples) == ["image", "numbers"]
@@ -303,7 +308,7 @@ class Named(NamedTuple):
     ("x", "names"), [((torch.zeros(2), 1.0), ["x0", "x1"]), (Named(1.0, 2.0), ["image", "numbers"])]
 )
 def test_inputs_in_a_tuple_have_names_as_well(dataset, x, names):
-    assert list(dataset(sample(x)).opened.facts.inputs) == names
+    assert list(dataset(sample(x)).facts.inputs) == names
 
 
 @pytest.mark.parametrize(
@@ -326,28 +331,28 @@ def test_the_input_that_differs_is_named(dataset, other, fault):
         return (other(x) if index == 2 else x), y
 
     with pytest.raises(RunFailed, match=fault):
-        dataset(Pairs(item)).opened.train.fetch(np.arange(4), seed=0, epoch=0)
+        dataset(Pairs(item)).train.fetch(np.arange(4), seed=0, epoch=0)
 
 
 def test_a_value_is_no_class(dataset):
     with pytest.raises(SpecError, match=r"classes are counted by integers, and y of sample 0 is float32 \[\]"):
-        dataset(sample(torch.zeros(2), 0.5), classes=2).opened  # noqa: B018
+        dataset(sample(torch.zeros(2), 0.5), classes=2)
 
 
 @pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{HERE}:missing", "..."])
 def test_code_that_is_not_there(location):
     with pytest.raises(SpecError, match="there is no"):
-        TorchOptions(train=location, test=location).opened  # noqa: B018
+        opened(train=location, test=location)
 
 
 def test_samples_that_differ_are_named(dataset):
-    data = dataset(Pairs(lambda index: (torch.zeros(3 + (index == 2)), 0))).opened
+    data = dataset(Pairs(lambda index: (torch.zeros(3 + (index == 2)), 0)))
     with pytest.raises(
         RunFailed,
         match=r"x of sample 2 of the training data is float32 \[4\], and that of training sample 0 is float32 \[3\]",
     ):
         data.train.fetch(np.arange(4), seed=0, epoch=0)
-    data = dataset(ROWS, Pairs(lambda index: (torch.zeros(3), None if index else 0))).opened
+    data = dataset(ROWS, Pairs(lambda index: (torch.zeros(3), None if index else 0)))
     with pytest.raises(RunFailed, match="sample 1 of the test data: y is a NoneType"):
         data.test.fetch(np.arange(2), seed=0, epoch=0)
 
@@ -362,32 +367,31 @@ def broken_at(wrong):
 
 
 def test_an_item_that_raises_is_named_with_its_line(dataset):
-    checked = CheckedData.of("data set", dataset(broken_at(4)).opened)
+    checked = CheckedData.of("data set", dataset(broken_at(4)))
     with pytest.raises(
         RunFailed, match=r"sample 4 of its training data: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"
     ):
         checked.train.fetch(np.arange(6), seed=0, epoch=0)
-    options = dataset(broken_at(0))
     with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
-        declared_facts(Plugin(kind=DATA_SET, name="torch", distribution="mine", declaration=TORCH), options)
+        dataset(broken_at(0))
 
 
-def test_a_data_set_is_opened_once(dataset):
-    opened = []
+def test_a_data_set_is_opened_once_for_its_facts_and_a_run_and_anew_for_the_next(dataset):
+    times = []
 
     def make():
-        opened.append(1)
+        times.append(1)
         return TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
 
-    options = dataset(make, ROWS)
-    assert TORCH.facts(options) == TORCH.facts(options)
-    assert options.opened is options.opened
-    assert len(opened) == 1
+    dataset(make, ROWS)
+    assert len(times) == 1
+    dataset(make, ROWS)
+    assert len(times) == 2
 
 
 def test_a_share_is_of_the_dataset_without_augmentation():
-    options = TorchOptions(train=f"{HERE}:DRAWN", test=f"{HERE}:TEST", plain=f"{HERE}:DRAWN", classes=2)
-    data = CheckedData.of("data set", options.opened, 0.5)
+    options = {"train": f"{HERE}:DRAWN", "test": f"{HERE}:TEST", "plain": f"{HERE}:DRAWN", "classes": 2}
+    data = CheckedData.of("data set", opened(**options), 0.5)
     assert sorted([*data.train.rows, *data.validation.rows]) == list(range(6))
     one, other = (data.validation.fetch(np.arange(3), seed=seed, epoch=seed)[0] for seed in (0, 1))
     assert torch.equal(one, other), "whatever it draws follows from the index alone"
@@ -397,7 +401,7 @@ def test_a_share_is_of_the_dataset_without_augmentation():
 
 def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dataset):
     with pytest.raises(SpecError) as caught:
-        CheckedData.of("data set", dataset(Pairs(row)).opened, 0.5)
+        CheckedData.of("data set", dataset(Pairs(row)), 0.5)
     (problem,) = caught.value.problems
     assert problem.path == ("data", "validation")
     assert "data.options.plain" in problem.hint
@@ -406,5 +410,5 @@ def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dat
 
 def test_a_validation_dataset_of_its_own():
     options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "validation": f"{HERE}:TEST"}
-    data = CheckedData.of("data set", TorchOptions(**options).opened, "validation")
+    data = CheckedData.of("data set", opened(**options), "validation")
     assert (len(data.train), len(data.validation)) == (6, 4)

@@ -178,8 +178,8 @@ def test_a_preparation_and_a_plan_import_no_compiler_and_print_for_any_locale(wr
         from petra_graph.blocks import AdditiveCoupling
 
         class Own(AdditiveCoupling):
-            def __init__(self, inputs, options):
-                super().__init__(inputs, options)
+            def __init__(self, inputs):
+                super().__init__(inputs)
                 self.conv = nn.Conv2d(inputs[0][0], inputs[0][0], 3, padding=1)
                 nn.init.normal_(self.conv.weight, std=0.1)
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
-from petra_graph.catalog.blocks.declared_blocks import RevMlpOptions
 from petra_graph.catalog.blocks.residual import RevMlp
 from petra_graph.errors import RunFailed
 from petra_graph.executor.compiled import compile_functions
@@ -79,7 +78,7 @@ def test_more_shapes_than_the_compiler_keeps_by_itself(backend):
     counter = backend()
     widths = range(2, 13)
     for width in widths:
-        block = RevMlp([(width,)] * 2, RevMlpOptions(hidden=3))
+        block = RevMlp([(width,)] * 2, hidden=3)
         compile_functions("a", block)
         block(*torch.randn(2, 4, width))
     assert counter.frame_count == len(widths)

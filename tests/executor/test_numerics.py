@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.blocks import NoOptions, Reversible
+from petra_graph.blocks import Reversible
 from petra_graph.blocks.randomness import Keyed
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.runtime.channels import LocalChannel
@@ -155,7 +155,7 @@ class InvertedBySubtraction(Reversible):
     streams = 2
 
     def __init__(self) -> None:
-        super().__init__(((6,), (6,)), NoOptions())
+        super().__init__(((6,), (6,)))
         self.linear = torch.nn.Linear(6, 6)
 
     def forward(self, x, t):

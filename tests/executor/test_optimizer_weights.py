@@ -25,8 +25,8 @@ RATE = 0.02
 class Scale(Buffered):
     """One number times a parameter."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, stream):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, NoOptions
+from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.spec.model import PrecisionSpec
 
@@ -30,7 +30,7 @@ def narrow():
 
 class Down(Buffered):
     def __init__(self):
-        super().__init__(((CHANNELS, SIDE, SIDE),), NoOptions())
+        super().__init__(((CHANNELS, SIDE, SIDE),))
         self.narrow = narrow()
 
     def forward(self, x):
@@ -39,7 +39,7 @@ class Down(Buffered):
 
 class Coupled(AdditiveCoupling):
     def __init__(self):
-        super().__init__(((CHANNELS, SIDE, SIDE),) * 2, NoOptions())
+        super().__init__(((CHANNELS, SIDE, SIDE),) * 2)
         self.narrow = narrow()
 
     def residual(self, x):

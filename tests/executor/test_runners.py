@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from petra_graph.blocks import Buffered, Head, NoOptions
-from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.blocks import Buffered, Head
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
@@ -117,7 +116,7 @@ class NormHead(Head):
     """A head with statistics and dropout of its own."""
 
     def __init__(self) -> None:
-        super().__init__(((6,), (6,)), NoOptions())
+        super().__init__(((6,), (6,)))
         self.norm = nn.BatchNorm1d(12)
         self.linear = nn.Linear(12, CLASSES)
 
@@ -128,7 +127,7 @@ class NormHead(Head):
 def head_runner() -> HeadRunner:
     numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
     modules = {"head": NormHead().double()}
-    return HeadRunner(modules, numerics, reads_samples=False, loss=CrossEntropy(CrossEntropyOptions()))
+    return HeadRunner(modules, numerics, reads_samples=False, loss=CrossEntropy())
 
 
 def test_the_head_updates_its_statistics_once_a_micro_batch():
@@ -186,7 +185,7 @@ class PartlyFrozen(Buffered):
     """A linear layer beside a frozen one, and an integer parameter, as quantised layers have."""
 
     def __init__(self) -> None:
-        super().__init__(((6,),), NoOptions())
+        super().__init__(((6,),))
         self.trained, self.frozen = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
         self.levels = nn.Parameter(torch.tensor([2]), requires_grad=False)
 

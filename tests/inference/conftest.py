@@ -92,7 +92,7 @@ class Letters:
     facts = DataFacts(shape=(5,), dtype="int64", classes=8, target_shape=(5,))
     train = test = Windows()
 
-    def __init__(self, options):
+    def __init__(self):
         pass
 
     @staticmethod
@@ -102,8 +102,8 @@ class Letters:
 
 
 class Table(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.table = nn.Embedding(8, 8)
 
     def forward(self, tokens):
@@ -111,8 +111,8 @@ class Table(Buffered):
 
 
 class Logits(Head):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(8, 8)
 
     def forward(self, x):

@@ -52,7 +52,7 @@ import torch
 from attrs import frozen
 from torch import nn
 from petra_graph.blocks import Head
-from petra_graph.plugins import DataFacts, option
+from petra_graph.plugins import DataFacts
 
 
 class Squares:
@@ -73,25 +73,21 @@ class Squares:
 class Bright:
     facts = DataFacts(shape=(1, 6, 8), classes=2, target_shape=(6, 8), class_names=("dark", "bright"))
 
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test = Squares(0, True), Squares(16, True)
 
 
 class Colours:
     facts = DataFacts(shape=(1, 6, 8), target_shape=(3, 6, 8), target_dtype="float32")
 
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test = Squares(0, False), Squares(16, False)
 
 
 class Pixels(Head):
-    @frozen(kw_only=True)
-    class Options:
-        outputs: int = option("channels")
-
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.conv = nn.Conv2d(1, options.outputs, 1)
+    def __init__(self, inputs, *, outputs: int):
+        super().__init__(inputs)
+        self.conv = nn.Conv2d(1, outputs, 1)
 
     def forward(self, x):
         return self.conv(x)

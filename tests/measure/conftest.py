@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 import pytest
 import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.measure.node_shapes import measure_shapes
-from petra_graph.plugins.contract import NoOptions, Plugin
-from petra_graph.plugins.kinds import BLOCK, BlockDeclaration
+from petra_graph.plugins.contract import plugin_of
+from petra_graph.plugins.kinds import BLOCK
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
 
@@ -34,23 +31,17 @@ def refused():
 
 
 @pytest.fixture
-def made(monkeypatch):
+def made():
     """A graph stem, mine, head with a block class of the test's own in one or several nodes in the middle."""
 
     def graph_with(block: type, kind: str | None = None, nodes: tuple[str, ...] = ("mine",)):
-        module = ModuleType("blocks_of_this_test")
-        module.Mine = block
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        declaration = BlockDeclaration(
-            summary="x", build="blocks_of_this_test:Mine", kind=getattr(block, "kind", "buffered"), streams=None
-        )
-        plugin = Plugin(kind=BLOCK, name="mine", distribution="mine", declaration=declaration)
+        plugin = plugin_of(BLOCK, "mine", block, "mine")
         tables = node_inputs((STEM, HEAD))
         mine = [
             NodeInput(
                 spec=NodeSpec(name=name, block="mine", kind=kind),
                 plugin=plugin,
-                options=NoOptions(),
+                options=plugin.options(),
                 path=("graph", "node", index),
             )
             for index, name in enumerate(nodes, start=1)

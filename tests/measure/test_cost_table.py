@@ -15,10 +15,9 @@ from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.errors import SpecError
 from petra_graph.measure import cost_table as module
 from petra_graph.measure.cost_table import measure_costs
-from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.contract import build_plugin, plugin_of
 from petra_graph.plugins.kinds import BLOCK, LOSS
 from petra_graph.plugins.local_plugins import resolve_local
-from petra_graph.plugins.loss_and_metric import LossDeclaration
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.costs import conditions, costs
 from tests.support.pairwise import thinned
@@ -121,8 +120,8 @@ def test_equal_nodes_are_measured_once(monkeypatch):
 class Reader(Buffered):
     """Reads values, which the meta device does not have."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], inputs[0][0])
 
     def forward(self, *streams):
@@ -148,8 +147,8 @@ class Passing(AdditiveCoupling):
 class Attending(AdditiveCoupling):
     """Attention over four steps of a quarter of the features."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], 8)
         self.back = nn.Linear(8, inputs[0][0])
 
@@ -161,10 +160,8 @@ class Attending(AdditiveCoupling):
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
-    plugin = Plugin(kind=BLOCK, name=name, distribution="", declaration=resolve_local(BLOCK, name, ()))
-    changed = attrs.evolve(
-        graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
-    )
+    plugin = resolve_local(BLOCK, name, ())
+    changed = attrs.evolve(graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.options(), **kinds)
     graph.nodes = {**graph.nodes, "rev1": changed}
     return graph
 
@@ -183,7 +180,7 @@ def test_a_block_that_the_meta_device_stops_runs_on_the_cpu_and_says_so(batch, b
 class Weighted:
     """Cross-entropy with weights of classes, which are on the CPU."""
 
-    def __init__(self, options):
+    def __init__(self):
         self.weights = torch.ones(CLASSES)
 
     def __call__(self, output, target):
@@ -199,13 +196,8 @@ class Unwilling(Weighted):
 
 
 def guarded(loss):
-    plugin = Plugin(
-        kind=LOSS,
-        name=loss.__name__,
-        distribution="",
-        declaration=LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"),
-    )
-    return build_plugin(plugin, None)
+    plugin = plugin_of(LOSS, loss.__name__, loss)
+    return build_plugin(plugin, plugin.options())
 
 
 def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():

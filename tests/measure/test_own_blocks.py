@@ -63,8 +63,8 @@ class ReadsNumpy(Buffered):
 
 
 class ReadsWhileBuilt(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
         self.layer = nn.Linear(6, 6)
 
@@ -96,8 +96,8 @@ class Raises(Buffered):
 
 
 class LooksUp(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         {}["width"]
 
     def forward(self, x, t):
@@ -149,8 +149,8 @@ def test_an_inverse_of_other_shapes(made, refused):
 
 
 class ReturnsFloat64(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.gru = nn.GRU(6, 6)  # its error would name the node that reads
 
     def forward(self, x, t):
@@ -210,7 +210,7 @@ def test_a_class_that_does_not_keep_its_kind(made, block, message):
 
 
 class RefusesItsOptions(Buffered):
-    def __init__(self, inputs, options):
+    def __init__(self, inputs):
         raise SpecError(Problem(message="too wide", hint="4 at most", path=("width",)))
 
     def forward(self, *streams):
@@ -231,8 +231,8 @@ def test_measuring_leaves_running_statistics_and_gradients_alone(made):
     seen = []
 
     class Counts(Buffered):
-        def __init__(self, inputs, options):
-            super().__init__(inputs, options)
+        def __init__(self, inputs):
+            super().__init__(inputs)
             self.norm = nn.BatchNorm1d(6)
 
         def forward(self, x, t):

@@ -14,11 +14,11 @@ from tests.support.environments import environment
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 MANY = 500
-LOSS = "from petra_graph.plugins import LossDeclaration\n{name} = LossDeclaration(summary='A loss.', build='json:loss'{more})\n"
+LOSS = "def {name}(output, target{more}): ...\n"
 PACKAGES = {
     "damaged-metadata": ({"console_scripts": ["nothing = damaged_metadata:main"]}, "def main(): ...\n"),
     "unreadable-plugins": ({"petra_graph.losses": ["unreadable = unreadable_plugins:A"]}, LOSS.format(name="A", more="")),
-    "of-tomorrow": ({"petra_graph.losses": ["tomorrow = of_tomorrow:A"]}, LOSS.format(name="A", more=", api=99")),
+    "of-tomorrow": ({"petra_graph.losses": ["tomorrow = of_tomorrow:A"]}, LOSS.format(name="A", more=", options")),
     "failing-import": ({"petra_graph.losses": ["failing = failing_import:A"]}, "import a_module_that_is_nowhere\n"),
     "first-twin": ({"petra_graph.losses": ["twin = first_twin:A"]}, LOSS.format(name="A", more="")),
     "second-twin": ({"petra_graph.losses": ["twin = second_twin:A"]}, LOSS.format(name="A", more="")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import petra_graph as pg
-from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit, OpenedDataSet
+from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share, sample_names
 from petra_graph.plugins.data_set import DataFacts
@@ -156,7 +158,7 @@ class Rows:
 
     facts = FACTS
 
-    def __init__(self, options=None) -> None:
+    def __init__(self) -> None:
         self.train, self.test = Given(with_samples(nan_in_441)), Given(plain)
 
 
@@ -288,7 +290,7 @@ def test_images_have_the_augmentation_that_they_have_without_a_validation():
     pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 1), dtype=np.uint8)
     train = ImageSplit(pixels=pixels, targets=np.arange(20), augment=CropAndFlip(padding=1, flip=True))
     facts = DataFacts(shape=(1, 4, 4), classes=20)
-    data = checked(OpenedDataSet(train=train, test=train, facts=facts), 0.3)
+    data = checked(SimpleNamespace(train=train, test=train, facts=facts), 0.3)
     rows = data.train.rows
     assert torch.equal(data.train.fetch(np.arange(14), seed=5, epoch=2)[0], train.fetch(rows, seed=5, epoch=2)[0])
     held = data.validation.fetch(np.arange(6), seed=5, epoch=2)[0]

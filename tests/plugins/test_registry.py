@@ -3,23 +3,15 @@
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.plugins.contract import load
 from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
 from petra_graph.plugins.registry import Registry, discover
 
-DECLARED = """\
-from attrs import frozen
-from petra_graph.plugins.kinds import BlockDeclaration
-from petra_graph.plugins.contract import option
-from petra_graph.plugins.loss_and_metric import LossDeclaration
-from petra_graph.plugins.optimizer import OptimizerDeclaration
+CODE = """\
+class Block:
+    kind = "buffered"
+    def __init__(self, inputs, *, size: int = 1): ...
 
-@frozen(kw_only=True)
-class Options:
-    lr: float = option("rate", default=0.1)
-
-BLOCK = BlockDeclaration(summary="A block.", build="my_code:Block", kind="buffered")
-OPTIMIZER = OptimizerDeclaration(summary="An optimizer.", options=Options, build="my_code:optimizer")
+def optimizer(groups, *, lr: float = 0.1): ...
 """
 
 
@@ -27,9 +19,8 @@ OPTIMIZER = OptimizerDeclaration(summary="An optimizer.", options=Options, build
 def found(install, site):
     install(
         "my-blocks",
-        "[petra_graph.blocks]\nmine = my_declared:BLOCK\n[petra_graph.optimizers]\nmine = my_declared:OPTIMIZER\n",
-        my_declared=DECLARED,
-        my_code="Block = 3\n",
+        "[petra_graph.blocks]\nmine = my_code:Block\n[petra_graph.optimizers]\nmine = my_code:optimizer\n",
+        my_code=CODE,
     )
     return discover([str(site)])
 
@@ -44,8 +35,7 @@ def problem(registry: Registry, group, name, kind):
 @pytest.mark.parametrize("name", ["mine", "my-blocks:mine", "My_Blocks:mine"])
 def test_resolves_a_name_and_a_name_with_its_distribution(found, name):
     plugin = found.resolve(BLOCK, name)
-    assert (plugin.name, plugin.distribution, plugin.declaration.kind) == (name, "my-blocks", "buffered")
-    assert load(plugin) == 3
+    assert (plugin.name, plugin.distribution, plugin.code.kind) == (name, "my-blocks", "buffered")
 
 
 def test_finding_plugins_imports_none(install, site):
@@ -68,7 +58,7 @@ def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
 
 
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):
-    install("other-blocks", "[petra_graph.blocks]\nmine = my_declared:BLOCK\nfree = my_declared:BLOCK\n")
+    install("other-blocks", "[petra_graph.blocks]\nmine = my_code:Block\nfree = my_code:Block\n")
     registry = discover([str(site)])
     assert problem(registry, BLOCK, "mine", PluginError) == (
         """\
@@ -108,38 +98,3 @@ def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site
     install("slow-blocks", "[petra_graph.blocks]\nslow = slow_module:BLOCK\n", slow_module="raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         discover([str(site)]).resolve(BLOCK, "slow")
-
-
-@pytest.mark.parametrize(
-    ("declaration", "fault"),
-    [
-        ("OPTIMIZER", "is OptimizerDeclaration, not BlockDeclaration"),
-        ("3", "is not a subclass of a class of petra_graph.blocks"),
-        ("BlockDeclaration(summary='x', build='a:b', kind='head', api=2)", "is written for plugin API 2, and this"),
-        (
-            "BlockDeclaration(summary='x', build='a:b', kind='magic')",
-            'kind must be one of "reversible", "buffered", "head" (got "magic")',
-        ),
-        ("BlockDeclaration(summary='x', build='a:b', kind='head', options=dict)", "which is not an attrs class"),
-        (
-            "BlockDeclaration(summary='x', build='a:b', kind='head', options=Strange)",
-            "has options that cannot be read from TOML: set[int] cannot be read from TOML",
-        ),
-    ],
-)
-def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declaration, fault):
-    strange = "@frozen(kw_only=True)\nclass Strange:\n    x: set[int]\n"
-    module = f"{DECLARED}\n{strange}\nBAD = {declaration}\n"
-    install("bad-blocks", "[petra_graph.blocks]\nbad = bad_module:BAD\n", bad_module=module)
-    said = problem(discover([str(site)]), BLOCK, "bad", PluginError)
-    assert said.startswith('block "bad" of bad-blocks ')
-    assert fault in said
-
-
-def test_code_that_is_not_at_the_declared_location(found):
-    with pytest.raises(PluginError) as caught:
-        load(found.resolve(OPTIMIZER, "mine"))
-    assert str(caught.value).startswith(
-        "optimizer \"mine\" of my-blocks cannot be built from 'my_code:optimizer': "
-        "AttributeError: module 'my_code' has no attribute 'optimizer'"
-    )

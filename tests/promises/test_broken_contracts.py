@@ -22,15 +22,9 @@ epochs = 1
 """
 MODULE = """
 import torch
-from attrs import frozen
-from petra_graph.plugins import Callback, DataFacts, option
-
-@frozen(kw_only=True)
-class Rate:
-    lr: float = option("rate", default=0.1)
+from petra_graph.plugins import Callback, DataFacts
 
 class Loss:
-    def __init__(self, options): pass
     def __call__(self, output, target): return torch.nn.functional.cross_entropy(output.float(), target)
     def metrics(self, output, target): return {}
 
@@ -46,17 +40,16 @@ class RaisingMetrics(Loss):
 class Refusing(torch.optim.SGD):
     def step(self): raise ValueError("a step too far")
 
-def refusing(groups, options: Rate): return Refusing([*groups.decayed, *groups.undecayed], lr=options.lr)
-def nothing(groups, options: Rate): return None
-def forgetful(groups, options: Rate): return torch.optim.SGD(groups.decayed, lr=options.lr)
+def refusing(groups, *, lr: float = 0.1): return Refusing([*groups.decayed, *groups.undecayed], lr=lr)
+def nothing(groups, *, lr: float = 0.1): return None
+def forgetful(groups, *, lr: float = 0.1): return torch.optim.SGD(groups.decayed, lr=lr)
 
 class Log:
-    def __init__(self, options, run): pass
+    def __init__(self, run): pass
     def record(self, *, epoch, step, values): raise OSError("the log is full")
     def close(self): pass
 
 class Back(Callback):
-    def __init__(self, options): pass
     def epoch_ended(self, report): raise ValueError("it went wrong")
 
 class Split:
@@ -66,7 +59,6 @@ class Split:
 class Data:
     train = test = Split()
     facts = DataFacts(shape=(3, 8, 8), dtype="float32", classes=3)
-    def __init__(self, options): pass
 """
 REFUSED = {
     "loss.name=contracts:VectorLoss": (4, "is broken: it returns float32 [4], not a scalar of real numbers"),

@@ -7,8 +7,7 @@ import os
 import pytest
 import torch
 
-from petra_graph.catalog.blocks.residual import RevBasic, RevBasicOptions
-from petra_graph.catalog.declared import CrossEntropyOptions
+from petra_graph.catalog.blocks.residual import RevBasic
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.training.assembly import record
@@ -59,7 +58,7 @@ def test_the_loss_of_several_targets_a_sample_is_deterministic(smoothing):
     output = torch.randn(3, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     target = torch.arange(21).remainder(5).view(3, 7)
     target[0, 0] = -100
-    loss = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))
+    loss = CrossEntropy(label_smoothing=smoothing)
     found = loss(output.cuda().requires_grad_(), target.cuda())
     found.backward()
     torch.testing.assert_close(found.cpu(), loss(output, target))
@@ -69,7 +68,7 @@ def test_the_loss_of_several_targets_a_sample_is_deterministic(smoothing):
 def test_reconstruction_in_tf32_is_as_exact_as_in_float32():
     """The inverse evaluates the same function on the same input, so that the rounding of its products cancels."""
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    block = RevBasic([(64, 16, 16)] * 2, RevBasicOptions()).cuda().to(memory_format=torch.channels_last)
+    block = RevBasic([(64, 16, 16)] * 2).cuda().to(memory_format=torch.channels_last)
     generator = torch.Generator().manual_seed(0)
     streams = [torch.randn(32, 64, 16, 16, generator=generator).cuda() for _ in range(2)]
     errors = {}

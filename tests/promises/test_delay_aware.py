@@ -32,22 +32,15 @@ import json
 from pathlib import Path
 
 import torch
-from attrs import frozen
 
-from petra_graph.plugins import option
-
-
-@frozen(kw_only=True)
-class Rate:
-    lr: float = option("base learning rate", default=0.05)
 
 
 class Noted(torch.optim.SGD):
     '''Momentum whose step shrinks with its delay; notes what it is given in training.'''
 
-    def __init__(self, groups, options: Rate, stage):
+    def __init__(self, groups, *, lr: float = 0.05, stage):
         both = [{"params": own, "staleness": 0.0} for own in (groups.decayed, groups.undecayed)]
-        super().__init__(both, lr=options.lr, momentum=0.9)
+        super().__init__(both, lr=lr, momentum=0.9)
         self.stage = stage
 
     def step(self, closure=None):
@@ -74,8 +67,8 @@ class Keeps(Noted):
 class Told(torch.optim.Optimizer):
     '''Knows no facts; its defaults have the delay.'''
 
-    def __init__(self, groups, options: Rate):
-        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], {"lr": options.lr, "staleness": 0.0})
+    def __init__(self, groups, *, lr: float = 0.05):
+        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], {"lr": lr, "staleness": 0.0})
 
     def step(self, closure=None):
         for group in self.param_groups:
@@ -87,12 +80,12 @@ class Told(torch.optim.Optimizer):
 class Facts(torch.optim.SGD):
     '''Knows its stage alone.'''
 
-    def __init__(self, groups, options: Rate, stage):
-        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], lr=options.lr)
+    def __init__(self, groups, *, lr: float = 0.05, stage):
+        super().__init__([{"params": groups.decayed}, {"params": groups.undecayed}], lr=lr)
 
 
-def falls(options, horizon, stage):
-    return lambda u: 1 / (1 + stage.staleness_of_update(u))
+def falls(update, horizon, *, stage):
+    return 1 / (1 + stage.staleness_of_update(update))
 """
 TEXT = SPEC.replace(
     "[optimizer]\noptions =", '[lr_schedule]\nname = "delayed:falls"\n[optimizer]\nname = "delayed:Noted"\noptions ='

@@ -20,8 +20,8 @@ from petra_graph.blocks import Buffered, Head, TwoFunctionCoupling
 
 
 class Tokens(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.table = nn.Embedding(11, 12)
 
     def forward(self, tokens):
@@ -30,8 +30,8 @@ class Tokens(Buffered):
 
 
 class Mixing(TwoFunctionCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.attention = nn.Linear(12, 36)
         self.mlp = nn.Linear(12, 12)
 
@@ -44,8 +44,8 @@ class Mixing(TwoFunctionCoupling):
 
 
 class Logits(Head):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(24, 11)
 
     def forward(self, *streams):

@@ -25,19 +25,13 @@ from tests.support.stopping import StopAt
 
 MODULE = '''\
 import torch
-from attrs import frozen
-from petra_graph.plugins import Callback, option
-
-@frozen(kw_only=True)
-class Options:
-    lr: float = option("rate", default=0.5)
-    beta: float = option("share of the average at the point of the gradients", default=0.9)
+from petra_graph.plugins import Callback
 
 class ScheduleFree(torch.optim.Optimizer):
     """z <- z - lr * gradient(y);  x <- mean of all z;  y = (1 - beta) z + beta x, which is the parameter."""
 
-    def __init__(self, groups, options):
-        super().__init__([*groups.decayed, *groups.undecayed], {"lr": options.lr, "beta": options.beta})
+    def __init__(self, groups, *, lr: float = 0.5, beta: float = 0.9):
+        super().__init__([*groups.decayed, *groups.undecayed], {"lr": lr, "beta": beta})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -56,8 +50,7 @@ class ScheduleFree(torch.optim.Optimizer):
     def evaluated_weights(self, parameter):
         return self.state.get(parameter, {}).get("x", parameter)
 
-def schedule_free(groups, options: Options):
-    return ScheduleFree(groups, options)
+schedule_free = ScheduleFree
 
 class Fails(ScheduleFree):
     def evaluated_weights(self, parameter):
@@ -65,12 +58,10 @@ class Fails(ScheduleFree):
             raise KeyError("no average")
         return super().evaluated_weights(parameter)
 
-def fails(groups, options: Options):
-    return Fails(groups, options)
+fails = Fails
 
 class Sees(Callback):
     reads_weights = True
-    def __init__(self, options): ...
     def started(self, run):
         self.directory = run.directory
     def evaluated_weights(self, epoch, weights):

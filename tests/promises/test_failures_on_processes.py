@@ -278,8 +278,8 @@ from petra_graph.blocks import AdditiveCoupling
 from torch import nn
 
 class Slow(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], inputs[0][0])
     def residual(self, x):
         return self.linear(x).tanh()

@@ -19,8 +19,8 @@ from petra_graph.blocks import AdditiveCoupling
 
 
 class Half(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         width = inputs[0][0]
         self.own = nn.Linear(width, width)
         self.frozen = nn.Linear(width, width).requires_grad_({trained})

@@ -21,8 +21,8 @@ from petra_graph.blocks import AdditiveCoupling
 class Scaled(AdditiveCoupling):
     {stated}
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         width = inputs[0][0]
         self.linear = nn.Linear(width, width)
         self.register_buffer("table", torch.linspace(1e-9, 1, width, dtype=torch.float64))

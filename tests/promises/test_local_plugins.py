@@ -19,52 +19,38 @@ from tests.support.runs import only_run, weights_bytes
 
 MODULE = '''
 import torch
-from attrs import frozen
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling
-from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError, option
+from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError
 
 
 class Layer(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], inputs[0][0])
 
     def residual(self, x):
         return self.linear(x).tanh()
 
 
-@frozen(kw_only=True)
-class Blocks:
-    blocks: int = option("reversible blocks", default=2)
-
-
-def network(options: Blocks, facts):
+def network(facts, *, blocks: int = 2):
     return (
         NodeSpec(name="stem", block="linear-stem", options={"features": 4}),
-        NodeSpec(name="layer", block="beside:Layer", repeat=options.blocks),
+        NodeSpec(name="layer", block="beside:Layer", repeat=blocks),
         NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes}),
     )
 
 
-@frozen(kw_only=True)
-class Rate:
-    lr: float = option("base learning rate", default=0.05)
+def optimizer(groups, *, lr: float = 0.05):
+    return torch.optim.RMSprop([*groups.decayed, *groups.undecayed], lr=lr)
 
 
-def optimizer(groups, options: Rate):
-    return torch.optim.RMSprop([*groups.decayed, *groups.undecayed], lr=options.lr)
-
-
-def schedule(options, horizon):
-    return lambda u: 1 / (1 + u)
+def schedule(update, horizon):
+    return 1 / (1 + update)
 
 
 class Smoothed:
-    def __init__(self, options):
-        pass
-
     def __call__(self, output, target):
         return nn.functional.cross_entropy(output, target, label_smoothing=0.1)
 
@@ -79,7 +65,7 @@ class Spread:
     share = False
     better = "lower"
 
-    def __init__(self, options):
+    def __init__(self):
         self.outputs = []
 
     def update(self, output, target):
@@ -101,25 +87,19 @@ class Split:
         return torch.stack([numbers.sin(), (3 * numbers).cos()], 1), (numbers.sin() > 0).long()
 
 
-@frozen(kw_only=True)
-class Samples:
-    samples: int = option("training samples", default=64)
-
-
 class Points:
     """Points in two classes."""
 
-    Options = Samples
     facts = DataFacts(shape=(2,), dtype="float32", classes=2)
 
-    def __init__(self, options):
-        if options.samples < 32:
+    def __init__(self, *, samples: int = 64):
+        if samples < 32:
             raise SpecError(Problem(message="too few samples", hint="give 32", path=("samples",)))
-        self.train, self.test = Split(options.samples), Split(16)
+        self.train, self.test = Split(samples), Split(16)
 
 
 class Lines:
-    def __init__(self, options, run):
+    def __init__(self, run):
         self.file = (run.directory / "lines.txt").open("a")
 
     def record(self, *, epoch, step, values):
@@ -134,7 +114,7 @@ class Once(Callback):
 
     changes = "length"
 
-    def __init__(self, options):
+    def __init__(self):
         self.epochs = 0
 
     def epoch_ended(self, report):

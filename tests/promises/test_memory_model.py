@@ -106,8 +106,8 @@ class TiedStem(Buffered):
 
     shared_parameters: ClassVar = {"tied.weight": "embedding"}
 
-    def __init__(self, inputs, options) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs) -> None:
+        super().__init__(inputs)
         self.tied = nn.Linear(40, 24, bias=False)
 
     def forward(self, x):
@@ -115,8 +115,8 @@ class TiedStem(Buffered):
 
 
 class Own(Buffered):
-    def __init__(self, inputs, options) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs) -> None:
+        super().__init__(inputs)
         self.into, self.out = nn.Linear(24, 24), nn.Linear(24, 24)
 
     def forward(self, x):
@@ -128,8 +128,8 @@ class TiedHead(Head):
 
     shared_parameters: ClassVar = {"tied.weight": "embedding"}
 
-    def __init__(self, inputs, options) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs) -> None:
+        super().__init__(inputs)
         self.norm, self.into = nn.LayerNorm(24), nn.Linear(24, 40)
         self.tied = nn.Linear(40, 24, bias=False)
 

@@ -76,7 +76,6 @@ import os, signal
 from petra_graph.plugins import Callback
 
 class Kill(Callback):
-    def __init__(self, options): ...
     def evaluating(self, epoch):
         if epoch == 2 and not os.path.exists("killed"):
             open("killed", "w").close()
@@ -174,7 +173,6 @@ class Split:
 class Data:
     facts = DataFacts(shape=(3,), dtype="float32", target_shape=(3,), target_dtype="float32")
     train = test = Split()
-    def __init__(self, options): ...
 """,
     )
 
@@ -182,7 +180,7 @@ class Data:
 UNDEFINED = """\
 class Undefined:
     share = True
-    def __init__(self, options):
+    def __init__(self):
         self.n = 0
     def update(self, output, target):
         self.n += len(target)

@@ -10,8 +10,7 @@ from petra_graph.cli.main import main
 from tests.support.specs import SPEC
 
 DECLARED = """
-from petra_graph.plugins.loss_and_metric import LossDeclaration
-LOSS = LossDeclaration(summary="A loss.", build="a:b")
+def LOSS(output, target): ...
 """
 
 

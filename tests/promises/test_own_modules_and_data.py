@@ -171,7 +171,7 @@ def test_mistakes_are_told_where_they_are(folder, capsys, old, new, reason):
     assert main([*RUN, "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert reason in said
-    assert "def __init__(self, inputs, options)" not in said
+    assert "def __init__(self, inputs)" not in said
 
 
 def test_it_needs_names_in_other_processes(here, write):

@@ -7,50 +7,41 @@ import pytest
 from petra_graph.cli.main import main
 
 MODULE = """
-from attrs import frozen
 from petra_graph.blocks import Buffered
-from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError, option
-
-@frozen(kw_only=True)
-class Size:
-    size: int = option("size", default=1)
-    lr: float = option("rate", default=0.1)
+from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError
 
 def refuse(*_):
     raise SpecError(Problem(message="there is no such size", hint="take 1", path=("size",)))
 
 class Block(Buffered):
-    Options = Size
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs, *, size: int = 1):
+        super().__init__(inputs)
         refuse()
     def forward(self, *streams):
         return streams
 
-def architecture(options: Size, facts):
+def architecture(facts, *, size: int = 1):
     refuse()
 
-def optimizer(groups, options: Size):
+def optimizer(groups, *, size: int = 1, lr: float = 0.1):
     refuse()
 
-def schedule(options: Size, horizon):
+def schedule(update, horizon, *, size: int = 1):
     refuse()
 
-def loss(options: Size):
+def loss(*, size: int = 1):
     refuse()
 
 class Data:
-    Options = Size
     facts = DataFacts(shape=(1, 8, 8), classes=10)
-    def __init__(self, options):
+    def __init__(self, *, size: int = 1):
         refuse()
 
-def logger(options: Size, run):
+def logger(run, *, size: int = 1):
     refuse()
 
 class Called(Callback):
-    Options = Size
-    def __init__(self, options):
+    def __init__(self, *, size: int = 1):
         refuse()
 """
 NODES = """

@@ -105,8 +105,8 @@ from torch import nn
 from petra_graph.blocks import AdditiveCoupling
 
 class Sometimes(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.always, self.extra, self.never = (nn.Linear(12, 12) for _ in range(3))
 
     def residual(self, x):

@@ -38,8 +38,8 @@ from petra_graph.blocks import AdditiveCoupling
 from torch import nn
 
 class Mine(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], inputs[0][0])
         self.norm = nn.BatchNorm1d(inputs[0][0])
     def residual(self, x):
@@ -353,24 +353,13 @@ def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
     )
 
 
-COUNTING = """\
-from attrs import frozen
-from petra_graph.plugins.contract import option
-from petra_graph.plugins.optimizer import OptimizerDeclaration
-
-@frozen(kw_only=True)
-class Options:
-    lr: float = option("rate", default=0.1)
-
-COUNTING = OptimizerDeclaration(summary="SGD that counts in its group.", options=Options, build="counting_code:Counting")
-"""
 COUNTING_CODE = """\
 from pathlib import Path
 import torch
 
 class Counting(torch.optim.SGD):
-    def __init__(self, groups, options):
-        super().__init__([{"params": [*groups.decayed, *groups.undecayed], "steps": 0}], lr=options.lr)
+    def __init__(self, groups, *, lr: float = 0.1):
+        super().__init__([{"params": [*groups.decayed, *groups.undecayed], "steps": 0}], lr=lr)
 
     def step(self):
         super().step()
@@ -383,8 +372,8 @@ class Counting(torch.optim.SGD):
 @pytest.fixture
 def counting(write, install):
     """A specification whose optimizer counts; it has made two updates or three of four, by stage, and the checkpoint is there."""
-    entry = "[petra_graph.optimizers]\ncounting = counting:COUNTING\n"
-    install("counting", entry, counting=COUNTING, counting_code=COUNTING_CODE)
+    entry = "[petra_graph.optimizers]\ncounting = counting_code:Counting\n"
+    install("counting", entry, counting_code=COUNTING_CODE)
     text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
     run(write("small.toml", text), (), StopAt("trained 1/6"))
     Path("steps").unlink()
@@ -422,22 +411,15 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
 LAYERWISE = """\
 from pathlib import Path
 import torch
-from attrs import frozen
-from petra_graph.plugins import option
-
-@frozen(kw_only=True)
-class Options:
-    lr: float = option("rate", default=0.1)
-
 class Layerwise(torch.optim.SGD):
     def step(self):
         with Path("rates").open("a") as file:
             print(*(group["lr"] for group in self.param_groups), file=file)
         super().step()
 
-def build(groups, options: Options):
-    rates = ((groups.decayed, options.lr), (groups.undecayed, 8 * options.lr))
-    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=options.lr)
+def build(groups, *, lr: float = 0.1):
+    rates = ((groups.decayed, lr), (groups.undecayed, 8 * lr))
+    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=lr)
 """
 
 

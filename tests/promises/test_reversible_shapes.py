@@ -20,8 +20,8 @@ class Fork(Reversible):
 
     streams = 1
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(*inputs[0], *inputs[0])
 
     def forward(self, x):

@@ -100,7 +100,7 @@ import os, signal
 from petra_graph.plugins import Callback
 
 class Kill(Callback):
-    def __init__(self, options): ...
+    def __init__(self): ...
     def trained(self, epoch, micro_batches, means):
         if (epoch, micro_batches) == (3, 4) and not os.path.exists("killed"):
             open("killed", "w").close()
@@ -228,12 +228,12 @@ class Split:
 
 class Data:
     facts = DataFacts(shape=(3,), dtype="float32", classes=3)
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test, self.validation = Split(40), Split(9), Split(11)
 
 class Old:
     facts = DataFacts(shape=(3,), dtype="float32", classes=3)
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test = Split(40), Split(9)
         del self.train.plain
 """

@@ -18,7 +18,7 @@ WINDOW = 4
 MODULE = """
 import torch
 from torch.nn import functional
-from petra_graph.plugins import DataFacts, DataSetDeclaration, LossDeclaration, NoOptions
+from petra_graph.plugins import DataFacts
 
 
 class Split:
@@ -39,18 +39,12 @@ class Split:
 class Data:
     facts = DataFacts(shape=(6,), dtype="float64", classes=4)
 
-    def __init__(self, options):
+    def __init__(self):
         self.train, self.test = Split(96, 0), Split(52, 1)
-
-
-PADDED = DataSetDeclaration(summary="Some targets are passed over.", facts=lambda _: Data.facts, build="padded:Data")
 
 
 class OfClasses:
     weights = torch.tensor([0.1, 0.2, 3.0, 4.0], dtype=torch.float64)
-
-    def __init__(self, options):
-        pass
 
     def __call__(self, output, target):
         return functional.cross_entropy(output, target, self.weights.to(output.dtype))
@@ -63,9 +57,6 @@ class OfClasses:
 
     def metrics(self, output, target):
         return {"top1": (output.argmax(1) == target).sum(), "there": (target >= 0).sum()}
-
-
-WEIGHTED = LossDeclaration(summary="Weights of classes, and targets that are passed over.", build="padded:OfClasses")
 """
 SPEC = """
 name = "padded"
@@ -92,7 +83,7 @@ schedule = "1f1b"
 accumulation = 2
 
 [data]
-name = "padded:PADDED"
+name = "padded:Data"
 batch = 8
 
 [precision]
@@ -173,7 +164,7 @@ def test_an_evaluation_is_the_same_in_batches_of_any_size(spec, capsys):
     assert all(other == pytest.approx(found[0], rel=TOLERANCE) for other in found[1:])
 
 
-WEIGHTED = ("--set", 'loss.name="padded:WEIGHTED"')
+WEIGHTED = ("--set", 'loss.name="padded:OfClasses"')
 
 
 @pytest.mark.processes

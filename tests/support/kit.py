@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
+from petra_graph.errors import SpecError
+from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
+from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.testing.examination import AnyTrial, examine
 
 
@@ -13,3 +17,12 @@ def kept(trial: AnyTrial, leave_out: Collection[str] = ()) -> None:
         f"{one.check}: {one.found}" for one in examine(trial) if one.status == "broken" and one.check not in leave_out
     ]
     assert not broken, f"{trial.plugin.name}: {broken}"
+
+
+def opened(code: Any, **options: Any) -> Any:
+    """The data set of a class with these options, as a run opens it."""
+    plugin = plugin_of(DATA_SET, code.__name__, code)
+    chosen, problems = read_options(plugin, options, ())
+    if problems:
+        raise SpecError(problems)
+    return build_plugin(plugin, chosen)

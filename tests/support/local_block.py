@@ -8,8 +8,8 @@ from torch import nn
 
 
 class MyBlock(AdditiveCoupling):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         channels = inputs[0][0]
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 

@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.executor.head import HeadResult
@@ -24,9 +23,10 @@ from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.plugins.contract import Plugin, builder
+from petra_graph.plugins.contract import Builder, Plugin
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.kinds import BLOCK, OPTIMIZER, BlockDeclaration
+from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
+from petra_graph.plugins.registry import discover
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
@@ -46,11 +46,8 @@ from petra_graph.spec.model import (
 from petra_graph.spec.run_tables import PartitionSpec, RunSpec
 from petra_graph.training.assembly import Training, executors
 
-BLOCKS: dict[str, BlockDeclaration] = {
-    name.lower().replace("_", "-"): value
-    for name, value in vars(declared_blocks).items()
-    if isinstance(value, BlockDeclaration)
-}
+REGISTRY = discover().only(["petra-graph"])
+BLOCKS = {name: REGISTRY.resolve(BLOCK, name) for name in REGISTRY.names(BLOCK)}
 CLASSES = 5
 _OF_DELAY = ("correction", "predict", "correct_discrepancy")
 """Options of the optimizer `corrected`, which is then around the one that is named."""
@@ -136,7 +133,7 @@ def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
     return [
         NodeInput(
             spec=table,
-            plugin=Plugin(kind=BLOCK, name=table.block, distribution="petra-graph", declaration=BLOCKS[table.block]),
+            plugin=BLOCKS[table.block],
             options=BLOCKS[table.block].options(**table.options),
             path=("graph", "node", index),
         )
@@ -275,24 +272,21 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.declared import CrossEntropyOptions
     from petra_graph.catalog.losses import CrossEntropy
 
     if any(key in options for key in _OF_DELAY):
         optimizer, options = "corrected", {"optimizer": optimizer, **options}
     chosen = _optimizer(optimizer)
     return Training(
-        loss=CrossEntropy(CrossEntropyOptions()),
-        build_optimizer=builder(chosen),
-        optimizer_options=chosen.declaration.options(**options),
+        loss=CrossEntropy(),
+        build_optimizer=Builder(chosen),
+        optimizer_options=chosen.options(**options),
         rate=lambda _: rate,
     )
 
 
 @cache
 def _optimizer(name: str) -> Plugin:
-    from petra_graph.plugins.registry import discover
-
     return discover().resolve(OPTIMIZER, name)
 
 

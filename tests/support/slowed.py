@@ -11,7 +11,7 @@ PAUSE_SECONDS = 0.02
 
 
 class Slowed(Callback):
-    def __init__(self, options: object) -> None:
+    def __init__(self) -> None:
         pass
 
     def trained(self, epoch: int, done: int, means: object) -> None:

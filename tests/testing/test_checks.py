@@ -8,12 +8,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from attrs import frozen
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.cli.main import main
-from petra_graph.plugins import DataFacts, option
+from petra_graph.plugins import DataFacts
 from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial, Trial, examine, parametrize_with_checks, tokens
 from tests.support.runs import SPEC
 
@@ -23,8 +22,8 @@ SHAPE = (6,)
 class Sound(AdditiveCoupling):
     """What broken couplings are variants of."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.linear = nn.Linear(inputs[0][0], inputs[0][0])
 
     def residual(self, x):
@@ -44,8 +43,8 @@ class HasAWrongInverse(Sound):
 class HasAWrongGradient(Reversible):
     streams = 1
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.log = nn.Parameter(torch.zeros(inputs[0]))
 
     def forward(self, x):
@@ -88,8 +87,8 @@ class Counts(Sound):
 
 
 class UpdatesTwice(Sound):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.register_buffer("mean", torch.zeros(()))
 
     def residual(self, x):
@@ -99,8 +98,8 @@ class UpdatesTwice(Sound):
 
 
 class LeavesOneOut(Sound):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.unused = nn.Parameter(torch.zeros(3))
 
 
@@ -121,8 +120,8 @@ class NormalisesEvaluation(Buffered):
 
 
 class HoldsAPlainTensor(Sound):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.scale = torch.rand(()).item()
 
     def residual(self, x):
@@ -146,21 +145,16 @@ BROKEN = {
 
 
 class Embeds(Buffered):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.table = nn.Embedding(50, 4)
 
     def forward(self, x):
         return self.table(x)
 
 
-@frozen(kw_only=True)
-class Rate:
-    lr: float = option("learning rate", default=0.1)
-
-
-def sgd(groups, options: Rate):
-    return torch.optim.SGD(groups.param_groups(weight_decay=0.1), lr=options.lr, momentum=0.9)
+def sgd(groups, *, lr=0.1):
+    return torch.optim.SGD(groups.param_groups(weight_decay=0.1), lr=lr, momentum=0.9)
 
 
 class Forgets(torch.optim.SGD):
@@ -173,14 +167,11 @@ class Forgets(torch.optim.SGD):
         super().step(closure)
 
 
-def forgets(groups, options: Rate):
-    return Forgets(groups.param_groups(weight_decay=0.0), lr=options.lr)
+def forgets(groups, *, lr=0.1):
+    return Forgets(groups.param_groups(weight_decay=0.0), lr=lr)
 
 
 class SumOfSquares:
-    def __init__(self, options):
-        pass
-
     def __call__(self, output, target):
         return output.square().sum()
 
@@ -205,9 +196,6 @@ class Split:
 class Data:
     facts = DataFacts(shape=(4,), dtype="float32", classes=3)
     train = test = Split(lambda index, seed, epoch: [seed, epoch, index])
-
-    def __init__(self, options):
-        pass
 
 
 class DrawsAnew(Data):

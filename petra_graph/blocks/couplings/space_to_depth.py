@@ -7,38 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
-from petra_graph.plugins.contract import option
-from petra_graph.spec.keys import AtLeast
-
-
-@frozen(kw_only=True)
-class SpaceToDepthOptions:
-    """How far the resolution falls."""
-
-    factor: int = option("pixels of a side that become channels", default=2, validator=AtLeast(2))
 
 
 class SpaceToDepth(Reversible):
     """Each stream [n, c, h, w] becomes [n, c s^2, h / s, w / s]; the inverse returns the shapes of the inputs."""
 
-    Options = SpaceToDepthOptions
-
-    def __init__(self, inputs: Sequence[Shape], options: SpaceToDepthOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, factor: int = 2) -> None:
+        super().__init__(inputs)
+        self.factor = factor
         for shape in inputs:
             _, *sides = shape
-            if len(sides) != 2 or any(side % options.factor for side in sides):  # noqa: PLR2004  height, width
-                raise ValueError(f"sides of images must be multiples of {options.factor} (got {list(shape)})")
+            if factor < 2 or len(sides) != 2 or any(side % factor for side in sides):  # noqa: PLR2004  height, width
+                raise ValueError(f"sides of images must be multiples of {factor} (got {list(shape)})")
 
     def forward(self, *streams: Tensor) -> Streams:
-        return tuple(_to_depth(stream, self.options.factor) for stream in streams)
+        return tuple(_to_depth(stream, self.factor) for stream in streams)
 
     def inverse(self, *outputs: Tensor) -> Streams:
-        return tuple(_to_space(stream, self.options.factor) for stream in outputs)
+        return tuple(_to_space(stream, self.factor) for stream in outputs)
 
     def reverse_steps(self) -> Sequence[Undo]:
         return (lambda outputs: Undone(lambda: self.inverse(*outputs), lambda gradients: self.inverse(*gradients)),)

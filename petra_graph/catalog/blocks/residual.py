@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Shape, Streams
-from petra_graph.catalog.blocks.declared_blocks import (
-    BasicOptions,
-    BottleneckOptions,
-    RevBasicOptions,
-    RevBottleneckOptions,
-    RevMlpOptions,
-)
+from petra_graph.plugins import AtLeast, LessThan
+
+Channels = Annotated[int, "channels of each output stream", AtLeast(1)]
+Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
+Stride = Annotated[int, "stride of the first 3x3 convolution, pixels", AtLeast(1)]
+Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0), LessThan(1)]
+_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
 def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -27,21 +28,24 @@ def conv_norm_relu(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -
     return conv_norm(inputs, outputs, kernel=kernel, stride=stride).append(nn.ReLU(inplace=True))
 
 
-_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+def _dropped(rate: float) -> nn.Module:
+    return nn.Dropout(rate) if rate else nn.Identity()
 
 
 class RevBasic(AdditiveCoupling):
-    """Streams [n, c, h, w]; F is conv3x3-BN-ReLU twice."""
+    """RevNet's reversible basic block: additive coupling, two 3x3 convolutions.
 
-    Options = RevBasicOptions
+    Streams [n, c, h, w]; F is conv3x3-BN-ReLU twice.
+    """
+
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: RevBasicOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, dropout: Dropout = 0.0) -> None:
+        super().__init__(inputs)
         width = inputs[0][0]
         self.first = conv_norm_relu(width, width, kernel=3)
         self.second = conv_norm_relu(width, width, kernel=3)
-        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
+        self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return F(x)."""
@@ -50,18 +54,20 @@ class RevBasic(AdditiveCoupling):
 
 
 class RevBottleneck(AdditiveCoupling):
-    """Streams [n, c, h, w]; F is conv1x1-BN-ReLU, conv3x3-BN-ReLU, conv1x1-BN-ReLU."""
+    """RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.
 
-    Options = RevBottleneckOptions
+    Streams [n, c, h, w]; F is conv1x1-BN-ReLU, conv3x3-BN-ReLU, conv1x1-BN-ReLU.
+    """
+
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: RevBottleneckOptions) -> None:
-        super().__init__(inputs, options)
-        width, hidden = inputs[0][0], options.hidden
+    def __init__(self, inputs: Sequence[Shape], *, hidden: Hidden, dropout: Dropout = 0.0) -> None:
+        super().__init__(inputs)
+        width = inputs[0][0]
         self.reduce = conv_norm_relu(width, hidden, kernel=1)
         self.spatial = conv_norm_relu(hidden, hidden, kernel=3)
         self.expand = conv_norm_relu(hidden, width, kernel=1)
-        self.dropout = nn.Dropout(options.dropout) if options.dropout else nn.Identity()
+        self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return F(x)."""
@@ -70,19 +76,28 @@ class RevBottleneck(AdditiveCoupling):
 
 
 class RevMlp(AdditiveCoupling):
-    """Streams [n, ..., features]; F is linear, activation, dropout, linear."""
+    """Reversible multi-layer perceptron block: additive coupling, one hidden layer.
 
-    Options = RevMlpOptions
+    Streams [n, ..., features]; F is linear, activation, dropout, linear.
+    """
+
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: RevMlpOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        hidden: Annotated[int, "features of the hidden layer", AtLeast(1)],
+        activation: Literal["relu", "tanh", "gelu"] = "relu",
+        dropout: Annotated[float, "probability of dropping a hidden feature", AtLeast(0), LessThan(1)] = 0.0,
+    ) -> None:
+        super().__init__(inputs)
         features = inputs[0][-1]
         self.function = nn.Sequential(
-            nn.Linear(features, options.hidden),
-            _ACTIVATIONS[options.activation](),
-            nn.Dropout(options.dropout) if options.dropout else nn.Identity(),
-            nn.Linear(options.hidden, features),
+            nn.Linear(features, hidden),
+            _ACTIVATIONS[activation](),
+            _dropped(dropout),
+            nn.Linear(hidden, features),
         )
 
     def residual(self, x: Tensor) -> Tensor:
@@ -92,22 +107,21 @@ class RevMlp(AdditiveCoupling):
 
 
 class DownBasic(Buffered):
-    """Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride].
+    """RevNet's downsampling basic block, which changes both streams' shapes.
 
-    The first output is F(x) + BN(conv1x1(t)), the second the first half of F, as in the paper's networks.
+    Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride]. The first output is F(x) + BN(conv1x1(t)), the second the first
+    half of F, as in the paper's networks.
     """
 
-    Options = BasicOptions
     draws = False
     streams = 2
 
-    def __init__(self, inputs: Sequence[Shape], options: BasicOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
+        super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        width = options.channels
-        self.first = conv_norm_relu(x_width, width, kernel=3, stride=options.stride)
-        self.second = conv_norm_relu(width, width, kernel=3)
-        self.shortcut = conv_norm(t_width, width, kernel=1, stride=options.stride)
+        self.first = conv_norm_relu(x_width, channels, kernel=3, stride=stride)
+        self.second = conv_norm_relu(channels, channels, kernel=3)
+        self.shortcut = conv_norm(t_width, channels, kernel=1, stride=stride)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         """Return (F(x) + shortcut(t), first half of F)."""
@@ -116,24 +130,23 @@ class DownBasic(Buffered):
 
 
 class DownBottleneck(Buffered):
-    """Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride].
+    """RevNet's downsampling bottleneck block, which changes both streams' shapes.
 
-    The first output is F(x) + BN(conv1x1(t)), the second BN(conv1x1(x)), as in the paper's networks.
+    Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride]. The first output is F(x) + BN(conv1x1(t)), the second
+    BN(conv1x1(x)), as in the paper's networks.
     """
 
-    Options = BottleneckOptions
     draws = False
     streams = 2
 
-    def __init__(self, inputs: Sequence[Shape], options: BottleneckOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
+        super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        width, hidden, stride = options.channels, options.hidden, options.stride
         self.reduce = conv_norm_relu(x_width, hidden, kernel=1)
         self.spatial = conv_norm_relu(hidden, hidden, kernel=3, stride=stride)
-        self.expand = conv_norm_relu(hidden, width, kernel=1)
-        self.shortcut_t = conv_norm(t_width, width, kernel=1, stride=stride)
-        self.shortcut_x = conv_norm(x_width, width, kernel=1, stride=stride)
+        self.expand = conv_norm_relu(hidden, channels, kernel=1)
+        self.shortcut_t = conv_norm(t_width, channels, kernel=1, stride=stride)
+        self.shortcut_x = conv_norm(x_width, channels, kernel=1, stride=stride)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         """Return (F(x) + shortcut(t), shortcut(x))."""
@@ -146,18 +159,19 @@ def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResBasic(Buffered):
-    """One stream [n, c, h, w] to one [n, channels, h / stride, w / stride]."""
+    """ResNet's basic block: two 3x3 convolutions and a shortcut.
 
-    Options = BasicOptions
+    One stream [n, c, h, w] to one [n, channels, h / stride, w / stride].
+    """
+
     draws = False
     streams = 1
 
-    def __init__(self, inputs: Sequence[Shape], options: BasicOptions) -> None:
-        super().__init__(inputs, options)
-        width = options.channels
-        self.first = conv_norm_relu(inputs[0][0], width, kernel=3, stride=options.stride)
-        self.second = conv_norm(width, width, kernel=3)
-        self.shortcut = _shortcut(inputs[0][0], width, options.stride)
+    def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
+        super().__init__(inputs)
+        self.first = conv_norm_relu(inputs[0][0], channels, kernel=3, stride=stride)
+        self.second = conv_norm(channels, channels, kernel=3)
+        self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
@@ -165,19 +179,20 @@ class ResBasic(Buffered):
 
 
 class ResBottleneck(Buffered):
-    """One stream [n, c, h, w] to one [n, channels, h / stride, w / stride]."""
+    """ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.
 
-    Options = BottleneckOptions
+    One stream [n, c, h, w] to one [n, channels, h / stride, w / stride].
+    """
+
     draws = False
     streams = 1
 
-    def __init__(self, inputs: Sequence[Shape], options: BottleneckOptions) -> None:
-        super().__init__(inputs, options)
-        width, hidden = options.channels, options.hidden
+    def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
+        super().__init__(inputs)
         self.reduce = conv_norm_relu(inputs[0][0], hidden, kernel=1)
-        self.spatial = conv_norm_relu(hidden, hidden, kernel=3, stride=options.stride)
-        self.expand = conv_norm(hidden, width, kernel=1)
-        self.shortcut = _shortcut(inputs[0][0], width, options.stride)
+        self.spatial = conv_norm_relu(hidden, hidden, kernel=3, stride=stride)
+        self.expand = conv_norm(hidden, channels, kernel=1)
+        self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from petra_graph.catalog.declared import EarlyStoppingOptions
 from petra_graph.errors import RunFailed, suggestion
-from petra_graph.plugins import Callback, EpochEnded, Scale, Started, scale_of
+from petra_graph.plugins import AtLeast, Callback, EpochEnded, Scale, Started, scale_of
+
+
+def _of_evaluations(metric: str) -> None:
+    if not metric.startswith(("train/", "validation/", "test/")):
+        raise ValueError('must begin with "train/", "validation/" or "test/", as in "validation/top1"')
 
 
 class EarlyStopping(Callback):
-    """Counts the epochs since the best value."""
+    """Ends the training after an epoch, once a metric has not become better for some epochs."""
 
-    def __init__(self, options: EarlyStoppingOptions) -> None:
-        self._options = options
-        self._metric = options.metric or "test/loss"  # until the run says which data its evaluations read
+    changes = "length"
+
+    def __init__(
+        self,
+        *,
+        metric: Annotated[
+            str | None,
+            'metric of an epoch, as in "validation/top1" or "test/top1"; default: the loss of the evaluations, which read the validation '
+            "data or, without `data.validation`, the test data",
+            _of_evaluations,
+        ] = None,
+        direction: Annotated[
+            Literal["largest", "smallest"] | None,
+            "which value is best; default: the smallest loss, of a listed metric what it declares, the largest of any other",
+        ] = None,
+        patience: Annotated[int, "epochs without a better value", AtLeast(1)] = 5,
+        min_delta: Annotated[float, "least difference that makes a value better", AtLeast(0)] = 0.0,
+    ) -> None:
+        self._asked, self._direction, self._patience, self._min_delta = metric, direction, patience, min_delta
+        self._metric = metric or "test/loss"  # until the run says which data its evaluations read
         self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
         self._best_epoch = 0
@@ -23,7 +44,7 @@ class EarlyStopping(Callback):
 
     def started(self, run: Started) -> None:
         self._scales = run.metrics
-        self._metric = self._options.metric or f"{run.evaluates}/loss"
+        self._metric = self._asked or f"{run.evaluates}/loss"
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Compare the epoch's value with the best one; an epoch without an evaluation, or where a metric is undefined, has no value.
@@ -41,14 +62,14 @@ class EarlyStopping(Callback):
                 f'callback "early-stopping" finds no metric {self._metric!r}',
                 suggestion(self._metric, [f"{split}/{one}" for one in values]),
             )
-        direction = self._options.direction or scale_of(self._metric, self._scales).largest_or_smallest
+        direction = self._direction or scale_of(self._metric, self._scales).largest_or_smallest
         sign = -1 if direction == "smallest" else 1
-        if self._best is None or sign * (values[name] - self._best) > self._options.min_delta:
+        if self._best is None or sign * (values[name] - self._best) > self._min_delta:
             self._best, self._best_epoch = values[name], report.epoch
 
     def stops(self) -> str:
         """Stop when as many epochs as the patience have passed since the best one."""
-        if self._best is None or self._epoch - self._best_epoch < self._options.patience:
+        if self._best is None or self._epoch - self._best_epoch < self._patience:
             return ""
         return f"{self._metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
 

@@ -9,9 +9,11 @@ index. Drawing each sample by itself would cost a benchmark more than a small ne
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -19,10 +21,9 @@ from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.declared_datasets import DIGITS, RANDOM, DigitsOptions, RandomOptions
-from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set, stratified
+from petra_graph.catalog.datasets.splits import image_split, stratified
 from petra_graph.errors import SpecError
-from petra_graph.plugins import DataSet
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, Each, GreaterThan, Length, LessThan
 
 _PERMUTATION = 1797
 """Seed of the permutation that chooses the test samples."""
@@ -30,21 +31,48 @@ _LARGEST = 16
 """The largest value in scikit-learn's images."""
 
 
-def digits(options: DigitsOptions) -> DataSet:
-    """Open scikit-learn's digits (Alpaydin and Kaynak 1998, UCI repository): uint8 [1, 8, 8], 10 classes.
+class Digits:
+    """Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.
 
-    Raises:
-        SpecError: scikit-learn is not installed.
+    Alpaydin and Kaynak 1998, UCI repository. There are no files.
     """
-    pictures, targets = _digits()
-    images = np.rint(pictures * (255 / _LARGEST)).astype(np.uint8)[..., np.newaxis]
-    test = stratified(targets, share=options.test_share, seed=_PERMUTATION)
-    return image_data_set(
-        (images[~test], targets[~test]),
-        (images[test], targets[test]),
-        facts=DIGITS.facts(options),
-        crop_padding=options.crop_padding,
-    )
+
+    def __init__(
+        self,
+        *,
+        test_share: Annotated[
+            float,
+            "share of each class that is kept for the test; the run's seed does not change the choice",
+            GreaterThan(0),
+            LessThan(1),
+        ] = 0.2,
+        crop_padding: Annotated[
+            int,
+            "black border around training images, out of which the original size is cropped at random, pixels; 0: no crop",
+            AtLeast(0),
+        ] = 0,
+        mean: Annotated[
+            tuple[float, ...], "mean of each channel, in [0, 1]", Length(1), Each(AtLeast(0), AtMost(1))
+        ] = (0.3053,),
+        std: Annotated[
+            tuple[float, ...], "standard deviation of each channel, in [0, 1]", Length(1), Each(GreaterThan(0))
+        ] = (0.3760,),
+    ) -> None:
+        pictures, targets = _digits()
+        images = np.rint(pictures * (255 / _LARGEST)).astype(np.uint8)[..., np.newaxis]
+        test = stratified(targets, share=test_share, seed=_PERMUTATION)
+        self.train = image_split((images[~test], targets[~test]), crop_padding=crop_padding)
+        self.test = image_split((images[test], targets[test]))
+
+    @staticmethod
+    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts of the images."""
+        return DataFacts(shape=(1, 8, 8), classes=10, mean=mean, std=std)
+
+    @staticmethod
+    def training_samples(*, test_share: float) -> int | None:
+        """Return the number of training samples, of the usual share."""
+        return 1_438 if test_share == 0.2 else None  # noqa: PLR2004  the default
 
 
 def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -77,7 +105,9 @@ class NoiseSplit:
     """One split: windows [n, *shape] of `block`."""
 
     block: NDArray[np.generic]
-    options: RandomOptions
+    shape: tuple[int, ...]
+    classes: int
+    target_shape: tuple[int, ...]
     samples: int
     first: int
     """The index of the split's first sample within the data set."""
@@ -92,34 +122,61 @@ class NoiseSplit:
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
         number = np.asarray(indices, np.int64) + self.first
-        shape = self.options.shape
-        windows = sliding_window_view(self.block, prod(shape))
+        windows = sliding_window_view(self.block, prod(self.shape))
         flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
         targets = self.fetch_targets(indices)
-        if len(shape) == _IMAGE:
-            channels, height, width = shape
+        if len(self.shape) == _IMAGE:
+            channels, height, width = self.shape
             return flat.view(-1, height, width, channels).permute(0, 3, 1, 2), targets
-        return flat.view(-1, *shape), targets
+        return flat.view(-1, *self.shape), targets
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
         """Load the targets alone: int64 [n, *target_shape]."""
         number = (np.asarray(indices, np.int64) + self.first) * _STRIDE
-        place = np.arange(prod(self.options.target_shape)).reshape(self.options.target_shape)
-        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.options.classes)
+        place = np.arange(prod(self.target_shape)).reshape(self.target_shape)
+        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.classes)
 
 
-def noise(options: RandomOptions) -> DataSet:
-    """Return a data set of random samples of any shape and dtype, with random targets."""
-    generator = np.random.default_rng(0)
-    size = prod(options.shape) + _STARTS - 1
-    block: NDArray[np.generic]
-    if options.dtype in {"float32", "float64"}:
-        block = generator.standard_normal(size).astype(options.dtype)
-    else:
-        block = generator.integers(0, options.levels, size).astype(options.dtype)
+class Noise:
+    """Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it."""
 
-    return OpenedDataSet(
-        train=NoiseSplit(block=block, options=options, samples=options.train, first=0),
-        test=NoiseSplit(block=block, options=options, samples=options.test, first=options.train),
-        facts=RANDOM.facts(options),
-    )
+    def __init__(
+        self,
+        *,
+        shape: Annotated[tuple[int, ...], "shape of one sample", Length(at_least=1), Each(AtLeast(1))] = (3, 32, 32),
+        dtype: Annotated[
+            Literal["uint8", "int64", "float32", "float64"], "element type; floats are standard normal"
+        ] = "uint8",
+        levels: Annotated[int, "integer samples lie in 0 .. levels - 1", AtLeast(1)] = 256,
+        classes: Annotated[int, "targets lie in 0 .. classes - 1", AtLeast(1)] = 10,
+        target_shape: Annotated[
+            tuple[int, ...],
+            "shape of one target: [] for a class a sample, [8] for a class each token of eight",
+            Each(AtLeast(1)),
+        ] = (),
+        train: Annotated[int, "training samples", AtLeast(1)] = 4096,
+        test: Annotated[int, "test samples", AtLeast(1)] = 512,
+    ) -> None:
+        generator = np.random.default_rng(0)
+        size = prod(shape) + _STARTS - 1
+        block: NDArray[np.generic]
+        if dtype in {"float32", "float64"}:
+            block = generator.standard_normal(size).astype(dtype)
+        else:
+            block = generator.integers(0, levels, size).astype(dtype)
+        of = partial(NoiseSplit, block=block, shape=shape, classes=classes, target_shape=target_shape)
+        self.train, self.test = of(samples=train, first=0), of(samples=test, first=train)
+
+    @staticmethod
+    def facts(
+        *, shape: tuple[int, ...], dtype: str, levels: int, classes: int, target_shape: tuple[int, ...]
+    ) -> DataFacts:
+        """Return the facts that the options say."""
+        if dtype == "uint8" and levels > 256:  # noqa: PLR2004  the values of uint8
+            raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {levels})')
+        return DataFacts(shape=shape, dtype=dtype, classes=classes, target_shape=target_shape)
+
+    @staticmethod
+    def training_samples(*, train: int) -> int:
+        """Return the number of training samples."""
+        return train

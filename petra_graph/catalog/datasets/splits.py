@@ -20,8 +20,6 @@ from attrs import define, evolve, field, frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from petra_graph.plugins import DataFacts, DataSet, Split
-
 # n samples of a call, N samples of a split, H height, W width, C channels
 
 _TABLE = 1
@@ -125,38 +123,21 @@ class ImageSplit(LabelledSplit):
         return self._last[1]
 
 
-@define(kw_only=True, eq=False)
-class OpenedDataSet:
-    """An opened data set: its splits and its facts."""
-
-    train: Split
-    test: Split
-    validation: Split | None = None
-    """A split of its own."""
-    facts: DataFacts
-
-
 def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
     """Return a view of pixels [n, H, W, C]: a tensor [n, C, H, W] in channels-last memory format."""
     return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
-def image_data_set(
-    train: tuple[PixelStore, NDArray[np.int64]],
-    test: tuple[PixelStore, NDArray[np.int64]],
+def image_split(
+    images: tuple[PixelStore, NDArray[np.int64]],
     *,
-    facts: DataFacts,
     crop_padding: int = 0,
     flip: bool = False,
-    files: tuple[Sequence[str], Sequence[str]] = ((), ()),
-) -> DataSet:
-    """Return the data set of (pixels, targets) and `files` of both splits; only the training split is augmented."""
+    files: Sequence[str] = (),
+) -> ImageSplit:
+    """Return the split of (pixels, targets) and their `files`, augmented if it is cropped or flipped."""
     augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
-    return OpenedDataSet(
-        train=ImageSplit(pixels=train[0], targets=train[1], files=files[0], augment=augment),
-        test=ImageSplit(pixels=test[0], targets=test[1], files=files[1]),
-        facts=facts,
-    )
+    return ImageSplit(pixels=images[0], targets=images[1], files=files, augment=augment)
 
 
 def stratified(targets: NDArray[np.int64], *, share: float, seed: int) -> NDArray[np.bool_]:

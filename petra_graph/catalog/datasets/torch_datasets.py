@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,9 +23,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from petra_graph.blocks import random_key
-from petra_graph.catalog.datasets.declared_datasets import TorchOptions
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.plugins import DataFacts, fork_generators, named_code, seed_generators, seeded
+from petra_graph.plugins import (
+    AtLeast,
+    Code,
+    DataFacts,
+    Length,
+    fork_generators,
+    named_code,
+    seed_generators,
+    seeded,
+)
 
 _PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
 _WIDENED = {
@@ -133,34 +141,87 @@ class TorchDataSet:
     facts: DataFacts
 
 
-def torch_data_set(options: TorchOptions) -> TorchDataSet:
-    """Return the data set that the check of the specification has opened."""
-    data: TorchDataSet = options.opened
-    return data
+class Torch:
+    """Your own torch Datasets with samples (x, y), named as code, or made by it.
+
+    They are opened already when the specification is checked, once, and one sample is read.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Annotated[
+            Code,
+            'training Dataset, map-style or iterable, or a function or class that makes it, as "my_file:make_train"',
+        ],
+        test: Annotated[Code, "test Dataset, map-style, in the same way"],
+        validation: Annotated[
+            Code | None, 'validation Dataset, in the same way, which data.validation = "validation" names'
+        ] = None,
+        plain: Annotated[
+            Code | None,
+            "training Dataset without augmentation, in the same way: a share of it is the validation samples if data.validation is one; that "
+            "of `train` if it augments nothing",
+        ] = None,
+        classes: Annotated[
+            int | tuple[str, ...] | None,
+            "number of classes, or their names; default: y is no class, as in regression",
+            AtLeast(1),
+            Length(at_least=1),
+        ] = None,
+    ) -> None:
+        opened = open_datasets(train, test, validation, plain, classes)
+        _opened.clear()  # the next run opens them anew
+        self.train, self.test, self.validation = opened.train, opened.test, opened.validation
+
+    @staticmethod
+    def facts(
+        *,
+        train: str,
+        test: str,
+        validation: str | None = None,
+        plain: str | None = None,
+        classes: int | tuple[str, ...] | None = None,
+    ) -> DataFacts:
+        """Return what the first sample says of all."""
+        return open_datasets(train, test, validation, plain, classes).facts
 
 
-def open_datasets(options: TorchOptions) -> TorchDataSet:
-    """Make the Datasets that options name; the first sample of each says what the others are like.
+_opened: list[tuple[Mapping[str, Any], Any, TorchDataSet]] = []
+"""What the check of a specification has opened, by its code and classes: a Dataset may read files, and a stream begins once."""
+
+
+def open_datasets(
+    train: str, test: str, validation: str | None, plain: str | None, classes: int | tuple[str, ...] | None
+) -> TorchDataSet:
+    """Make the Datasets that options name, or return those that are open; the first sample of each says what the others are like.
 
     Raises:
         SpecError: the code was not found, it is no Dataset, or its first sample is not a pair that can be trained on.
     """
-    named = {name: getattr(options, name) for name in ("train", "test", "validation", "plain")}
-    datasets = {name: _make_dataset(name, code) for name, code in named.items() if code is not None}
+    named = {"train": train, "test": test, "validation": validation, "plain": plain}
+    codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
+    for known, of_classes, data in _opened:
+        same = known.keys() == codes.keys() and all(known[name] is codes[name] for name in codes)
+        if same and of_classes == classes:
+            return data
+    datasets = {name: _make_dataset(name, str(named[name]), code) for name, code in codes.items()}
     first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}
-    facts = _facts(*first["train"], options.classes)
+    facts = _facts(*first["train"], classes)
     splits = {
         name: TorchSplit(dataset=datasets[name], facts=facts, part=part)
         for name, part in {"test": "test", "validation": "validation", "plain": "validation"}.items()
         if name in datasets
     }
-    train = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
-    return TorchDataSet(
-        train=TorchStream(dataset=train.dataset, read=train.read) if _is_iterable(train.dataset) else train,
+    whole = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
+    opened = TorchDataSet(
+        train=TorchStream(dataset=whole.dataset, read=whole.read) if _is_iterable(whole.dataset) else whole,
         test=splits["test"],
         validation=splits.get("validation"),
         facts=facts,
     )
+    _opened[:] = [(codes, classes, opened)]
+    return opened
 
 
 def read_sample(sample: Any) -> tuple[Any, Any]:
@@ -186,9 +247,8 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
     return _tensor("x", x), _mapped(_target, y)
 
 
-def _make_dataset(option: str, location: str) -> Any:
+def _make_dataset(option: str, location: str, code: Any) -> Any:
     """Return the Dataset that an option names, made where it names a class or a function."""
-    code = named_code(option, location)
     is_made = not callable(code) or (hasattr(code, "__getitem__") and not isinstance(code, type))
     with seeded(0):  # what it draws while it is made is the same in every process
         dataset = code if is_made else code()

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from petra_graph.errors import cannot_write
-from petra_graph.plugins import NoOptions, RunInfo
+from petra_graph.plugins import RunInfo
 
 _COLUMNS = ("epoch", "step", "name", "value")
 
 
 class MetricsFile:
-    """Names `metrics.jsonl` in a list of loggers; there is nothing left to do."""
+    """The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger."""
 
-    def __init__(self, _: NoOptions, __: RunInfo) -> None: ...
+    def __init__(self, run: RunInfo) -> None: ...
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
 
@@ -31,9 +31,12 @@ class MetricsFile:
 
 
 class CsvFile:
-    """Rows of `metrics.csv`: epoch, step, name, value; a value that is not finite is empty. Each is there before the next event."""
+    """`metrics.csv` in the run's directory: epoch, step, name, value.
 
-    def __init__(self, _: NoOptions, run: RunInfo) -> None:
+    A value that is not finite is empty. Each row is there before the next event.
+    """
+
+    def __init__(self, run: RunInfo) -> None:
         self._path = run.directory / "metrics.csv"
         try:
             self._file = self._path.open("wb", buffering=0)

@@ -12,24 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import cannot_write
-from petra_graph.plugins import NoOptions, RunInfo
-
-
-def tensorboard(_: NoOptions, run: RunInfo) -> TensorBoard:
-    """Return the logger of a run."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    folder = run.directory / "tensorboard"
-    purge = {} if run.resumed_at is None else {"purge_step": run.resumed_at + 1}
-    return TensorBoard(SummaryWriter(log_dir=str(folder), **purge), folder)
+from petra_graph.plugins import RunInfo
 
 
 class TensorBoard:
-    """A writer of TensorBoard's files, whose thread fails without a traceback."""
+    """Scalars for TensorBoard, in `tensorboard/` of the run's directory, by a writer whose thread fails without a traceback."""
 
-    def __init__(self, writer: Any, path: Path) -> None:
-        self._writer = writer
-        self._path = path
+    requires = "tensorboard"
+    install = "pip install 'petra-graph[tensorboard]'"
+
+    def __init__(self, run: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._path = run.directory / "tensorboard"
+        purge = {} if run.resumed_at is None else {"purge_step": run.resumed_at + 1}
+        self._writer: Any = SummaryWriter(log_dir=str(self._path), **purge)
         self._hook = threading.excepthook
         threading.excepthook = self._thread_failed
 

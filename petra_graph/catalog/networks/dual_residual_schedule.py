@@ -6,29 +6,39 @@ Each stage moves its own blocks' coefficients at its own updates, as it does its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
-from petra_graph.catalog.networks.declared import DualResidualScheduleOptions
-from petra_graph.plugins import Callback, Companion
+from petra_graph.plugins import AtLeast, Callback, Companion, GreaterThan
 
 
 class DualResidualSchedule(Callback):
-    """Moves alpha and beta linearly; see Zhao et al. 2024, "dynamic finetuning", https://arxiv.org/abs/2401.04105."""
+    """Moves alpha and beta of dual residual nodes linearly, from their first values to others.
 
-    def __init__(self, options: DualResidualScheduleOptions) -> None:
-        self.options = options
+    Zhao et al. 2024, "dynamic finetuning", https://arxiv.org/abs/2401.04105.
+    """
+
+    changes = "weights"
+
+    def __init__(
+        self,
+        *,
+        alpha: Annotated[float, "value of alpha at the end"] = 0.3,
+        beta: Annotated[float, "value of beta at the end", GreaterThan(0)] = 0.7,
+        updates: Annotated[int, "updates of a stage over which they move; they stay afterwards", AtLeast(1)] = 1000,
+    ) -> None:
+        self._ends, self._updates = {"alpha": alpha, "beta": beta}, updates
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
         """Return what moves the coefficients of a stage."""
-        ends = {"alpha": self.options.alpha, "beta": self.options.beta}
         moved = {}
         for name, tensor in parameters.items():
             if (coefficient := name.rpartition("/")[2]) in COEFFICIENTS:
-                moved[name] = tensor, ends[coefficient]
-        return _Moving(moved, self.options.updates) if moved else None
+                moved[name] = tensor, self._ends[coefficient]
+        return _Moving(moved, self._updates) if moved else None
 
 
 class _Moving(Companion):

@@ -7,7 +7,7 @@ then drawn under the key of the node, as those of any block: they follow from th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import (  # the structures that torch.export knows, too
@@ -17,31 +17,36 @@ from torch.utils._pytree import (  # the structures that torch.export knows, too
 )
 
 from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
-from petra_graph.catalog.networks.declared import ModuleOptions
 from petra_graph.errors import Problem, SpecError
-from petra_graph.plugins import named_code
+from petra_graph.plugins import Code, named_code
+
+Made = Annotated[Code, 'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"']
 
 
 class _OfModule(Block):
-    Options = ModuleOptions
-
-    def __init__(self, inputs: Sequence[Shape], options: ModuleOptions) -> None:
-        super().__init__(inputs, options)
-        self.module = _made(options)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        module: Made,
+        kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
+    ) -> None:
+        super().__init__(inputs)
+        self.named, self.module = module, _made(module, kwargs)
 
 
 class Module(_OfModule, Buffered):
-    """Streams to those that the module makes of them."""
+    """Any torch.nn.Module of streams: tensors in, one or several out."""
 
     draws = False
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the module's output, or its outputs, as streams."""
-        return as_outputs(self.module(*streams), self.options.module)
+        return as_outputs(self.module(*streams), self.named)
 
 
 class ModuleHead(_OfModule, Head):
-    """Streams to what the module makes of them."""
+    """Any torch.nn.Module as the head: tensors in, the output out."""
 
     draws = False
     structure: Any = 0
@@ -54,7 +59,7 @@ class ModuleHead(_OfModule, Head):
             if self.structure != 0:
                 self.structure = 0
             return (returned,)
-        tensors, self.structure = taken_apart(returned, self.options.module)
+        tensors, self.structure = taken_apart(returned, self.named)
         return tensors
 
     def returned(self, streams: Streams) -> Any:
@@ -62,13 +67,13 @@ class ModuleHead(_OfModule, Head):
         return put_together(self.structure, streams)
 
 
-def _made(options: ModuleOptions) -> nn.Module:
-    make = named_code("module", options.module)
-    made = make(**options.kwargs) if callable(make) and not isinstance(make, nn.Module) else make
+def _made(module: str, kwargs: Mapping[str, Any]) -> nn.Module:
+    make = named_code("module", module)
+    made = make(**kwargs) if callable(make) and not isinstance(make, nn.Module) else make
     if made is make or not isinstance(made, nn.Module):
         found = "is an object already" if made is make else f"returned {type(made).__name__}, and no torch.nn.Module"
         hint = "name a class, or a function that makes a new module at each call: each node has parameters of its own"
-        raise SpecError(Problem(message=f"{options.module} {found}", hint=hint, path=("module",)))
+        raise SpecError(Problem(message=f"{module} {found}", hint=hint, path=("module",)))
     return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from torch import Tensor, nn
 
@@ -20,25 +20,42 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS, coefficient
 from petra_graph.blocks.randomness import may_draw
-from petra_graph.catalog.networks.declared import CoupledPartOptions, PartOptions
 from petra_graph.catalog.networks.module_blocks import as_outputs, put_together, taken_apart
 from petra_graph.catalog.networks.parts import Link, network_of, reads_names, take_part, whole_network
+from petra_graph.plugins import Code, GreaterThan
 
 
 class _OfNetwork(Block):
     """A block that has a part of a network: the part itself is no submodule, but all that the network has of it."""
 
-    Options = PartOptions
     draws = False  # each instance says it, of modules that the network does not have
+    drawn_as = "network"  # all parts draw the random numbers of one constructor
     part: nn.Module
     links: Sequence[Link]
 
-    def __init__(self, inputs: Sequence[Shape], options: PartOptions) -> None:
-        super().__init__(inputs, options)
-        network = network_of(options)
-        part, links = take_part(self, network, options.part)
-        vars(self).update(part=part, links=links)
-        self.draws = may_draw(part)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        build: Annotated[Code, "class or function that makes the network"],
+        kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
+        split: Annotated[tuple[str, ...], "as of the architecture"] = (),
+        part: Annotated[str, "name of the part"],
+        reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
+        names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
+        by_name: Annotated[
+            bool, "whether the part is given all of them, by name where its forward has such names"
+        ] = False,
+        hands_on: Annotated[
+            tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
+        ] = (),
+    ) -> None:
+        super().__init__(inputs)
+        network = network_of(build, kwargs, split)
+        taken, links = take_part(self, network, part)
+        of = f"the part {part} of {build}"
+        vars(self).update(part=taken, links=links, of=of, reads=reads, names=names, hands_on=hands_on)
+        self.draws = may_draw(taken)
         ids = {id(one) for one in network.module.parameters()} & network.labels.keys()
         own = dict(self.named_parameters(remove_duplicate=False))
         shared = {
@@ -47,9 +64,9 @@ class _OfNetwork(Block):
             if id(one) in ids and name in own
         }
         self.shared_parameters = shared
-        self.of_network = whole_network(options)
+        self.of_network = whole_network(build, kwargs, names)
         vars(self).update(built=network, parts_of=_parts_of)  # `built` until all nodes are built: then it is forgotten
-        self.by_name = options.by_name and reads_names(part, options.names)
+        self.by_name = by_name and reads_names(taken, names)
         self.train()
 
     def train(self, mode: bool = True) -> Self:
@@ -70,9 +87,9 @@ class _OfNetwork(Block):
         for link in self.links:
             link.follow()
         if self.by_name:
-            return self.part(**dict(zip(self.options.names, streams, strict=True)))
-        if self.options.reads:
-            streams = tuple(streams[at] for at in self.options.reads)
+            return self.part(**dict(zip(self.names, streams, strict=True)))
+        if self.reads:
+            streams = tuple(streams[at] for at in self.reads)
         return self.part(*streams)
 
 
@@ -85,28 +102,28 @@ def _parts_of(network: nn.Module) -> Mapping[str, nn.Module]:
 
 
 class Part(_OfNetwork, Buffered):
-    """Streams to those that later parts read."""
+    """A part of a network: streams to those that later parts read."""
 
     draws = False
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the part's output, or its outputs, as streams."""
-        own = as_outputs(self.value(*streams), f"the part {self.options.part} of {self.options.build}")
-        return own + tuple(streams[at] for at in self.options.hands_on) if self.options.hands_on else own
+        own = as_outputs(self.value(*streams), self.of)
+        return own + tuple(streams[at] for at in self.hands_on) if self.hands_on else own
 
 
 class PartHead(_OfNetwork, Head):
-    """Streams to what the network returns."""
+    """The last part of a network: streams to what the network returns."""
 
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: PartOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
+        super().__init__(inputs, **options)
         self.structures: dict[bool, Any] = {}
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the tensors of what the part returns."""
-        tensors, structure = taken_apart(self.value(*streams), f"{self.options.build}")
+        tensors, structure = taken_apart(self.value(*streams), self.of)
         self.structures[self.training] = structure
         return tensors
 
@@ -118,41 +135,43 @@ class PartHead(_OfNetwork, Head):
 class _Residual(_OfNetwork):
     def residual(self, x: Tensor) -> Tensor:
         """Return B(x)."""
-        (value,) = as_outputs(self.value(x), f"the part {self.options.part} of {self.options.build}")
+        (value,) = as_outputs(self.value(x), self.of)
         return value
 
 
 class MidpointEntryPart(_Residual, MidpointEntry):
-    """The first part of a chain."""
+    """The first residual part of a chain: one stream to two."""
 
     draws = False
 
 
 class MidpointStepPart(_Residual, MidpointStep):
-    """A further part of a chain."""
+    """A residual part as a step of the midpoint method."""
 
     draws = False
+
+
+Alpha = Annotated[float, "coefficient of the part's own residual connection at the start"]
+Beta = Annotated[float, "coefficient of the reversible residual connection at the start", GreaterThan(0)]
 
 
 class DualResidualEntryPart(_Residual, DualResidualEntry):
-    """The first part of a chain."""
+    """The first residual part of a chain: one stream to two."""
 
-    Options = CoupledPartOptions
     draws = False
     begun_anew = COEFFICIENTS
 
-    def __init__(self, inputs: Sequence[Shape], options: CoupledPartOptions) -> None:
-        super().__init__(inputs, options)
-        self.alpha = coefficient(options.alpha)
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha = coefficient(alpha)
 
 
 class DualResidualStepPart(_Residual, DualResidualStep):
-    """A further part of a chain."""
+    """A residual part made reversible, as in Dr2Net: Zhao et al. 2024, https://arxiv.org/abs/2401.04105, equation 1."""
 
-    Options = CoupledPartOptions
     draws = False
     begun_anew = COEFFICIENTS
 
-    def __init__(self, inputs: Sequence[Shape], options: CoupledPartOptions) -> None:
-        super().__init__(inputs, options)
-        self.alpha, self.beta = coefficient(options.alpha), coefficient(options.beta)
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha, self.beta = coefficient(alpha), coefficient(beta)

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Block
-from petra_graph.catalog.networks.declared import PartOptions
 from petra_graph.errors import Problem, SpecError, kind_of
 from petra_graph.plugins import named_code, seeded
 
@@ -96,7 +95,7 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers(remove_duplicate=False)
 
 
-def layout_of(options: PartOptions) -> BuiltNetwork:
+def layout_of(build: str, kwargs: Mapping[str, Any], split: Sequence[str]) -> BuiltNetwork:
     """Return a network without values where that can be: names, and what is read.
 
     Raises:
@@ -105,27 +104,27 @@ def layout_of(options: PartOptions) -> BuiltNetwork:
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                return network_of(options)
+                return network_of(build, kwargs, split)
         except Exception as error:
             if isinstance(error, SpecError):
                 raise
-        return network_of(options)
+        return network_of(build, kwargs, split)
 
 
-def network_of(options: PartOptions) -> BuiltNetwork:
-    """Return the network that options name, on the default device, drawn with torch's present seed.
+def network_of(build: str, kwargs: Mapping[str, Any], split: Sequence[str]) -> BuiltNetwork:
+    """Return the network that "module:attribute" makes with these arguments, on the default device, drawn with torch's present seed.
 
     Raises:
         SpecError: nothing makes it, or its parts are wrong; paths count from the options.
     """
-    make, kwargs = _maker(options)
+    make, values = _maker(build, kwargs)
     device = torch.get_default_device().type
-    return _built(make, kwargs, options.split, device, 0 if device == "meta" else torch.initial_seed())
+    return _built(make, values, tuple(split), device, 0 if device == "meta" else torch.initial_seed())
 
 
-def whole_network(options: PartOptions) -> Callable[[], nn.Module]:
+def whole_network(build: str, kwargs: Mapping[str, Any], names: Sequence[str]) -> Callable[[], nn.Module]:
     """Return the function that makes the network, whose forward is given a sample's inputs in their order; one for all nodes."""
-    return _whole(*_maker(options), options.names)
+    return _whole(*_maker(build, kwargs), tuple(names))
 
 
 @lru_cache(maxsize=16)
@@ -146,12 +145,12 @@ def reads_names(network: nn.Module, names: Sequence[str]) -> bool:
     return bool(names) and set(names) <= inspect.signature(network.forward).parameters.keys()
 
 
-def _maker(options: PartOptions) -> tuple[Callable[..., nn.Module], str]:
-    make = named_code("build", options.build)
+def _maker(build: str, kwargs: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], str]:
+    make = named_code("build", build)
     if isinstance(make, nn.Module) or not callable(make):
         hint = "name a class, or a function that makes a new network at each call"
-        raise SpecError(Problem(message=f"{options.build} is {kind_of(make)}", hint=hint, path=("build",)))
-    return make, json.dumps(dict(options.kwargs), sort_keys=True)
+        raise SpecError(Problem(message=f"{build} is {kind_of(make)}", hint=hint, path=("build",)))
+    return make, json.dumps(dict(kwargs), sort_keys=True)
 
 
 _known: WeakValueDictionary[Any, BuiltNetwork] = WeakValueDictionary()

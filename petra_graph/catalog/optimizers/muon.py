@@ -20,14 +20,14 @@ correction of late gradients may look further ahead.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.declared_optimizers import MuonOptions
 from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
-from petra_graph.plugins import ParameterGroups
+from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, Nesterov, Rate, expect_momentum
+from petra_graph.plugins import AtLeast, AtMost, ParameterGroups
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _SMALLEST_NORM = 1e-7
@@ -70,16 +70,34 @@ def adjusted(how: str, rows: int, columns: int) -> float:
     return float(0.2 * max(rows, columns) ** 0.5)
 
 
-def muon(groups: ParameterGroups, options: MuonOptions) -> torch.optim.Optimizer:
-    """Build `Muon`."""
+def muon(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 1e-3,
+    momentum: Momentum = 0.95,
+    nesterov: Nesterov = True,
+    weight_decay: Decay = 0.1,
+    adjust_lr: Annotated[
+        Literal["match_rms_adamw", "original"],
+        "how lr becomes a matrix's rate: for steps as large as AdamW's, or as the authors have it, whose lr is about 0.02",
+    ] = "match_rms_adamw",
+    ns_steps: Annotated[int, "Newton-Schulz iterations that make a step orthogonal", AtLeast(1), AtMost(99)] = 5,
+    betas: Betas = (0.9, 0.999),
+    eps: Eps = 1e-8,
+) -> torch.optim.Optimizer:
+    """Orthogonal momentum for the matrices within the network, and AdamW for embeddings, heads and vectors.
+
+    Kernels of convolutions are matrices [out, in * height * width]. Weight decay is decoupled.
+    """
+    expect_momentum(momentum, nesterov=nesterov)
     parameters = groups_with_matrices(
         groups,
         groups.hidden_matrices(),
-        weight_decay=options.weight_decay,
-        momentum=options.momentum,
-        ahead=float(options.nesterov),
-        ns_steps=options.ns_steps,
-        adjust_lr=options.adjust_lr,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        ahead=float(nesterov),
+        ns_steps=ns_steps,
+        adjust_lr=adjust_lr,
     )
-    first, second = options.betas
-    return Muon(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)
+    first, second = betas
+    return Muon(parameters, lr=lr, betas=(first, second), eps=eps, decoupled_weight_decay=True)

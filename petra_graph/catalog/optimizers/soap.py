@@ -21,14 +21,14 @@ and the memory of the second step, which plans count for all later ones too, is 
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.declared_optimizers import SoapOptions
 from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
-from petra_graph.plugins import ParameterGroups
+from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Rate
+from petra_graph.plugins import AtLeast, ParameterGroups
 
 # p parameter, g gradient, in functions of a state as a matrix, wd weight decay
 
@@ -110,15 +110,30 @@ def _refresh(state: dict[str, Any]) -> None:
         state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(dim, order))
 
 
-def soap(groups: ParameterGroups, options: SoapOptions) -> torch.optim.Optimizer:
-    """Build `Soap`; a matrix whose sides are both too long for a basis is AdamW's."""
+def soap(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 3e-3,
+    betas: Betas = (0.95, 0.95),
+    eps: Eps = 1e-8,
+    weight_decay: Decay = 0.01,
+    precondition_frequency: Annotated[int, "updates between two refreshes of the bases", AtLeast(1)] = 10,
+    max_precond_dim: Annotated[
+        int, "longest side of a matrix that has a basis; longer ones have the identity", AtLeast(1)
+    ] = 10_000,
+) -> torch.optim.Optimizer:
+    """Adam in the eigenbases of the mean G G' and G' G of matrices and kernels, and AdamW for vectors.
+
+    Kernels of convolutions are matrices [out, in * height * width]. A matrix whose sides are both too long for a basis is AdamW's. Weight
+    decay is decoupled.
+    """
     shortest = {id(one): min(one.flatten(1).shape) for one in groups.decayed if one.dim() > 1}
     parameters = groups_with_matrices(
         groups,
-        [one for one in groups.decayed if shortest.get(id(one), inf) <= options.max_precond_dim],
-        weight_decay=options.weight_decay,
-        precondition_frequency=options.precondition_frequency,
-        max_precond_dim=options.max_precond_dim,
+        [one for one in groups.decayed if shortest.get(id(one), inf) <= max_precond_dim],
+        weight_decay=weight_decay,
+        precondition_frequency=precondition_frequency,
+        max_precond_dim=max_precond_dim,
     )
-    first, second = options.betas
-    return Soap(parameters, lr=options.lr, betas=(first, second), eps=options.eps, decoupled_weight_decay=True)
+    first, second = betas
+    return Soap(parameters, lr=lr, betas=(first, second), eps=eps, decoupled_weight_decay=True)

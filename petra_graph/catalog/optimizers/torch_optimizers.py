@@ -8,18 +8,15 @@ authors wrote them.
 from __future__ import annotations
 
 from inspect import unwrap
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from petra_graph.catalog.optimizers.declared_optimizers import (
-    LARGEST_BETA1,
-    AdamOptions,
-    AdamWOptions,
-    NadamOptions,
-    SgdOptions,
-)
-from petra_graph.plugins import ParameterGroups
+from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, Nesterov, Rate, expect_momentum
+from petra_graph.plugins import AtLeast, ParameterGroups, StageFacts
+
+LARGEST_BETA1 = 0.99
+"""Of NAdam by stage: where the delay is largest."""
 
 
 class Unmarked(torch.optim.Optimizer):
@@ -47,21 +44,41 @@ class NAdam(Unmarked, torch.optim.NAdam):
     step = torch.no_grad()(unwrap(torch.optim.NAdam.step))
 
 
-def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.SGD`."""
-    parameters = groups.param_groups(weight_decay=options.weight_decay)
-    same: dict[str, Any] = {"lr": options.lr, "momentum": options.momentum, "nesterov": options.nesterov}
-    return SGD(parameters, **same, **_fused(groups))
+def sgd(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 0.1,
+    momentum: Momentum = 0.9,
+    nesterov: Nesterov = True,
+    weight_decay: Decay = 0.0,
+) -> torch.optim.Optimizer:
+    """Stochastic gradient descent with (Nesterov) momentum."""
+    expect_momentum(momentum, nesterov=nesterov)
+    parameters = groups.param_groups(weight_decay=weight_decay)
+    return SGD(parameters, lr=lr, momentum=momentum, nesterov=nesterov, **_fused(groups))
 
 
-def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101)."""
-    first, second = options.betas
-    parameters = groups.param_groups(weight_decay=options.weight_decay)
-    same: dict[str, Any] = {"lr": options.lr, "betas": (first, second), "eps": options.eps, **_fused(groups)}
-    if isinstance(options, AdamWOptions):
-        return AdamW(parameters, **same)
-    return Adam(parameters, **same)
+def adam(
+    groups: ParameterGroups, *, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Eps = 1e-8, weight_decay: Decay = 0.0
+) -> torch.optim.Optimizer:
+    """Adam, weight decay added to the gradient, and so scaled with it (AdamW's is not); Kingma and Ba 2015, arXiv:1412.6980."""
+    first, second = betas
+    parameters = groups.param_groups(weight_decay=weight_decay)
+    return Adam(parameters, lr=lr, betas=(first, second), eps=eps, **_fused(groups))
+
+
+def adamw(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 1e-3,
+    betas: Betas = (0.9, 0.999),
+    eps: Eps = 1e-8,
+    weight_decay: Decay = 0.01,
+) -> torch.optim.Optimizer:
+    """Adam with decoupled weight decay, which shrinks parameters by lr * weight_decay; Loshchilov and Hutter 2019, arXiv:1711.05101."""
+    first, second = betas
+    parameters = groups.param_groups(weight_decay=weight_decay)
+    return AdamW(parameters, lr=lr, betas=(first, second), eps=eps, **_fused(groups))
 
 
 def _fused(groups: ParameterGroups) -> dict[str, Any]:
@@ -69,21 +86,38 @@ def _fused(groups: ParameterGroups) -> dict[str, Any]:
     return {"fused": True} if all(one.is_cuda for one in (*groups.decayed, *groups.undecayed)) else {}
 
 
-def nadam(groups: ParameterGroups, options: NadamOptions, stage: Any = None) -> torch.optim.Optimizer:
-    """Build `torch.optim.NAdam` (Dozat 2016) with decoupled weight decay.
+def nadam(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 2e-3,
+    betas: Betas = (0.9, 0.999),
+    eps: Eps = 1e-8,
+    weight_decay: Decay = 0.0,
+    momentum_decay: Annotated[
+        float, "how fast the momentum rises from half its value: by 0.96 ** (u * momentum_decay)", AtLeast(0)
+    ] = 0.004,
+    beta1_by_stage: Annotated[bool, "raise the first beta towards 0.99 with the stage's delay"] = False,
+    stage: StageFacts | None = None,
+) -> torch.optim.Optimizer:
+    """Adam with Nesterov momentum and decoupled weight decay (Dozat 2016).
 
-    By stage, as the code of Ajanthan et al. 2025 has it, beta1 is m + (n - 1) (0.99 - m) / S, with m the options' own, S stages,
-    and n versions of the parameters between a forward and its backward. Here n - 1 is the stage's delay in updates with a full
-    pipeline, at most S: deeper schedules than theirs, as `lockstep`, have more.
+    With betas = [0.99, 0.999] it is the optimizer of asynchronous pipelines of Ajanthan et al. 2025 (arXiv:2505.01099). By stage, as their
+    code has it, beta1 is m + (n - 1) (0.99 - m) / S, with m the options' own, S stages, and n versions of the parameters between a forward
+    and its backward. Here n - 1 is the stage's delay in updates with a full pipeline, at most S: deeper schedules than theirs, as
+    `lockstep`, have more.
     """
-    first, second = options.betas
-    if options.beta1_by_stage and stage is not None:
+    first, second = betas
+    if beta1_by_stage and first > LARGEST_BETA1:
+        raise ValueError(
+            f"beta1_by_stage = true needs a first beta of at most {LARGEST_BETA1} (got {first}); set it to false"
+        )
+    if beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
     return NAdam(
-        groups.param_groups(weight_decay=options.weight_decay),
-        lr=options.lr,
+        groups.param_groups(weight_decay=weight_decay),
+        lr=lr,
         betas=(first, second),
-        eps=options.eps,
-        momentum_decay=options.momentum_decay,
+        eps=eps,
+        momentum_decay=momentum_decay,
         decoupled_weight_decay=True,
     )

@@ -27,7 +27,7 @@ from petra_graph.planning.check.named_plugins import NamedPlugins
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, BlockDeclaration, expand
+from petra_graph.plugins.kinds import BLOCK, expand
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -226,7 +226,7 @@ def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
 
     The graph without it would have no head: a second problem, whose only cause is the misspelt name of a block.
     """
-    kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
+    kinds = [node.spec.kind or (node.plugin and node.plugin.code.kind) for node in nodes]
     if "head" in kinds or None not in kinds:
         return None
     return nodes[len(kinds) - 1 - kinds[::-1].index(None)]

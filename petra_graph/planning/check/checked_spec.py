@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -18,8 +18,7 @@ from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.plugins.contract import Plugin, build_plugin
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.loss_and_metric import Loss, MetricDeclaration, Scale
-from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -37,9 +36,11 @@ class ConfiguredPlugin:
     """Of the options in the specification."""
     label: str = ""
     """The name under which a metric's values are recorded."""
+    seed: int | None = None
+    """Of the run: what the plugin draws while it is built follows from it."""
 
     def build(self, *others: Any, stage: StageFacts | None = None) -> Any:
-        """Return what the plugin's `build` makes of its options and these arguments, checked against the contract of its kind.
+        """Return what the plugin's code makes of its options and these arguments, checked against the contract of its kind.
 
         Args:
             stage: as in `build_plugin`.
@@ -48,9 +49,8 @@ class ConfiguredPlugin:
             SpecError: it refuses its options, or what they name; paths that count from the options count from the specification.
             PluginError: its code failed, or breaks the contract.
         """
-        arguments = (*others, self.options) if self.plugin.kind.options_last else (self.options, *others)
         try:
-            return build_plugin(self.plugin, *arguments, stage=stage)
+            return build_plugin(self.plugin, self.options, *others, stage=stage, seed=self.seed)
         except SpecError as error:
             raise SpecError(map(self._locate, error.problems)) from error
         except PluginError as error:
@@ -115,7 +115,7 @@ class CheckedSpec:
     @property
     def scales(self) -> dict[str, Scale]:
         """How the values of the metrics are read, by their labels."""
-        return {one.label: cast(MetricDeclaration, one.plugin.declaration).scale for one in self.metrics}
+        return {one.label: scale_in(one.plugin) for one in self.metrics}
 
     @property
     def configured(self) -> list[tuple[Plugin, Any]]:
@@ -140,6 +140,8 @@ class CheckedSpec:
 def build_to_try(optimizer: ConfiguredPlugin) -> Any:
     """Build an optimizer of one parameter, in a stage whose gradients are late."""
     import torch
+
+    from petra_graph.blocks.parameter_groups import ParameterGroups
 
     groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
     return optimizer.build(groups, stage=DELAYED)

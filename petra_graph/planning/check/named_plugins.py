@@ -28,6 +28,8 @@ class NamedPlugins:
     loaded: LoadedSpec
     registry: Registry
     problems: ProblemCollector
+    seed: int | None = None
+    """Of the run."""
     resolved: dict[tuple[str, str], Plugin | None] = attrs.field(factory=dict)
     """By group and name, so that one that many nodes use is reported where it is used first."""
 
@@ -82,18 +84,18 @@ class NamedPlugins:
         key = (kind.group, name)
         if self.resolved.get(key) is None:
             plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
-            with_code = plugin is not None and keys_with(IS_CODE, plugin.declaration.options)
+            with_code = plugin is not None and keys_with(IS_CODE, plugin.options)
             self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
         return self.resolved[key]
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
         """Read the options of a plugin, and look for the code that they name."""
-        files = keys_with(IS_PATH, plugin.declaration.options)
+        files = keys_with(IS_PATH, plugin.options)
         located = self.loaded.layers.located
         mapping = {key: located(value, (*path, key)) if key in files else value for key, value in mapping.items()}
         options, problems = read_options(plugin, mapping, path)
         self.problems.add(problems)
-        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.declaration.options)}
+        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.options)}
         found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
         wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
         self.problems.add(wrong)
@@ -101,4 +103,4 @@ class NamedPlugins:
 
     def _configured(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> ConfiguredPlugin | None:
         options = self.options(plugin, mapping, path)
-        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
+        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path, seed=self.seed)

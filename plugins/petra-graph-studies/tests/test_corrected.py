@@ -11,14 +11,13 @@ from itertools import product
 import pytest
 import torch
 from petra_graph_studies.corrected import Spike, corrected
-from petra_graph_studies.declared import CorrectedOptions
 from safetensors.torch import load_file
 from torch import nn
 
 from petra_graph.cli.main import main
+from petra_graph.plugins import ParameterGroups
 from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import OPTIMIZER
-from petra_graph.plugins.optimizer import ParameterGroups
 from petra_graph.plugins.registry import discover
 from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
@@ -45,7 +44,7 @@ def groups():
 
 def made(name, how, delay=0.0, **options):
     parameters, grouped = groups()
-    optimizer = corrected(grouped, CorrectedOptions(optimizer=name, lr=0.01, weight_decay=0.1, **how, **options))
+    optimizer = corrected(grouped, optimizer=name, lr=0.01, weight_decay=0.1, **how, **options)
     set_delay(optimizer, delay)
     return parameters, optimizer
 
@@ -53,8 +52,8 @@ def made(name, how, delay=0.0, **options):
 def plain(name, **options):
     parameters, grouped = groups()
     plugin = discover().resolve(OPTIMIZER, name)
-    chosen = plugin.declaration.options(lr=0.01, weight_decay=0.1, **options)
-    return parameters, build_plugin(plugin, grouped, chosen)
+    chosen = plugin.options(lr=0.01, weight_decay=0.1, **options)
+    return parameters, build_plugin(plugin, chosen, grouped)
 
 
 def set_delay(optimizer, delay):
@@ -158,7 +157,7 @@ def test_weights_of_a_delay_change_nothing_and_share_no_memory(name, how):
 )
 def test_options_that_do_not_go_together(write, capsys, options, message):
     with pytest.raises(ValueError, match=message.split("'")[0].split("(")[0]):
-        CorrectedOptions(**options)
+        corrected(groups()[1], **options)
     text = ", ".join(
         f"{key} = {str(value).lower() if value in (True, False) else repr(value)}" for key, value in options.items()
     )

@@ -37,8 +37,8 @@ M, BETA2, MOMENTUM_DECAY = 0.9, 0.999, 0.004
 class Affine(Buffered):
     """A number times a parameter, plus another one."""
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.weight, self.bias = nn.Parameter(torch.ones(1)), nn.Parameter(torch.zeros(1))
 
     def forward(self, stream):

@@ -10,7 +10,6 @@ import torch
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from petra_graph_studies.declared import ProbeOptions
 from petra_graph_studies.probe import Probe, ProbeCallback
 from torch.nn.functional import cross_entropy
 
@@ -258,7 +257,7 @@ def test_what_is_frozen_is_not_compared():
 
 
 def spread(micro_batches, times):
-    return ProbeCallback(ProbeOptions(per_epoch=times)).chosen(micro_batches)
+    return ProbeCallback(per_epoch=times).chosen(micro_batches)
 
 
 def test_micro_batches_are_the_middles_of_equal_parts():

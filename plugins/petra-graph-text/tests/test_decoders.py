@@ -11,7 +11,7 @@ import pytest
 import torch
 from petra_graph_text.decoders import FAMILIES
 from petra_graph_text.export import to_transformers
-from petra_graph_text.text import TokensOptions, open_text
+from petra_graph_text.text import TextTokens
 from safetensors import safe_open
 from tiny_models import SIZES, SPEC, VERSE, VOCABULARY, latest, save_model
 from transformers import AutoModelForCausalLM
@@ -20,6 +20,7 @@ import petra_graph
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.training.data import order
+from tests.support.kit import opened
 
 ONE_STAGE = "partition.stages=1"
 TOKENS = torch.arange(48).view(4, 12) % VOCABULARY
@@ -81,7 +82,7 @@ def test_a_model_by_its_parts_trains_as_the_model_itself(tied: bool) -> None:
     model = save_model("model", tie_word_embeddings=tied).train()
     changes = ["data.batch=64", "run.epochs=25", "optimizer.name=sgd", "optimizer.options.lr=0.02", ONE_STAGE]
     assert run(*changes, "optimizer.options.nesterov=false", "lr_schedule.name=constant") == 0
-    windows = open_text(TokensOptions(root="verse.txt", tokenizer="model", context=12, samples=64)).train
+    windows = opened(TextTokens, root="verse.txt", tokenizer="model", context=12, samples=64).train
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     for epoch in range(25):
         samples, targets = windows.fetch(order(64, 0, epoch), seed=0, epoch=epoch)

@@ -5,22 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from petra_graph_text.training import TokenCrossEntropy
-from petra_graph_text.transformer import (
-    GptOptions,
-    LogitsOptions,
-    RevTransformer,
-    RevTransformerOptions,
-    TokenEmbedding,
-    TokenEmbeddingOptions,
-    TokenLogits,
-    VitOptions,
-    gpt,
-    rotated,
-    vit,
-)
+from petra_graph_text.transformer import RevTransformer, TokenEmbedding, TokenLogits, gpt, rotated, vit
 from torch.nn import functional
 
-from petra_graph.plugins import DataFacts, NoOptions, SpecError
+from petra_graph.plugins import DataFacts, SpecError
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -30,8 +18,7 @@ def test_a_block_is_inverted_and_differentiated_at_any_size(
     tokens: int, heads: int, each: int, causal: bool, rotary: bool
 ) -> None:
     shape = (tokens, heads * each * (1 + rotary))
-    options = RevTransformerOptions(heads=heads, causal=causal, rotary=rotary, output_std=0.3)
-    block = RevTransformer([shape] * 2, options).double()
+    block = RevTransformer([shape] * 2, heads=heads, causal=causal, rotary=rotary, output_std=0.3).double()
     streams = tuple(torch.randn(2, 2, *shape, dtype=torch.float64, requires_grad=True))
     outputs, gradients = block(*streams), tuple(torch.randn(2, 2, *shape, dtype=torch.float64))
     expected = torch.autograd.grad(outputs, [*streams, *block.parameters()], gradients)
@@ -42,7 +29,7 @@ def test_a_block_is_inverted_and_differentiated_at_any_size(
 
 def test_the_block_is_attention_and_mlp() -> None:
     """Equation 4 of Mangalam et al. 2022, written out: each head by itself, the causal mask as a matrix."""
-    block = RevTransformer([(5, 6), (5, 6)], RevTransformerOptions(heads=2, causal=True, output_std=0.3)).double()
+    block = RevTransformer([(5, 6), (5, 6)], heads=2, causal=True, output_std=0.3).double()
     x1, x2 = torch.randn(2, 3, 5, 6, dtype=torch.float64)
     x = functional.layer_norm(x2, (6,))
     q, k, v = (x @ block.attention.read.weight.T).chunk(3, dim=-1)
@@ -62,9 +49,9 @@ def test_the_block_is_attention_and_mlp() -> None:
 @torch.no_grad()
 def test_no_logit_depends_on_later_tokens_and_fewer_may_be_read(rotary: bool) -> None:
     positions = "none" if rotary else "learned"
-    embedding = TokenEmbedding([(7,)], TokenEmbeddingOptions(vocabulary=11, width=8, positions=positions))
-    block = RevTransformer([(7, 8)] * 2, RevTransformerOptions(heads=2, causal=True, rotary=rotary, output_std=1.0))
-    head = TokenLogits([(7, 8)] * 2, LogitsOptions(classes=11))
+    embedding = TokenEmbedding([(7,)], vocabulary=11, width=8, positions=positions)
+    block = RevTransformer([(7, 8)] * 2, heads=2, causal=True, rotary=rotary, output_std=1.0)
+    head = TokenLogits([(7, 8)] * 2, classes=11)
     tokens = torch.randint(11, (2, 7))
     (whole,) = head(*block(*embedding(tokens)))
     assert whole.shape == (2, 11, 7)
@@ -78,7 +65,7 @@ def test_no_logit_depends_on_later_tokens_and_fewer_may_be_read(rotary: bool) ->
 
 
 def test_without_the_mask_earlier_positions_see_later_ones() -> None:
-    block = RevTransformer([(4, 8)] * 2, RevTransformerOptions(heads=2, output_std=1.0))
+    block = RevTransformer([(4, 8)] * 2, heads=2, output_std=1.0)
     x = torch.randn(1, 4, 8)
     other = x.clone()
     other[:, 3] *= -1.0
@@ -95,7 +82,7 @@ def test_rotated_products_depend_on_distances_alone(first: int, apart: int) -> N
 
 def test_a_width_that_heads_cannot_share() -> None:
     with pytest.raises(ValueError, match="cannot split 8 features into 3 heads"):
-        RevTransformer([(4, 8)] * 2, RevTransformerOptions(heads=3))
+        RevTransformer([(4, 8)] * 2, heads=3)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +95,16 @@ def test_a_width_that_heads_cannot_share() -> None:
 )
 def test_gpt_refuses_what_are_no_tokens(facts: DataFacts, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        gpt(GptOptions(), facts)
+        gpt(facts)
 
 
 def test_vit_refuses_squares_that_do_not_divide() -> None:
     with pytest.raises(SpecError, match="patch must divide the image's sides, 28x28"):
-        vit(VitOptions(patch=5), DataFacts(shape=(1, 28, 28)))
+        vit(DataFacts(shape=(1, 28, 28)), patch=5)
 
 
 def test_the_loss_is_the_mean_over_samples_and_its_bits_are_nats_over_log_2() -> None:
-    loss = TokenCrossEntropy(NoOptions())
+    loss = TokenCrossEntropy()
     logits, target = torch.randn(4, 11, 6), torch.randint(11, (4, 6))
     whole = float(loss(logits, target))
     halves = [float(loss(logits[part], target[part])) for part in (slice(0, 2), slice(2, 4))]

@@ -6,30 +6,25 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 import torch
 from petra_graph_text.text import (
     BYTES,
     CharacterCodec,
-    CharactersOptions,
-    TextOptions,
-    TokensOptions,
-    codec,
-    counted,
+    TextBytes,
+    TextCharacters,
+    TextTokens,
     drawn,
     files_of,
-    open_text,
-    read,
-    text_facts,
 )
 from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
-from petra_graph_text.training import BitsPerByte, BitsPerByteOptions
+from petra_graph_text.training import BitsPerByte
 from tiny_models import VOCABULARY, save_tokenizer
 from tokenizers import Tokenizer, decoders, models
 
 from petra_graph.plugins import DataFacts, SpecError
+from tests.support.kit import opened
 
 TEXT = "To be, or not to be: that is the question.\nÀ ç €\n" * 20
 
@@ -42,8 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_characters_are_numbered_and_come_back(file: Path) -> None:
-    options = CharactersOptions(root=str(file), context=10)
-    text = open_text(options)
+    text = opened(TextCharacters, root=str(file), context=10)
     assert text.facts == DataFacts(
         shape=(10,),
         dtype="int64",
@@ -51,23 +45,22 @@ def test_characters_are_numbered_and_come_back(file: Path) -> None:
         target_shape=(10,),
         class_names=tuple(sorted(set(TEXT))),
     )
-    made = codec(options, text.facts)
+    made = TextCharacters.codec(text.facts)
     assert made.encode(TEXT) == [sorted(set(TEXT)).index(one) for one in TEXT]
     assert made.decode(made.encode(TEXT)) == TEXT
 
 
 def test_bytes_come_back(file: Path) -> None:
-    options = TextOptions(root=str(file), context=10)
-    facts = open_text(options).facts
+    facts = opened(TextBytes, root=str(file), context=10).facts
     assert facts.classes == 256
-    made = codec(options, facts)
+    made = TextBytes.codec(facts)
     assert made.encode(TEXT) == list(TEXT.encode())
     assert made.decode(made.encode(TEXT)) == TEXT
     assert made.decode([0xE2, 0x82]) == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
-    text = open_text(TextOptions(root=str(file), context=10, samples=40))
+    text = opened(TextBytes, root=str(file), context=10, samples=40)
     whole = TEXT.encode()
     first = len(whole) - round(0.1 * len(whole))
     assert len(text.train) == 40
@@ -82,7 +75,7 @@ def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
 
 
 def test_training_windows_reach_every_start_and_change_with_seed_and_epoch(file: Path) -> None:
-    split = open_text(TextOptions(root=str(file), context=10, samples=20_000)).train
+    split = opened(TextBytes, root=str(file), context=10, samples=20_000).train
     starts = drawn(0, 0, np.arange(20_000)) % np.uint64(len(split.tokens) - 10)
     assert set(starts.tolist()) == set(range(len(split.tokens) - 10))
     one = split.fetch(np.arange(20), seed=0, epoch=0)[0]
@@ -100,7 +93,7 @@ def test_drawn_numbers_are_splitmix64s() -> None:
 
 
 def test_an_epoch_has_as_many_windows_as_fit(file: Path) -> None:
-    text = open_text(TextOptions(root=str(file), context=10))
+    text = opened(TextBytes, root=str(file), context=10)
     assert len(text.train) == (len(text.train.tokens) - 1) // 10
 
 
@@ -131,7 +124,7 @@ def test_the_standard_library_is_text_on_every_machine() -> None:
 def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: str) -> None:
     given: dict[str, object] = {"root": str(file.parent), **changes}
     with pytest.raises(SpecError, match=message) as raised:
-        open_text(CharactersOptions(**given))  # type: ignore[arg-type]
+        opened(TextCharacters, **given)
     (problem,) = raised.value.problems
     assert problem.hint
     assert problem.path[-1] in {"root", *changes}
@@ -140,17 +133,17 @@ def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: 
 def test_text_that_is_not_utf8(file: Path) -> None:
     (file.parent / "latin.txt").write_bytes("é".encode("latin-1"))
     with pytest.raises(SpecError, match=r"latin\.txt is not text in UTF-8: byte 0"):
-        open_text(CharactersOptions(root=str(file.parent)))
+        opened(TextCharacters, root=str(file.parent))
 
 
 def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
-    assert read(CharactersOptions(root=str(file), context=10), file).shape == (len(TEXT) // 10, 10)
-    options = TextOptions(root=str(file), context=10)
-    assert read(options, file).shape == (len(TEXT.encode()) // 10, 10)
+    characters = TextCharacters.read(file, root=str(file), pattern="*", context=10)
+    assert characters.shape == (len(TEXT) // 10, 10)
+    assert TextBytes.read(file, context=10).shape == (len(TEXT.encode()) // 10, 10)
     short = file.with_name("short.txt")
     short.write_text("To be")
     with pytest.raises(SpecError, match="has 5 tokens, and the network reads 10 at a time"):
-        read(options, short)
+        TextBytes.read(short, context=10)
 
 
 def test_characters_that_are_unknown_are_named() -> None:
@@ -159,20 +152,18 @@ def test_characters_that_are_unknown_are_named() -> None:
 
 
 def test_characters_are_counted_unless_their_number_is_given(file: Path) -> None:
-    assert counted(CharactersOptions(root=str(file))).vocabulary == len(set(TEXT))
-    given = CharactersOptions(root="/nowhere", vocabulary=9)
-    assert counted(given) is given
+    assert TextCharacters.completed(root=str(file), pattern="*") == {"vocabulary": len(set(TEXT))}
+    assert TextCharacters.completed(root="/nowhere", pattern="*", vocabulary=9) == {}
 
 
 def test_bytes_need_no_file_for_their_facts() -> None:
-    facts = text_facts(TextOptions(root="/nowhere", context=8))
-    assert facts.classes == BYTES
-    assert text_facts(CharactersOptions(root="/nowhere")).classes is None
+    assert TextBytes.facts(context=8).classes == BYTES
+    assert TextCharacters.facts(context=8).classes is None
 
 
 @pytest.mark.parametrize("samples", [None, 7])
 def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, samples: int | None) -> None:
-    whole = open_text(TextOptions(root=str(file), context=10, samples=samples)).train
+    whole = opened(TextBytes, root=str(file), context=10, samples=samples).train
     train, validation = whole.set_apart(0.2)
     assert train.tokens.tolist() + validation.tokens.tolist() == whole.tokens.tolist()
     assert len(validation.tokens) == round(0.2 * len(whole.tokens))
@@ -188,25 +179,28 @@ def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, sam
 
 
 @pytest.fixture
-def tokens(file: Path) -> TokensOptions:
+def tokens(file: Path) -> dict[str, Any]:
     save_tokenizer(file.with_name("tokenizer.json"), TEXT)
-    return TokensOptions(root=str(file), tokenizer=str(file.parent), context=12)
+    return {"root": str(file), "tokenizer": str(file.parent), "context": 12}
 
 
 def test_windows_are_the_tokens_of_the_text_and_come_back(
-    tokens: TokensOptions, monkeypatch: pytest.MonkeyPatch
+    tokens: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = open_text(tokens)
+    text = opened(TextTokens, **tokens)
     whole = [*text.train.tokens, *text.test.tokens]
-    assert codec(tokens, text.facts).decode(whole) == TEXT
-    assert text.facts.classes == counted(tokens).vocabulary
-    assert read(tokens, Path(tokens.root)).flatten().tolist() == whole[: len(whole) // 12 * 12]
+    assert TextTokens.codec(text.facts, tokenizer=Path(tokens["tokenizer"])).decode(whole) == TEXT
+    assert text.facts.classes == TextTokens.completed(tokenizer=Path(tokens["tokenizer"]))["vocabulary"]
+    assert (
+        TextTokens.read(Path(tokens["root"]), tokenizer=Path(tokens["tokenizer"]), context=12).flatten().tolist()
+        == whole[: len(whole) // 12 * 12]
+    )
     monkeypatch.setattr("petra_graph_text.tokenizers_on_disk._AT_ONCE", 70)  # it is cut before the end of a line
-    assert [*open_text(tokens).train.tokens] == [*text.train.tokens]
+    assert [*opened(TextTokens, **tokens).train.tokens] == [*text.train.tokens]
 
 
-def test_a_special_token_is_one_and_numbers_without_a_token_are_nothing(tokens: TokensOptions) -> None:
-    made = codec(tokens, text_facts(tokens))
+def test_a_special_token_is_one_and_numbers_without_a_token_are_nothing(tokens: dict[str, Any]) -> None:
+    made = TextTokens.codec(TextTokens.facts(context=12), tokenizer=Path(tokens["tokenizer"]))
     assert made.decode([VOCABULARY + 2, *made.encode("to<|end|>be")]) == "to<|end|>be"
     assert len(made.encode("<|end|>")) == 1
 
@@ -219,19 +213,19 @@ def test_a_special_token_is_one_and_numbers_without_a_token_are_nothing(tokens: 
         ({"tokenizer": __file__}, r"test_text\.py is no tokenizer"),
     ],
 )
-def test_a_wrong_tokenizer_is_said(tokens: TokensOptions, changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_tokenizer_is_said(tokens: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message) as raised:
-        open_text(attrs.evolve(tokens, **changes))
+        opened(TextTokens, **{**tokens, **changes})
     assert raised.value.problems[0].path == ("tokenizer",)
 
 
-def test_bits_are_those_of_the_bytes_of_the_targets(tokens: TokensOptions) -> None:
+def test_bits_are_those_of_the_bytes_of_the_targets(tokens: dict[str, Any]) -> None:
     """Targets that are passed over count neither as nats nor as bytes."""
-    made = codec(tokens, text_facts(tokens))
+    made = TextTokens.codec(TextTokens.facts(context=12), tokenizer=Path(tokens["tokenizer"]))
     target = torch.tensor([made.encode("To be, or À ç €")])
     size = len("To be, or À ç €".encode())
     logits = torch.randn(1, VOCABULARY, target.shape[1], generator=torch.Generator().manual_seed(0))
-    metric = BitsPerByte(BitsPerByteOptions(tokenizer=tokens.tokenizer))
+    metric = BitsPerByte(tokenizer=Path(tokens["tokenizer"]))
     metric.update(logits, target)
     metric.update(logits, torch.full_like(target, -100))
     nats = torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum")
@@ -242,8 +236,8 @@ def test_bytes_of_sentencepiece_tokens_and_a_tokenizer_that_does_not_say(tmp_pat
     made = Tokenizer(models.BPE({"<0x0A>": 0, "▁the": 1, "▁▁": 2, "é": 6}, []))
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     made.save(str(tmp_path / "pieces.json"))
-    assert bytes_of_tokens(str(tmp_path / "pieces.json")) == [1, 4, 2, 0, 0, 0, 2]
+    assert bytes_of_tokens(tmp_path / "pieces.json") == [1, 4, 2, 0, 0, 0, 2]
     made.decoder = decoders.WordPiece()
     made.save(str(tmp_path / "words.json"))
     with pytest.raises(SpecError, match=r"words\.json does not say how many bytes a token is"):
-        bytes_of_tokens(str(tmp_path / "words.json"))
+        bytes_of_tokens(tmp_path / "words.json")

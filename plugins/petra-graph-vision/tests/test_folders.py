@@ -5,22 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.folder_sets import (
-    IMAGE_FOLDER,
-    ImageFolderOptions,
-    ImageNetOptions,
-    image_folder,
-    imagenet,
-    random_box,
-    random_view,
-)
+from petra_graph_vision.folder_sets import ImageFolder, ImageNet, random_box, random_view
 from PIL import Image
 
 from petra_graph.errors import RunFailed, SpecError
+from tests.support import kit
 
 
 def opened(root, **options):
-    return image_folder(ImageFolderOptions(root=str(root), **({"size": 16} | options)))
+    return kit.opened(ImageFolder, root=str(root), **({"size": 16} | options))
 
 
 def refused(root, build=opened, **options):
@@ -32,7 +25,7 @@ def refused(root, build=opened, **options):
 
 
 def imagenet_opened(root, **options):
-    return imagenet(ImageNetOptions(root=str(root), **options))
+    return kit.opened(ImageNet, root=str(root), **options)
 
 
 def test_classes_are_numbered_by_name(folder_root):
@@ -51,8 +44,9 @@ def test_class_folders_without_a_split_are_split_the_same_in_every_run(folder_ro
 
 def test_classes_are_counted_unless_they_are_given(folder_root):
     def classes(**options):
-        given = ImageFolderOptions(root=str(folder_root), **({"size": 16} | options))
-        return IMAGE_FOLDER.completed(given).classes
+        return (options | ImageFolder.completed(**{"root": folder_root, "train": "train", "test": "test"} | options))[
+            "classes"
+        ]
 
     assert (classes(), classes(classes=7), classes(test_share=0.5, train="none")) == (2, 7, 2)
     with pytest.raises(SpecError, match="none cannot be read"):
@@ -154,14 +148,14 @@ def test_the_training_view_is_the_box_resized(folder_root):
     image = Image.open(folder_root / "train" / "cat" / "0000.jpg")
     box = random_box(*image.size, 0.08, np.random.default_rng(5))
     expected = np.asarray(image.crop(box).resize((16, 16), Image.Resampling.BILINEAR))
-    options = ImageNetOptions(root=".", size=16, least_area=0.08, flip=False)
-    np.testing.assert_array_equal(expected, random_view(image, options, np.random.default_rng(5)))
+    found = random_view(image, 16, 0.08, np.random.default_rng(5), flip=False)
+    np.testing.assert_array_equal(expected, found)
 
 
 def test_half_of_the_training_views_are_mirrored():
     image = Image.fromarray(np.array([[0, 255]] * 2, np.uint8)).convert("RGB")
-    options = ImageNetOptions(root=".", size=2, least_area=1.0, flip=True)
-    left = [random_view(image, options, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
+    views = (random_view(image, 2, 1.0, np.random.default_rng([seed, 1]), flip=True) for seed in range(400))
+    left = [view[0, 0, 0] > 127 for view in views]
     assert 0.4 < np.mean(left) < 0.6
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.lars import LarsOptions, lars
+from petra_graph_vision.lars import lars
 
+from petra_graph.plugins import ParameterGroups
 from petra_graph.plugins.kinds import OPTIMIZER
-from petra_graph.plugins.optimizer import ParameterGroups
 from petra_graph.plugins.registry import discover
 from petra_graph.testing import OptimizerTrial
 from tests.support.kit import kept
@@ -25,7 +27,7 @@ def by_hand(w, gradients, options, *, decay, adapt):
 
 
 def test_three_updates_are_the_formula_and_decay_and_ratio_spare_the_undecayed():
-    options = LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)
+    options = SimpleNamespace(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)
     generator = np.random.default_rng(0)
     start, gradients = generator.standard_normal((2, 4, 3)), generator.standard_normal((3, 2, 4, 3))
     expected = [
@@ -34,7 +36,7 @@ def test_three_updates_are_the_formula_and_decay_and_ratio_spare_the_undecayed()
     ]
 
     weight, bias = (torch.nn.Parameter(torch.from_numpy(values.copy())) for values in start)
-    optimizer = lars(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+    optimizer = lars(ParameterGroups(decayed=[weight], undecayed=[bias]), **vars(options))
     for of_weight, of_bias in gradients:
         weight.grad, bias.grad = torch.from_numpy(of_weight), torch.from_numpy(of_bias)
         optimizer.step()
@@ -46,7 +48,7 @@ def test_three_updates_are_the_formula_and_decay_and_ratio_spare_the_undecayed()
 @pytest.mark.parametrize(("weight", "gradient"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_lars_without_a_norm_falls_back_to_momentum(weight, gradient):
     parameter = torch.nn.Parameter(torch.full((3,), weight))
-    optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=0.5))
+    optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), lr=0.5)
     parameter.grad = torch.full((3,), gradient)
     optimizer.step()
     assert torch.equal(torch.full((3,), weight - 0.5 * gradient), parameter.detach())
@@ -56,7 +58,7 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
     steps = []
     for scale in (1.0, 1000.0):
         parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
-        optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=1.0, trust=0.01))
+        optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), lr=1.0, trust=0.01)
         parameter.grad = torch.full((3,), scale, dtype=torch.float64)
         optimizer.step()
         steps.append(1 - parameter.detach())

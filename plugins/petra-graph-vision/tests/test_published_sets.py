@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.folder_sets import IMAGE_FOLDER, IMAGENET
-from petra_graph_vision.published_sets import CIFAR10, CIFAR100, FASHION_MNIST, IMAGENET32
+from petra_graph_vision.folder_sets import ImageFolder, ImageNet
+from petra_graph_vision.published_sets import Cifar10, Cifar100, FashionMnist, ImageNet32
 from torchvision import datasets
 
 from petra_graph.errors import SpecError
 from petra_graph.testing import DataSetTrial
+from tests.support import kit
 from tests.support.kit import kept
 
 PLAIN = {"crop_padding": 0, "flip": False}
@@ -22,17 +22,17 @@ TRANSFORMS = {
     "mix": ({"name": "MixUp", "alpha": 0.4}, {"name": "CutMix"}),
 }
 ALL = {
-    "cifar10": (CIFAR10, "cifar_root", {}),
-    "cifar100": (CIFAR100, "cifar_root", {}),
-    "fashion-mnist": (FASHION_MNIST, "fashion_root", TRANSFORMS),
-    "imagenet": (IMAGENET, "folder_root", {"classes": 2, "test": "test", "size": 16, "resize": 20}),
-    "imagenet32": (IMAGENET32, "imagenet32_root", {}),
-    "image-folder": (IMAGE_FOLDER, "folder_root", {"size": 16, **TRANSFORMS}),
+    "cifar10": (Cifar10, "cifar_root", {}),
+    "cifar100": (Cifar100, "cifar_root", {}),
+    "fashion-mnist": (FashionMnist, "fashion_root", TRANSFORMS),
+    "imagenet": (ImageNet, "folder_root", {"classes": 2, "test": "test", "size": 16, "resize": 20}),
+    "imagenet32": (ImageNet32, "imagenet32_root", {}),
+    "image-folder": (ImageFolder, "folder_root", {"size": 16, **TRANSFORMS}),
 }
 
 
-def opened(declaration, root, **options):
-    return resolve_name(declaration.build)(declaration.options(root=str(root), **options))
+def opened(code, root, **options):
+    return kit.opened(code, root=str(root), **options)
 
 
 def fetched(split):
@@ -47,17 +47,13 @@ def test_it_keeps_every_promise_and_has_channels_last_memory(name, request):
     kept(DataSetTrial.of(declaration, {"root": str(root), **options}))
     data = opened(declaration, root, **options)
     images, _ = data.train.fetch(np.array([4, 0, 2]), seed=0, epoch=0)
-    assert (
-        images.shape
-        == (3, *data.facts.shape)
-        == (3, *declaration.facts(declaration.options(root=".", **options)).shape)
-    )
+    assert images.shape == (3, *data.facts.shape)
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("half", ["train", "test"])
 @pytest.mark.parametrize(
-    ("declaration", "theirs"), [(CIFAR10, datasets.CIFAR10), (CIFAR100, datasets.CIFAR100)], ids=["10", "100"]
+    ("declaration", "theirs"), [(Cifar10, datasets.CIFAR10), (Cifar100, datasets.CIFAR100)], ids=["10", "100"]
 )
 def test_cifar_is_torchvisions(declaration, theirs, half, cifar_root):
     expected = theirs(str(cifar_root), train=half == "train")
@@ -71,13 +67,13 @@ def test_fashion_mnist_is_torchvisions_also_from_gzipped_files(fashion_root, gzi
     flat = gzip_files(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
     expected = datasets.FashionMNIST(str(fashion_root), train=half == "train")
     for root in (fashion_root, flat):
-        images, targets = fetched(getattr(opened(FASHION_MNIST, root, **PLAIN), half))
+        images, targets = fetched(getattr(opened(FashionMnist, root, **PLAIN), half))
         np.testing.assert_array_equal(expected.data, images[..., 0])
         assert expected.targets.tolist() == targets
 
 
 def test_imagenet32_counts_labels_from_one(imagenet32_root, make_planes):
-    data = opened(IMAGENET32, imagenet32_root, **PLAIN)
+    data = opened(ImageNet32, imagenet32_root, **PLAIN)
     images, targets = fetched(data.train)
     assert [0, 0, 1, 1, *range(2, 10)] == targets
     np.testing.assert_array_equal(make_planes(2, 1).reshape(-1, 3, 32, 32), images[:2].transpose(0, 3, 1, 2))
@@ -98,29 +94,29 @@ def test_wrong_files_are_refused_with_a_remedy(cifar_root, fashion_root, imagene
         return problem.message
 
     (cifar_root / "cifar-10-batches-py" / "test_batch").write_bytes(b"damaged")
-    assert "the files of CIFAR10 in" in refused(CIFAR10, cifar_root)
-    assert "not found or corrupted" in refused(CIFAR10, cifar_root)
+    assert "the files of CIFAR10 in" in refused(Cifar10, cifar_root)
+    assert "not found or corrupted" in refused(Cifar10, cifar_root)
     raw = fashion_root / "FashionMNIST" / "raw"
     (raw / "train-images-idx3-ubyte").write_bytes(b"<html>")
-    assert "the files of FashionMNIST in" in refused(FASHION_MNIST, fashion_root)
+    assert "the files of FashionMNIST in" in refused(FashionMnist, fashion_root)
     (raw / "t10k-labels-idx1-ubyte").unlink()
     (raw / "train-images-idx3-ubyte").unlink()
-    assert "there is no train-images-idx3-ubyte" in refused(FASHION_MNIST, fashion_root)
+    assert "there is no train-images-idx3-ubyte" in refused(FashionMnist, fashion_root)
     (imagenet32_root / "val_data").write_bytes(pickle.dumps({"data": Code(), "labels": []}))
-    assert "it names builtins.print, and only arrays are read" in refused(IMAGENET32, imagenet32_root)
+    assert "it names builtins.print, and only arrays are read" in refused(ImageNet32, imagenet32_root)
     assert capsys.readouterr().out == ""
 
 
 def test_published_numbers_of_training_samples():
     """Plans of data that is not here; a folder of other classes has another number."""
-    counts = [one.training_samples(one.options(root="x")) for one in (CIFAR10, CIFAR100, FASHION_MNIST, IMAGENET32)]
+    counts = [one.training_samples() for one in (Cifar10, Cifar100, FashionMnist, ImageNet32)]
     assert counts == [50_000, 50_000, 60_000, 1_281_167]
-    assert IMAGENET.training_samples(IMAGENET.options(root="x")) == 1_281_167
-    assert IMAGENET.training_samples(IMAGENET.options(root="x", classes=100)) is None
+    assert ImageNet.training_samples(classes=1000) == 1_281_167
+    assert ImageNet.training_samples(classes=100) is None
 
 
 def test_options_out_of_range_or_contradictory_are_refused():
-    with pytest.raises(ValueError, match="resize must be at least size"):
-        IMAGENET.options(root=".", size=288)
-    with pytest.raises(ValueError, match="mean must have 3 items"):
-        CIFAR10.options(root=".", mean=(0.5,))
+    with pytest.raises(SpecError, match="resize must be at least size"):
+        opened(ImageNet, ".", size=288)
+    with pytest.raises(SpecError, match="mean must have 3 items"):
+        opened(Cifar10, ".", mean=(0.5,))

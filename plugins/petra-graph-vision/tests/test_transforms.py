@@ -7,10 +7,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.folder_sets import ImageFolderOptions, image_folder
+from petra_graph_vision.folder_sets import ImageFolder
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
+from tests.support import kit
 from tests.support.forks import alone, ended
 from tests.support.runs import only_run, weights_bytes
 
@@ -21,7 +22,7 @@ AUGMENT = ({"name": "RandAugment"}, {"name": "RandomErasing", "p": 0.9, "value":
 @pytest.fixture
 def opened(folder_root):
     def open_images(**options):
-        return image_folder(ImageFolderOptions(root=str(folder_root), size=16, **options))
+        return kit.opened(ImageFolder, root=str(folder_root), size=16, **options)
 
     return open_images
 
@@ -115,7 +116,7 @@ WRONG = {
 def test_wrong_tables_are_refused(case):
     key, table, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
-        ImageFolderOptions(root="x", size=16, **{key: (table,)})
+        kit.opened(ImageFolder, root="x", size=16, **{key: [table]})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from copy import deepcopy
 
 import pytest
 import torch
-from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -26,7 +25,6 @@ from petra_graph.blocks import (
     TwoFunctionCoupling,
     frozen_statistics,
     leaf,
-    option,
 )
 from petra_graph.blocks.couplings.residual_chain import coefficient
 from petra_graph.blocks.randomness import fork_rng
@@ -37,23 +35,14 @@ A, B = 0.8, 0.5
 CPU = torch.device("cpu")
 
 
-@frozen(kw_only=True)
-class Options:
-    """How much is dropped."""
-
-    dropout: float = option("probability of dropping a feature", default=0.3)
-
-
 def branch(inputs, outputs, dropout):
     return nn.Sequential(nn.Linear(inputs, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Dropout(dropout), nn.Linear(5, outputs))
 
 
 class OneFunction:
-    Options = Options
-
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.inner = branch(inputs[0][0], inputs[0][0], options.dropout)
+    def __init__(self, inputs, *, dropout: float = 0.3):
+        super().__init__(inputs)
+        self.inner = branch(inputs[0][0], inputs[0][0], dropout)
 
     def residual(self, x, *context):
         return self.inner(sum(context, start=x))
@@ -70,11 +59,9 @@ class Momentum(OneFunction, MomentumCoupling): ...
 
 
 class Affine(AffineCoupling):
-    Options = Options
-
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.inner = branch(inputs[0][0], 2 * inputs[0][0], options.dropout)
+    def __init__(self, inputs, *, dropout: float = 0.3):
+        super().__init__(inputs)
+        self.inner = branch(inputs[0][0], 2 * inputs[0][0], dropout)
 
     def scale_and_shift(self, x, *context):
         return self.inner(sum(context, start=x)).chunk(2, 1)
@@ -83,11 +70,9 @@ class Affine(AffineCoupling):
 class TwoFunctions(TwoFunctionCoupling):
     """Further streams are a memory and a mask of integers."""
 
-    Options = Options
-
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
-        self.first, self.second = (branch(inputs[0][0], inputs[0][0], options.dropout) for _ in range(2))
+    def __init__(self, inputs, *, dropout: float = 0.3):
+        super().__init__(inputs)
+        self.first, self.second = (branch(inputs[0][0], inputs[0][0], dropout) for _ in range(2))
 
     def f(self, x, memory=0, mask=1):
         return self.first(x + memory) * mask
@@ -97,8 +82,8 @@ class TwoFunctions(TwoFunctionCoupling):
 
 
 class Chained(OneFunction):
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs, **options):
+        super().__init__(inputs, **options)
         if isinstance(self, DualResidualEntry | DualResidualStep):
             self.alpha = coefficient(A)
         if isinstance(self, DualResidualStep):
@@ -124,15 +109,14 @@ class Noisy(Reversible):
     """No coupling, and only an inverse of its own; both evaluations of its default backward must draw the same."""
 
     streams = 1
-    Options = Options
 
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self.log_scale = nn.Parameter(torch.zeros(inputs[0]))
         self.norm = nn.BatchNorm1d(inputs[0][0])
 
     def noise(self, x):
-        return nn.functional.dropout(torch.ones_like(x), self.options.dropout, self.training) + 1
+        return nn.functional.dropout(torch.ones_like(x), self.dropout, self.training) + 1
 
     def forward(self, x):
         return x * self.log_scale.exp() * self.noise(x)
@@ -143,8 +127,6 @@ class Noisy(Reversible):
 
 class Viewing(AdditiveCoupling):
     """F only views its input, so that gradients may share memory."""
-
-    Options = Options
 
     def residual(self, x):
         return x.flatten(1).unflatten(1, x.shape[1:])
@@ -160,10 +142,8 @@ class Constant(Viewing):
 class TakesNames(TwoFunctionCoupling):
     """An author calls a layer what they like."""
 
-    Options = Options
-
-    def __init__(self, inputs, options):
-        super().__init__(inputs, options)
+    def __init__(self, inputs):
+        super().__init__(inputs)
         self._f, self._g = (nn.Linear(inputs[0][0], inputs[0][0]) for _ in range(2))
 
     def f(self, x):
@@ -196,7 +176,7 @@ def made(name, seed=0, batch=4):
     def draw(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    block = block_class([(FEATURES,)] * block_class.streams, Options()).double()
+    block = block_class([(FEATURES,)] * block_class.streams).double()
     with torch.no_grad():
         for parameter in block.parameters():
             if parameter.requires_grad:
@@ -265,7 +245,7 @@ def test_a_deep_stack_is_inverted(depth, seed):
     """Rounding grows with depth; 24 couplings stay within a thousand roundings."""
     generator = torch.Generator().manual_seed(seed)
     streams = tuple(torch.randn(4, FEATURES, generator=generator, dtype=torch.float64) for _ in range(2))
-    blocks = [Additive(((FEATURES,),) * 2, Options(dropout=0.0)).double() for _ in range(depth)]
+    blocks = [Additive(((FEATURES,),) * 2, dropout=0.0).double() for _ in range(depth)]
     with torch.no_grad():
         outputs = streams
         for block in blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.catalog.architectures import ResNetOptions, RevNetOptions, nodes
+from petra_graph.catalog.architectures import resnet, revnet
 from petra_graph.errors import SpecError
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
@@ -14,7 +14,7 @@ CIFAR10 = DataFacts(shape=(3, 32, 32), classes=10)
 IMAGENET32 = DataFacts(shape=(3, 32, 32), classes=1000)
 IMAGENET = DataFacts(shape=(3, 224, 224), classes=1000)
 DATA = (CIFAR10, IMAGENET32, IMAGENET)
-KINDS = {"revnet": (nodes, RevNetOptions), "resnet": (nodes, ResNetOptions)}
+KINDS = {"revnet": revnet, "resnet": resnet}
 PARAMETERS = {
     ("revnet", 18): (11_185_802, 12_200_552, 12_215_912),
     ("revnet", 34): (21_297_674, 22_312_424, 22_327_784),
@@ -42,8 +42,7 @@ LETTERS = {"reversible": "R", "buffered": "D", "head": "H"}
 
 
 def written_out(kind, facts, **options):
-    nodes, options_class = KINDS[kind]
-    return nodes(options_class(**options), facts)
+    return KINDS[kind](facts, **options)
 
 
 def network(kind, facts, **options):

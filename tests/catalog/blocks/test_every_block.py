@@ -7,43 +7,52 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.blocks import declared_blocks
-from petra_graph.plugins.kinds import BlockDeclaration
+from petra_graph.catalog.blocks.residual import (
+    DownBasic,
+    DownBottleneck,
+    ResBasic,
+    ResBottleneck,
+    RevBasic,
+    RevBottleneck,
+    RevMlp,
+)
+from petra_graph.catalog.blocks.stems_and_heads import Add, ConvStem, LinearStem, PoolLinear
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import check_inverse, check_shapes
 from tests.support.examples import examples
 from tests.support.kit import kept
+from tests.support.pipelines import BLOCKS
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
 TRIALS = {
-    "conv-stem": (declared_blocks.CONV_STEM, [IMAGE], {"channels": 4}),
+    "conv-stem": (ConvStem, [IMAGE], {"channels": 4}),
     "conv-stem, large images": (
-        declared_blocks.CONV_STEM,
+        ConvStem,
         [IMAGE],
         {"channels": 4, "kernel": 7, "stride": 2, "pool": 2},
     ),
-    "conv-stem, one stream": (declared_blocks.CONV_STEM, [IMAGE], {"channels": 4, "streams": 1}),
-    "linear-stem": (declared_blocks.LINEAR_STEM, [IMAGE], {"features": 4}),
-    "linear-stem, one stream": (declared_blocks.LINEAR_STEM, [ROW], {"features": 4, "streams": 1}),
-    "rev-basic": (declared_blocks.REV_BASIC, [PLANE, PLANE], {}),
-    "rev-basic, dropout": (declared_blocks.REV_BASIC, [PLANE, PLANE], {"dropout": 0.3}),
-    "rev-bottleneck": (declared_blocks.REV_BOTTLENECK, [PLANE, PLANE], {"hidden": 4}),
-    "rev-bottleneck, dropout": (declared_blocks.REV_BOTTLENECK, [PLANE, PLANE], {"hidden": 4, "dropout": 0.3}),
-    "rev-mlp": (declared_blocks.REV_MLP, [ROW, ROW], {"hidden": 5}),
-    "rev-mlp, dropout": (declared_blocks.REV_MLP, [ROW, ROW], {"hidden": 5, "dropout": 0.3, "activation": "gelu"}),
-    "rev-mlp, tanh": (declared_blocks.REV_MLP, [ROW, ROW], {"hidden": 5, "activation": "tanh"}),
-    "down-basic": (declared_blocks.DOWN_BASIC, [PLANE, PLANE], {"channels": 6, "stride": 2}),
-    "down-bottleneck": (declared_blocks.DOWN_BOTTLENECK, [PLANE, PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
-    "res-basic": (declared_blocks.RES_BASIC, [PLANE], {"channels": 8}),
-    "res-basic, stride": (declared_blocks.RES_BASIC, [PLANE], {"channels": 6, "stride": 2}),
-    "res-bottleneck": (declared_blocks.RES_BOTTLENECK, [PLANE], {"channels": 8, "hidden": 4}),
-    "res-bottleneck, stride": (declared_blocks.RES_BOTTLENECK, [PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
-    "add": (declared_blocks.ADD, [PLANE] * 6, {}),
-    "add, one stream": (declared_blocks.ADD, [ROW] * 3, {"streams": 1}),
-    "pool-linear": (declared_blocks.POOL_LINEAR, [PLANE, PLANE], {"outputs": 5}),
-    "pool-linear, rows": (declared_blocks.POOL_LINEAR, [ROW], {"outputs": 5}),
+    "conv-stem, one stream": (ConvStem, [IMAGE], {"channels": 4, "streams": 1}),
+    "linear-stem": (LinearStem, [IMAGE], {"features": 4}),
+    "linear-stem, one stream": (LinearStem, [ROW], {"features": 4, "streams": 1}),
+    "rev-basic": (RevBasic, [PLANE, PLANE], {}),
+    "rev-basic, dropout": (RevBasic, [PLANE, PLANE], {"dropout": 0.3}),
+    "rev-bottleneck": (RevBottleneck, [PLANE, PLANE], {"hidden": 4}),
+    "rev-bottleneck, dropout": (RevBottleneck, [PLANE, PLANE], {"hidden": 4, "dropout": 0.3}),
+    "rev-mlp": (RevMlp, [ROW, ROW], {"hidden": 5}),
+    "rev-mlp, dropout": (RevMlp, [ROW, ROW], {"hidden": 5, "dropout": 0.3, "activation": "gelu"}),
+    "rev-mlp, tanh": (RevMlp, [ROW, ROW], {"hidden": 5, "activation": "tanh"}),
+    "down-basic": (DownBasic, [PLANE, PLANE], {"channels": 6, "stride": 2}),
+    "down-bottleneck": (DownBottleneck, [PLANE, PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
+    "res-basic": (ResBasic, [PLANE], {"channels": 8}),
+    "res-basic, stride": (ResBasic, [PLANE], {"channels": 6, "stride": 2}),
+    "res-bottleneck": (ResBottleneck, [PLANE], {"channels": 8, "hidden": 4}),
+    "res-bottleneck, stride": (ResBottleneck, [PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
+    "add": (Add, [PLANE] * 6, {}),
+    "add, one stream": (Add, [ROW] * 3, {"streams": 1}),
+    "pool-linear": (PoolLinear, [PLANE, PLANE], {"outputs": 5}),
+    "pool-linear, rows": (PoolLinear, [ROW], {"outputs": 5}),
 }
-ALL_BLOCKS = [value for value in vars(declared_blocks).values() if isinstance(value, BlockDeclaration)]
+ALL_BLOCKS = [one.code for one in BLOCKS.values() if one.code.__module__.startswith("petra_graph.catalog.blocks.")]
 
 
 @pytest.mark.parametrize("trial", TRIALS)
@@ -52,7 +61,7 @@ def test_it_keeps_every_promise(trial):
     kept(Trial.of(block, inputs, options))
 
 
-@pytest.mark.parametrize("block", ALL_BLOCKS, ids=lambda block: block.build.rpartition(":")[2])
+@pytest.mark.parametrize("block", ALL_BLOCKS, ids=lambda block: block.__name__)
 def test_none_is_left_out(block):
     assert any(block is tried for tried, _, _ in TRIALS.values())
 
@@ -75,21 +84,17 @@ def test_image_blocks_are_inverted_at_any_shape(name, seed, batch, shape):
 def test_rev_mlp_is_inverted_at_any_shape(activation, seed, batch, sizes, dropout):
     width, hidden = sizes
     options = {"hidden": hidden, "dropout": dropout, "activation": activation}
-    check_inverse(Trial.of(declared_blocks.REV_MLP, [(width,), (width,)], options, batch=batch, seed=seed))
+    check_inverse(Trial.of(RevMlp, [(width,), (width,)], options, batch=batch, seed=seed))
 
 
 @given(channels=widths, kernel=st.integers(1, 7), stride=st.integers(1, 3), side=st.integers(8, 12))
 def test_conv_stem_reads_any_image(channels, kernel, stride, side):
-    check_shapes(
-        Trial.of(
-            declared_blocks.CONV_STEM, [(3, side, side)], {"channels": channels, "kernel": kernel, "stride": stride}
-        )
-    )
+    check_shapes(Trial.of(ConvStem, [(3, side, side)], {"channels": channels, "kernel": kernel, "stride": stride}))
 
 
 def test_add_refuses_streams_that_do_not_pair_up():
     with pytest.raises(ValueError, match="its inputs carry 3 streams, which is not a multiple of streams = 2"):
-        Trial.of(declared_blocks.ADD, [ROW] * 3).build(Trial.of(declared_blocks.ADD, [ROW] * 3).numerics("float64"))
+        Trial.of(Add, [ROW] * 3).build(Trial.of(Add, [ROW] * 3).numerics("float64"))
 
 
 def built(name):

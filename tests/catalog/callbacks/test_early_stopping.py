@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.catalog.callbacks.early_stopping import EarlyStopping
-from petra_graph.catalog.declared import EarlyStoppingOptions
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import EpochEnded, Listener
@@ -34,12 +33,12 @@ def ended_epoch(number: int, test: float | None) -> EpochEnded:
 
 def stopped_after(values: list[float | None], **options: object) -> int | None:
     """The first epoch after which it stops."""
-    callback = EarlyStopping(EarlyStoppingOptions(**options))  # type: ignore[arg-type]
+    callback = EarlyStopping(**options)  # type: ignore[arg-type]
     for number, value in enumerate(values, start=1):
         callback.epoch_ended(ended_epoch(number, value))
         if callback.stops():
             return number
-        callback, former = EarlyStopping(EarlyStoppingOptions(**options)), callback  # type: ignore[arg-type]
+        callback, former = EarlyStopping(**options), callback  # type: ignore[arg-type]
         callback.restore(former.state())  # as if each epoch were in another process
     return None
 

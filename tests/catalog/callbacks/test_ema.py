@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.catalog.callbacks.ema import Averages
-from petra_graph.catalog.declared import EmaOptions
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
@@ -25,7 +24,7 @@ def averages_of(directory):
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 1.25, 1.6875]), (2, [None, 2.0, 2.0])])
 def test_the_average_follows(every, expected):
     parameter = torch.zeros(2)
-    made = Averages(EmaOptions(decay=0.75, every=every), {"node/weight": parameter})
+    made = Averages({"node/weight": parameter}, decay=0.75, every=every)
     for update, value in enumerate(expected, start=1):
         parameter += 1
         made.updated(update)

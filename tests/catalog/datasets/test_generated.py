@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.datasets.declared_datasets import DigitsOptions, RandomOptions
-from petra_graph.catalog.datasets.generated import digits, noise
+from petra_graph.catalog.datasets.generated import Digits, Noise
 from petra_graph.catalog.datasets.splits import stratified
 from petra_graph.errors import SpecError
 
@@ -27,7 +26,7 @@ def test_digits_are_scikit_learns_scaled_to_bytes(monkeypatch, where):
 
     bunch = load_digits()
     expected = sorted(zip(bunch.target.tolist(), np.rint(bunch.images * 255 / 16).tolist(), strict=True))
-    data = digits(DigitsOptions())
+    data = Digits()
     came = []
     for split in (data.train, data.test):
         images, targets = everything(split)
@@ -36,7 +35,7 @@ def test_digits_are_scikit_learns_scaled_to_bytes(monkeypatch, where):
 
 
 def test_each_digit_gives_a_fifth_to_the_test():
-    data = digits(DigitsOptions())
+    data = Digits()
     assert (len(data.train), len(data.test)) == (1438, 359)
     test, train = (np.bincount(everything(split)[1]) for split in (data.test, data.train))
     np.testing.assert_allclose(test / (test + train), 0.2, atol=0.005)
@@ -53,20 +52,20 @@ def test_the_choice_of_test_samples_is_frozen():
 def test_digits_without_scikit_learn_name_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(SpecError, match="needs scikit-learn") as caught:
-        digits(DigitsOptions())
+        Digits()
     assert caught.value.problems[0].hint == "pip install 'petra-graph[digits]'"
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (3, 8, 9), (2, 3, 4, 5)])
 def test_noise_of_any_shape_and_dtype(shape, dtype):
-    images, targets = everything(noise(RandomOptions(shape=shape, dtype=dtype, train=20)).train)
+    images, targets = everything(Noise(shape=shape, dtype=dtype, train=20).train)
     assert (getattr(torch, dtype), (20, *shape)) == (images.dtype, images.shape)
     assert targets.shape == (20,)
 
 
 def test_noise_differs_from_sample_to_sample_and_covers_its_range():
-    data = noise(RandomOptions(shape=(50,), dtype="int64", levels=7, classes=4, train=3000, test=3000))
+    data = Noise(shape=(50,), dtype="int64", levels=7, classes=4, train=3000, test=3000)
     for split in (data.train, data.test):
         images, targets = everything(split)
         assert len(images.unique(dim=0)) == 3000
@@ -76,6 +75,6 @@ def test_noise_differs_from_sample_to_sample_and_covers_its_range():
 
 
 def test_noise_follows_from_the_index_alone():
-    short, long = (everything(noise(RandomOptions(train=n)).train) for n in (5, 50))
+    short, long = (everything(Noise(train=n).train) for n in (5, 50))
     assert torch.equal(short[0], long[0][:5])
     assert torch.equal(short[1], long[1][:5])

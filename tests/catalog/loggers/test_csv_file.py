@@ -11,13 +11,12 @@ import pytest
 from petra_graph.catalog.loggers.files import CsvFile
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import RunInfo
-from petra_graph.plugins.contract import NoOptions
 from petra_graph.record.metrics import Metrics
 from tests.support.runs import events, small_files
 
 
 def opened(directory, resumed_at=None):
-    return CsvFile(NoOptions(), RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
+    return CsvFile(RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
 
 
 def rows(directory):

@@ -11,14 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from petra_graph.catalog.loggers.tensorboard import TensorBoard, tensorboard
+from petra_graph.catalog.loggers.tensorboard import TensorBoard
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import RunInfo
-from petra_graph.plugins.contract import NoOptions
 
 
 def opened(directory, resumed_at=None):
-    return tensorboard(NoOptions(), RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
+    return TensorBoard(RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
 
 
 class FakeWriter:

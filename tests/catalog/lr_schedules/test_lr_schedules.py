@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.lr_schedules import (
-    CosineOptions,
-    PolynomialOptions,
-    StepOptions,
-    constant,
-    cosine,
-    polynomial,
-    step,
-)
-from petra_graph.plugins.contract import NoOptions
+from petra_graph.catalog.lr_schedules import constant, cosine, polynomial, step
 from petra_graph.plugins.stage_facts import Horizon
 
 HALF = 1 / sqrt(2)
@@ -28,27 +19,26 @@ def horizon(updates, *, per_epoch=2, warmup=0):
 
 
 def factors(build, options, horizon):
-    factor = build(options, horizon)
-    return [factor(u) for u in range(horizon.updates)]
+    return [build(u, horizon, **options) for u in range(horizon.updates)]
 
 
 @pytest.mark.parametrize(
     ("expected", "build", "options", "horizon"),
     [
-        ([1, 1, 1, 1], constant, NoOptions(), horizon(4)),
-        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, StepOptions(milestones=(1, 2)), horizon(6)),
+        ([1, 1, 1, 1], constant, {}, horizon(4)),
+        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, {"milestones": (1, 2)}, horizon(6)),
         # Milestones count from the run's start: warm-up moves nothing.
-        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, StepOptions(milestones=(1, 2)), horizon(6, warmup=3)),
-        ([1, 0.5, 0.5, 0.25], step, StepOptions(milestones=(0.5, 1.5), gamma=0.5), horizon(4)),
-        ([1, 1, 1, 1], step, StepOptions(milestones=()), horizon(4)),
-        ([1, 1, 1, 1], step, StepOptions(milestones=(90,)), horizon(4)),
-        ([1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, CosineOptions(), horizon(4)),
-        ([1, 1, 1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, CosineOptions(), horizon(6, warmup=2)),
-        ([1, 0.6], cosine, CosineOptions(final=0.2), horizon(2)),
-        ([1, 0.75, 0.5, 0.25], polynomial, PolynomialOptions(power=1), horizon(4)),
-        ([1, 9 / 16, 4 / 16, 1 / 16], polynomial, PolynomialOptions(), horizon(4)),
-        ([1, 1, 1, 9 / 16, 4 / 16, 1 / 16], polynomial, PolynomialOptions(), horizon(6, warmup=2)),
-        ([1, 0.6], polynomial, PolynomialOptions(power=1, final=0.2), horizon(2)),
+        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, {"milestones": (1, 2)}, horizon(6, warmup=3)),
+        ([1, 0.5, 0.5, 0.25], step, {"milestones": (0.5, 1.5), "gamma": 0.5}, horizon(4)),
+        ([1, 1, 1, 1], step, {"milestones": ()}, horizon(4)),
+        ([1, 1, 1, 1], step, {"milestones": (90,)}, horizon(4)),
+        ([1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, {}, horizon(4)),
+        ([1, 1, 1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, {}, horizon(6, warmup=2)),
+        ([1, 0.6], cosine, {"final": 0.2}, horizon(2)),
+        ([1, 0.75, 0.5, 0.25], polynomial, {"power": 1}, horizon(4)),
+        ([1, 9 / 16, 4 / 16, 1 / 16], polynomial, {}, horizon(4)),
+        ([1, 1, 1, 9 / 16, 4 / 16, 1 / 16], polynomial, {}, horizon(6, warmup=2)),
+        ([1, 0.6], polynomial, {"power": 1, "final": 0.2}, horizon(2)),
     ],
 )
 def test_factors(expected, build, options, horizon):
@@ -57,10 +47,10 @@ def test_factors(expected, build, options, horizon):
 
 def test_a_fraction_of_an_epoch_meets_its_update_in_spite_of_rounding():
     # 0.7 * 10 is 7.000000000000001 in binary; the drop belongs to update 7, not 8.
-    assert factors(step, StepOptions(milestones=(0.7,)), horizon(10, per_epoch=10))[6:8] == [1.0, 0.1]
+    assert factors(step, {"milestones": (0.7,)}, horizon(10, per_epoch=10))[6:8] == [1.0, 0.1]
 
 
-@pytest.mark.parametrize(("build", "options"), [(cosine, CosineOptions()), (polynomial, PolynomialOptions(power=0.5))])
+@pytest.mark.parametrize(("build", "options"), [(cosine, {}), (polynomial, {"power": 0.5})])
 @given(updates=st.integers(1, 300), warmup=st.integers(0, 400))
 def test_decay_starts_at_one_never_rises_and_is_never_zero_within_the_run(build, options, updates, warmup):
     # The reference's polynomial schedule is 0 for the whole last epoch.

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, MuonOptions
 from petra_graph.catalog.optimizers.matrix_optimizer import MATRICES
 from petra_graph.catalog.optimizers.muon import adjusted, muon, orthogonal
-from petra_graph.catalog.optimizers.torch_optimizers import adam
-from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.catalog.optimizers.torch_optimizers import adamw
+from petra_graph.plugins import ParameterGroups
 
 ROUNDING = 1e-12
 """Of a few float64 updates."""
@@ -40,7 +39,7 @@ class Run:
         self.matrices, self.others = made[: len(MATRIX_SHAPES)], made[len(MATRIX_SHAPES) :]
         decayed = [*self.others[1:], *self.matrices]
         groups = ParameterGroups(decayed=decayed, undecayed=[self.others[0]], tables=[self.others[2]])
-        self.optimizer = muon(groups, MuonOptions(lr=0.01, **options))
+        self.optimizer = muon(groups, lr=0.01, **options)
 
     @property
     def parameters(self):
@@ -90,8 +89,8 @@ def test_the_others_are_adamws_to_the_bit():
     run = Run(weight_decay=0.1, betas=(0.8, 0.99))
     copies = [nn.Parameter(one.detach().clone()) for one in run.others]
     groups = ParameterGroups(decayed=copies[1:], undecayed=copies[:1])
-    options = AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.8, 0.99))
-    plain = adam(groups, options)
+    options = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.99)}
+    plain = adamw(groups, **options)
     for number in range(10):
         run.step(number)
         for own, parameter in zip(copies, run.others, strict=True):
@@ -140,7 +139,7 @@ def test_the_rate_follows_the_shape(how, shape, factor):
 def test_a_steps_elements_are_as_large_as_adamws():
     """What makes one rate serve both: 0.2 in the root of the mean square, over the rate."""
     parameter = nn.Parameter(torch.zeros(64, 256))
-    optimizer = muon(ParameterGroups(decayed=[parameter], undecayed=[]), MuonOptions(lr=1.0))
+    optimizer = muon(ParameterGroups(decayed=[parameter], undecayed=[]), lr=1.0)
     give_gradients([parameter], 0)
     optimizer.step()
     assert parameter.detach().square().mean().sqrt().item() == pytest.approx(0.2, rel=0.2)
@@ -182,4 +181,4 @@ def test_restored_state_continues_to_the_bit():
 
 def test_nesterov_momentum_needs_a_momentum():
     with pytest.raises(ValueError, match="needs a momentum above 0"):
-        MuonOptions(momentum=0.0)
+        muon(ParameterGroups(decayed=[], undecayed=[]), momentum=0.0)

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.declared_optimizers import (
-    AdamOptions,
-    AdamWOptions,
-    MuonOptions,
-    NadamOptions,
-    SgdOptions,
-    SoapOptions,
-)
 from petra_graph.catalog.optimizers.muon import muon
 from petra_graph.catalog.optimizers.soap import soap
-from petra_graph.catalog.optimizers.torch_optimizers import adam, nadam, sgd
-from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, nadam, sgd
+from petra_graph.plugins import ParameterGroups
 
 ROUNDING = 1e-12
 """Of a few float64 updates."""
 ALL_OPTIMIZERS = [
-    (sgd, SgdOptions(weight_decay=0.1)),
-    (adam, AdamOptions(weight_decay=0.1)),
-    (adam, AdamWOptions(weight_decay=0.1)),
-    (nadam, NadamOptions(weight_decay=0.1)),
-    (muon, MuonOptions(weight_decay=0.1)),
-    (soap, SoapOptions(weight_decay=0.1)),
+    (sgd, {"weight_decay": 0.1}),
+    (adam, {"weight_decay": 0.1}),
+    (adamw, {"weight_decay": 0.1}),
+    (nadam, {"weight_decay": 0.1}),
+    (muon, {"weight_decay": 0.1}),
+    (soap, {"weight_decay": 0.1}),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
 
@@ -75,25 +68,26 @@ def by_hand_nadam(w, gradients, options, *, decay):
 @pytest.mark.parametrize(
     ("by_hand", "build", "options"),
     [
-        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.2)),
-        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.2)),
-        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0)),
-        (by_hand_adam, adam, AdamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
-        (by_hand_adamw, adam, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
-        (by_hand_nadam, nadam, NadamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2, momentum_decay=0.5)),
+        (by_hand_sgd, sgd, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.2}),
+        (by_hand_sgd, sgd, {"lr": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.2}),
+        (by_hand_sgd, sgd, {"lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}),
+        (by_hand_adam, adam, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2}),
+        (by_hand_adamw, adamw, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2}),
+        (by_hand_nadam, nadam, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2, "momentum_decay": 0.5}),
     ],
 )
 def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, build, options):
     generator = np.random.default_rng(0)
     start = generator.standard_normal((2, 4, 3))
     gradients = generator.standard_normal((3, 2, 4, 3))
+    own = SimpleNamespace(**{one.name: one.default for one in signature(build).parameters.values()} | options)
     expected = [
-        by_hand(start[0], gradients[:, 0], options, decay=options.weight_decay),
-        by_hand(start[1], gradients[:, 1], options, decay=0.0),
+        by_hand(start[0], gradients[:, 0], own, decay=own.weight_decay),
+        by_hand(start[1], gradients[:, 1], own, decay=0.0),
     ]
 
     weight, bias = (torch.nn.Parameter(torch.from_numpy(values.copy())) for values in start)
-    optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+    optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), **options)
     for of_weight, of_bias in gradients:
         weight.grad, bias.grad = torch.from_numpy(of_weight), torch.from_numpy(of_bias)
         optimizer.step()
@@ -107,7 +101,7 @@ def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, b
 def test_a_group_may_be_empty(build, options, full):
     parameter = torch.nn.Parameter(torch.ones(3))
     groups = {"decayed": [], "undecayed": []} | {full: [parameter]}
-    optimizer = build(ParameterGroups(decayed=groups["decayed"], undecayed=groups["undecayed"]), options)
+    optimizer = build(ParameterGroups(decayed=groups["decayed"], undecayed=groups["undecayed"]), **options)
     parameter.grad = torch.ones(3)
     optimizer.step()
     assert bool((parameter == 1).all()) == (full == "neither")
@@ -116,7 +110,7 @@ def test_a_group_may_be_empty(build, options, full):
 @pytest.mark.parametrize(("build", "options"), ALL_OPTIMIZERS, ids=ids)
 def test_the_executor_sets_the_learning_rate(build, options):
     parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = build(ParameterGroups(decayed=[parameter], undecayed=[]), options)
+    optimizer = build(ParameterGroups(decayed=[parameter], undecayed=[]), **options)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     parameter.grad = torch.ones(3)
@@ -128,7 +122,7 @@ def test_the_executor_sets_the_learning_rate(build, options):
 def test_restored_state_goes_on_bit_for_bit(build, options):
     def made(state=None):
         weight, bias = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(2))
-        optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+        optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), **options)
         if state:
             weight.data, bias.data = state["weight"], state["bias"]
             optimizer.load_state_dict(state["optimizer"])
@@ -156,11 +150,11 @@ def test_restored_state_goes_on_bit_for_bit(build, options):
 def test_nadams_first_beta_rises_with_the_delay_of_the_stage(steady, stages, beta1):
     groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
     stage = SimpleNamespace(steady=steady, stages=stages)
-    by_stage, fixed = (nadam(groups, NadamOptions(beta1_by_stage=given), stage) for given in (True, False))
+    by_stage, fixed = (nadam(groups, beta1_by_stage=given, stage=stage) for given in (True, False))
     assert by_stage.param_groups[0]["betas"] == pytest.approx((beta1, 0.999), rel=ROUNDING)
     assert fixed.param_groups[0]["betas"] == (0.9, 0.999)
 
 
 def test_a_first_beta_above_the_largest_cannot_rise_to_it():
     with pytest.raises(ValueError, match=r"at most 0\.99"):
-        NadamOptions(betas=(0.995, 0.999), beta1_by_stage=True)
+        nadam(ParameterGroups(decayed=[], undecayed=[]), betas=(0.995, 0.999), beta1_by_stage=True)

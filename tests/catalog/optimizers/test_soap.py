@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from inspect import signature
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.declared_optimizers import AdamWOptions, SoapOptions
 from petra_graph.catalog.optimizers.soap import soap
-from petra_graph.catalog.optimizers.torch_optimizers import adam
-from petra_graph.plugins.optimizer import ParameterGroups
+from petra_graph.catalog.optimizers.torch_optimizers import adamw
+from petra_graph.plugins import ParameterGroups
 
 ROUNDING = 1e-9
 """Of ten float64 updates, whose eigenvectors are less exact than their matrices."""
@@ -23,7 +24,7 @@ def made(dtype=torch.float32, **options):
     generator = torch.Generator().manual_seed(0)
     parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in SHAPES]
     groups = ParameterGroups(decayed=parameters[:-1], undecayed=parameters[-1:])
-    return parameters, soap(groups, SoapOptions(lr=0.01, **options))
+    return parameters, soap(groups, lr=0.01, **options)
 
 
 def step(parameters, optimizer, number, without=()):
@@ -91,12 +92,13 @@ class ByHand:
 @pytest.mark.parametrize("shape", [(5, 4), (3, 4), (4, 4), (4, 5)])
 def test_steps_are_the_formula(shape, how):
     """A side is at most one longer than the other: of more directions without a gradient, the first eigenvectors are anyone's."""
-    options = SoapOptions(lr=0.05, eps=1e-6, **how)
+    options = {"lr": 0.05, "eps": 1e-6, **how}
     generator = np.random.default_rng(0)
     start, gradients = generator.standard_normal(shape), generator.standard_normal((14, *shape))
-    by_hand = ByHand(start, options)
+    own = {one.name: one.default for one in signature(soap).parameters.values()} | options
+    by_hand = ByHand(start, SimpleNamespace(**own))
     parameter = nn.Parameter(torch.from_numpy(start.copy()))
-    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), options)
+    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), **options)
     for gradient in gradients:
         by_hand.step(gradient)
         parameter.grad = torch.from_numpy(gradient)
@@ -109,7 +111,7 @@ def test_bases_approach_the_eigenbases():
     scale = torch.diag(torch.tensor([1.0, 0.3, 0.1, 0.03], dtype=torch.float64))
     turned = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
     parameter = nn.Parameter(torch.zeros(4, 50, dtype=torch.float64))
-    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), SoapOptions(betas=(0.9, 0.99)))
+    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), betas=(0.9, 0.99))
     generator = torch.Generator().manual_seed(1)
     for _ in range(101):
         parameter.grad = turned @ scale @ torch.randn(4, 50, generator=generator, dtype=torch.float64)
@@ -124,7 +126,7 @@ def test_kernels_are_matrices_of_their_first_dimension_and_the_rest():
     generator = torch.Generator().manual_seed(0)
     kernel = nn.Parameter(torch.randn(4, 2, 2, 2, generator=generator))
     matrix = nn.Parameter(kernel.detach().flatten(1).clone())
-    optimizers = [soap(ParameterGroups(decayed=[one], undecayed=[]), SoapOptions()) for one in (kernel, matrix)]
+    optimizers = [soap(ParameterGroups(decayed=[one], undecayed=[])) for one in (kernel, matrix)]
     for number in range(12):
         step([matrix], optimizers[1], number)
         kernel.grad = matrix.grad.view(kernel.shape).clone()
@@ -137,7 +139,7 @@ def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(lo
     parameters, optimizer = made(max_precond_dim=longest, weight_decay=0.1, betas=(0.9, 0.99))
     copies = [nn.Parameter(one.detach().clone()) for one in parameters]
     groups = ParameterGroups(decayed=copies[:-1], undecayed=copies[-1:])
-    plain = adam(groups, AdamWOptions(lr=0.01, weight_decay=0.1, betas=(0.9, 0.99)))
+    plain = adamw(groups, lr=0.01, weight_decay=0.1, betas=(0.9, 0.99))
     for number in range(4):
         step(parameters, optimizer, number)
         step(copies, plain, number)

@@ -46,23 +46,24 @@ def test_nodes_that_are_listed(write):
 
 SORTED = """
 from pathlib import Path
-import attrs
-from petra_graph.plugins import DataFacts, DataSetDeclaration, Problem, SpecError, declares, option
+from petra_graph.plugins import DataFacts, Problem, SpecError
 
-@declares(DataSetDeclaration, "sorted_files:nothing")
 class Sorted:
     "Images whose classes a file lists."
-    classes: int | None = option("number of classes; default: they are counted", default=None)
 
-    def facts(self):
-        return DataFacts(shape=(3, 32, 32), classes=self.classes)
+    def __init__(self, *, classes: int | None = None): ...
 
-    def completed(self):
-        if self.classes is not None:
-            return self
+    @staticmethod
+    def facts(*, classes: int | None = None):
+        return DataFacts(shape=(3, 32, 32), classes=classes)
+
+    @staticmethod
+    def completed(*, classes: int | None = None):
+        if classes is not None:
+            return {}
         if not Path("classes.txt").exists():
             raise SpecError(Problem(message="there is no file classes.txt", hint="write it", path=("classes",)))
-        return attrs.evolve(self, classes=len(Path("classes.txt").read_text().split()))
+        return {"classes": len(Path("classes.txt").read_text().split())}
 """
 
 
@@ -95,27 +96,25 @@ def test_plugins_alone_are_at_fault(write, install):
 def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(write, install):
     install(
         "bad-data",
-        "[petra_graph.datasets]\nbad = bad_data:DATA\n[petra_graph.architectures]\nbad = bad_data:NET\n",
+        "[petra_graph.datasets]\nbad = bad_data:Data\n[petra_graph.architectures]\nbad = bad_data:nodes\n",
         bad_data="""
-        from petra_graph.plugins.kinds import ArchitectureDeclaration
-        from petra_graph.plugins.data_set import DataSetDeclaration
-        def nodes(options, facts):
+        def nodes(facts):
             return ["not a node"]
-        DATA = DataSetDeclaration(summary="x", build="a:b", facts=lambda options: options.nothing)
-        NET = ArchitectureDeclaration(summary="x", build="bad_data:nodes")
+        class Data:
+            @staticmethod
+            def facts():
+                return nothing
         """,
     )
     assert faults(write, SPEC.replace('"digits"', '"bad"'), PluginError) == [
         (
-            'a.toml:1: data set "bad" of bad-data cannot say what its samples are: '
-            "AttributeError: 'NoOptions' object has no attribute 'nothing'"
+            'a.toml:1: data set "bad" of bad-data facts failed: '
+            "NameError: name 'nothing' is not defined\n    help: raised at {here}"
         )
     ]
     text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
     assert faults(write, text, PluginError) == [
-        (
-            'a.toml:5: architecture "bad" of bad-data is broken: its build returns something else than a tuple of NodeSpec'
-        )
+        ('a.toml:5: architecture "bad" of bad-data is broken: it returns something else than a tuple of NodeSpec')
     ]
 
 
@@ -124,12 +123,7 @@ LOCAL = SPEC.replace('block = "rev-mlp"', 'block = "right_here:Mine"')
 
 def test_the_options_of_a_block_in_a_file_are_checked(write, site):
     (site / "right_there.py").write_text(
-        "from attrs import frozen\n"
-        "class Mine:\n"
-        "    kind = 'reversible'\n"
-        "    @frozen(kw_only=True)\n"
-        "    class Options:\n"
-        "        size: int\n"
+        "class Mine:\n    kind = 'reversible'\n    streams = 2\n    def __init__(self, inputs, *, size: int): ...\n"
     )
     text = LOCAL.replace("right_here", "right_there")
     with pytest.raises(SpecError) as caught:

@@ -20,38 +20,16 @@ from tests.support.runs import only_run, summary_of, weights_bytes
 SPEC = LONG.replace("epochs = 2\n", "epochs = 2\nmicro_batches = 2\n")
 ENTRIES = """\
 [petra_graph.callbacks]
-notes = noting:NOTES
-more-notes = noting:NOTES
-fails = noting:FAILS
-stops = noting:STOPS
-quiet = noting:QUIET
-zeros = noting:ZEROS
-reads = noting:READS
-reads-not = noting:READS_NOT
+notes = noting_code:Notes
+more-notes = noting_code:Notes
+fails = noting_code:Fails
+stops = noting_code:Stops
+quiet = noting_code:Quiet
+zeros = noting_code:Zeros
+reads = noting_code:Reads
+reads-not = noting_code:ReadsNot
 [petra_graph.loggers]
-notes = noting:LOGGER
-"""
-DECLARED = """\
-from attrs import frozen
-from petra_graph.plugins.callback import CallbackDeclaration
-from petra_graph.plugins.contract import option
-from petra_graph.plugins.callback import LoggerDeclaration
-
-@frozen(kw_only=True)
-class Options:
-    call: str = option("where it fails", default="")
-
-def declared(build, **more):
-    return CallbackDeclaration(summary="For a test.", build=f"noting_code:{build}", **more)
-
-NOTES = declared("Notes", options=Options)
-FAILS = declared("Fails", options=Options, reads_weights=True)
-READS = declared("Reads", reads_weights=True)
-READS_NOT = declared("Reads")
-STOPS = declared("Stops", changes="length")
-QUIET = declared("Stops")
-ZEROS = declared("Zeros", changes="weights")
-LOGGER = LoggerDeclaration(summary="For a test.", build="noting_code:Logger")
+notes = noting_code:Logger
 """
 CODE = """\
 from pathlib import Path
@@ -65,7 +43,7 @@ def note(text):
         print(text, file=file)
 
 class Logger:
-    def __init__(self, options, run):
+    def __init__(self, run):
         note(f"logger {run.name} {run.resumed_at}")
     def record(self, *, epoch, step, values):
         note(f"logger {epoch} {step} {sorted(values)[0]}")
@@ -73,7 +51,7 @@ class Logger:
         note("logger closed")
 
 class Notes(Callback):
-    def __init__(self, options):
+    def __init__(self, *, call: str = ""):
         self.count = 0
     def started(self, run): note(f"started {run.name}")
     def trained(self, epoch, micro_batches, means):
@@ -92,8 +70,9 @@ class Notes(Callback):
         return {}
 
 class Fails(Callback):
-    def __init__(self, options):
-        self.call = options.call
+    reads_weights = True
+    def __init__(self, *, call: str = ""):
+        self.call = call
     def started(self, run): self.fail("started")
     def trained(self, epoch, micro_batches, means): self.fail("trained")
     def evaluated_weights(self, epoch, weights): self.fail("evaluated_weights")
@@ -114,7 +93,7 @@ class Part(Companion):
     def updated(self, updates): self.owner.fail("updated")
 
 class Reads(Callback):
-    def __init__(self, options): pass
+    reads_weights = True
     def started(self, run): self.run = run
     def evaluated_weights(self, epoch, weights):
         save_file(dict(weights), f"epoch{epoch}.safetensors")
@@ -126,11 +105,17 @@ def weights_of(network):
     return {f"{name.replace('/', '.')}/{key}": value for name, block in network.nodes.items() for key, value in block.state_dict().items()}
 
 class Stops(Callback):
-    def __init__(self, options): pass
+    changes = "length"
     def stops(self): return "enough"
 
+class ReadsNot(Reads):
+    reads_weights = False
+
+class Quiet(Stops):
+    changes = "nothing"
+
 class Zeros(Callback):
-    def __init__(self, options): pass
+    changes = "weights"
     def at_stage(self, parameters): return Zero(parameters)
 
 class Zero(Companion):
@@ -143,7 +128,7 @@ class Zero(Companion):
 
 @pytest.fixture(autouse=True)
 def installed(install):
-    install("noting", ENTRIES, noting=DECLARED, noting_code=CODE)
+    install("noting", ENTRIES, noting_code=CODE)
 
 
 def test_the_order_of_calls(write):
@@ -235,7 +220,7 @@ def test_what_a_callback_may_change(write):
 )
 def test_a_state_that_is_not_json_is_the_callback_s(write, capsys, value, said):
     """Python's json/encoder.py was blamed."""
-    code = f"import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def __init__(self, options): pass\n    def state(self): return {{'x': {value}}}\n    def restore(self, state): pass\n"
+    code = f"import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def __init__(self): pass\n    def state(self): return {{'x': {value}}}\n    def restore(self, state): pass\n"
     write("keeping.py", code)
     spec = write("small.toml", SPEC + named("callback", "keeping:Keeps"))
     assert main(["run", spec, "--set", "checkpoint.every=2 updates"]) == 1

@@ -38,16 +38,18 @@ the rate may change. At D = 0, g is its limit, 0, and delta the last step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from math import exp
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from petra_graph.catalog.optimizers.muon import muon
-from petra_graph.catalog.optimizers.torch_optimizers import adam, sgd
-from petra_graph.plugins import ParameterGroups
-from petra_graph_studies.declared import CorrectedOptions
+from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, bounds
+from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
+from petra_graph.plugins import AtLeast, AtMost, ParameterGroups
 from petra_graph_studies.known_steps import (
     AHEAD,
     LateSteps,
@@ -67,17 +69,69 @@ from petra_graph_studies.known_steps import (
 
 WeightsOfDelay = list[tuple[nn.Parameter, Tensor]]
 """Parameters, each with a tensor like it that shares no memory with it."""
-_BUILD: dict[str, Any] = {"sgd": sgd, "adam": adam, "adamw": adam, "muon": muon}
+_BUILD: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw, "muon": muon}
 
 
-def corrected(groups: ParameterGroups, options: CorrectedOptions) -> torch.optim.Optimizer:
-    """Build an optimizer with the corrections around it."""
-    optimizer: torch.optim.Optimizer = _BUILD[options.optimizer](groups, options.inner)
-    if options.correction != "none":
-        optimizer = Spike(optimizer) if options.correction == "spike" else ErrorFeedback(optimizer)
-    if options.predict:
-        return Predicted(optimizer)
-    return EarlierWeights(optimizer) if options.correct_discrepancy else optimizer
+def corrected(
+    groups: ParameterGroups,
+    *,
+    optimizer: Annotated[Literal["sgd", "adam", "adamw", "muon"], "the optimizer that is corrected"] = "sgd",
+    lr: Annotated[float, "base learning rate; schedule and scaling multiply it", AtLeast(0)] = 0.1,
+    correction: Annotated[
+        Literal["none", "spike", "error-feedback"],
+        'what makes up for the delay of gradients: "spike" makes the steps that a late gradient has missed, at once; "error-feedback" adds '
+        "the difference from the step before, for a delay of at most 1 update",
+    ] = "none",
+    predict: Annotated[bool, "compute forwards at the weights that momentum predicts for their backwards"] = False,
+    correct_discrepancy: Annotated[
+        bool, "compute backwards at an estimate of the weights that their forwards had"
+    ] = False,
+    momentum: Annotated[float | None, "of sgd and muon", *bounds(Momentum)] = None,
+    nesterov: Annotated[bool | None, "of sgd and muon"] = None,
+    betas: Annotated[tuple[float, ...] | None, "of adam, adamw and muon", *bounds(Betas)] = None,
+    eps: Annotated[float | None, "of adam, adamw and muon", *bounds(Eps)] = None,
+    weight_decay: Annotated[float | None, "none on normalisation and biases", *bounds(Decay)] = None,
+    adjust_lr: Annotated[Literal["match_rms_adamw", "original"] | None, "of muon"] = None,
+    ns_steps: Annotated[int | None, "of muon", AtLeast(1), AtMost(99)] = None,
+) -> torch.optim.Optimizer:
+    """Another optimizer with corrections of late gradients; without delay, each step is that one's own, to the bit.
+
+    The options that only some optimizers have are those of the one that `optimizer` names, with its defaults.
+    """
+    named = {
+        "momentum": momentum,
+        "nesterov": nesterov,
+        "betas": betas,
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "adjust_lr": adjust_lr,
+        "ns_steps": ns_steps,
+    }
+    build, given = _BUILD[optimizer], {"lr": lr} | {name: one for name, one in named.items() if one is not None}
+    own = {one.name: one.default for one in signature(build).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    if unknown := [name for name in given if name not in own]:
+        raise ValueError(f"{optimizer} has no option {unknown[0]!r}; it has {', '.join(own)}")
+    if predict and correction == "error-feedback":
+        raise ValueError(
+            'predict = true expects steps without correction = "error-feedback"; set predict = false, or correction = "spike"'
+        )
+    if predict and correct_discrepancy:
+        raise ValueError(
+            "predict = true computes forwards at the weights of their backwards, and correct_discrepancy = true backwards at the "
+            "weights of their forwards; set one of them to false"
+        )
+    if predict and optimizer == "muon":
+        raise ValueError("predict = true is for sgd, adam and adamw (got optimizer = 'muon'); leave it out")
+    chosen = own | given
+    first = chosen["betas"][0] if optimizer.startswith("adam") else chosen["momentum"]
+    if (predict or correction == "spike") and not first:
+        raise ValueError('predict = true and correction = "spike" need a momentum, or a first beta, above 0 (got 0)')
+    made = build(groups, **given)
+    if correction != "none":
+        made = Spike(made) if correction == "spike" else ErrorFeedback(made)
+    if predict:
+        return Predicted(made)
+    return EarlierWeights(made) if correct_discrepancy else made
 
 
 class Around(torch.optim.Optimizer):

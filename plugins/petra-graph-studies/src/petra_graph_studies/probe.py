@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Annotated
 
 import torch
 from attrs import define, field
@@ -33,11 +34,10 @@ from petra_graph.blocks import Streams
 from petra_graph.executor.runners import Parameters, copied_parameters
 from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.plugins import Callback, Problem
+from petra_graph.plugins import AtLeast, Callback, Problem
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
-from petra_graph_studies.declared import ProbeOptions
 from petra_graph_studies.replay import Clock, Contributions, Gradient, Snapshots, Versions, contributions, gradients
 
 _LOST = 0.5
@@ -45,10 +45,22 @@ _LOST = 0.5
 
 
 class ProbeCallback(Callback):
-    """Probes all stages, at as many micro-batches of each epoch as the options say."""
+    """Compares the gradient that trains each stage with the delayed one and the end-to-end one, as metrics `probe/...`.
 
-    def __init__(self, options: ProbeOptions) -> None:
-        self._per_epoch = options.per_epoch
+    It changes nothing of the run, and needs all stages in one process.
+    """
+
+    def __init__(
+        self,
+        *,
+        per_epoch: Annotated[
+            int,
+            "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the network for each "
+            "stage, and one more",
+            AtLeast(1),
+        ] = 15,
+    ) -> None:
+        self._per_epoch = per_epoch
 
     def problems(self, micro_batches: int | None, processes: int) -> Iterator[Problem]:
         """Yield why a run cannot be probed.

@@ -10,10 +10,10 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from petra_graph.plugins import RunInfo
 from petra_graph.spec.strict_values import flat
-from petra_graph_studies.declared import MlflowOptions, WandbOptions
 
 _MOST_PARAMETERS = 100
 """The most parameters that one call of MLflow takes."""
@@ -22,26 +22,37 @@ _LONGEST_PARAMETER = 500
 
 
 class MlflowRun:
-    """The values as MLflow's metrics, the specification as its parameters, through its client alone: no global state of MLflow changes.
+    """A run of MLflow, with the specification as its parameters; by default nothing leaves the run's directory.
 
-    MLflow forgets no values: those after the checkpoint are kept twice, the later ones from the resumed run.
+    It goes through MLflow's client alone: no global state of MLflow changes. MLflow forgets no values: those after the checkpoint are kept twice, the later ones from the resumed run.
     """
 
-    def __init__(self, options: MlflowOptions, run: RunInfo) -> None:
+    requires = "mlflow"
+    install = "pip install 'petra-graph-studies[mlflow]'"
+
+    def __init__(
+        self,
+        run: RunInfo,
+        *,
+        tracking_uri: Annotated[
+            str | None, "MLflow's store; default: the file `mlflow.db` in the run's directory"
+        ] = None,
+        experiment: Annotated[str, "the experiment's name"] = "petra-graph",
+    ) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         identity = run.directory / "mlflow.json"
-        uri = options.tracking_uri or f"sqlite:///{(run.directory / 'mlflow.db').absolute()}"
+        uri = tracking_uri or f"sqlite:///{(run.directory / 'mlflow.db').absolute()}"
         self._client = MlflowClient(tracking_uri=uri)
         if run.resumed_at is not None and identity.exists():
             self._run = json.loads(identity.read_text(encoding="utf-8"))["run_id"]
             self._client.set_terminated(self._run, "RUNNING")
             return
-        experiment = self._client.get_experiment_by_name(options.experiment)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(options.experiment)
+        known = self._client.get_experiment_by_name(experiment)
+        number = known.experiment_id if known else self._client.create_experiment(experiment)
         self._run = self._client.create_run(number, run_name=run.directory.name).info.run_id
         identity.write_text(json.dumps({"tracking_uri": uri, "run_id": self._run}) + "\n", encoding="utf-8")
         parameters = [Param(key, value[:_LONGEST_PARAMETER]) for key, value in flat(run.spec)]
@@ -61,7 +72,7 @@ class MlflowRun:
 
 
 class WandbRun:
-    """The values as history of Weights & Biases, the specification as its configuration; offline unless the options say otherwise.
+    """A run of Weights & Biases, with the specification as its configuration; by default nothing leaves the run's directory.
 
     An offline run that is resumed writes another folder under `wandb/`: the values after the checkpoint are in both, and the later
     ones count if both are uploaded in order.
@@ -70,7 +81,19 @@ class WandbRun:
     `step` as a value, over which the others are drawn, and wandb's own step is the next one if the run's goes back.
     """
 
-    def __init__(self, options: WandbOptions, run: RunInfo) -> None:
+    requires = "wandb"
+    install = "pip install 'petra-graph-studies[wandb]'"
+
+    def __init__(
+        self,
+        run: RunInfo,
+        *,
+        project: Annotated[str, "the project's name"] = "petra-graph",
+        mode: Annotated[
+            Literal["offline", "online"],
+            '"offline" writes `wandb/` in the run\'s directory, which `wandb sync` uploads',
+        ] = "offline",
+    ) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
@@ -78,19 +101,19 @@ class WandbRun:
         goes_on = run.resumed_at is not None and identity.exists()
         name = json.loads(identity.read_text(encoding="utf-8"))["run_id"] if goes_on else secrets.token_hex(4)
         self._run = wandb.init(
-            project=options.project,
+            project=project,
             id=name,
             name=run.directory.name,
             dir=str(run.directory.absolute()),  # its service has a current folder of its own
-            mode=options.mode,
-            resume="allow" if goes_on and options.mode == "online" else None,
+            mode=mode,
+            resume="allow" if goes_on and mode == "online" else None,
             config=dict(run.spec),
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True),
         )
         self._run.define_metric("*", step_metric="step")
         self._step = self._row = -1
         if not goes_on:
-            identity.write_text(json.dumps({"project": options.project, "run_id": name}) + "\n", encoding="utf-8")
+            identity.write_text(json.dumps({"project": project, "run_id": name}) + "\n", encoding="utf-8")
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Log values; those of one step may come in parts."""

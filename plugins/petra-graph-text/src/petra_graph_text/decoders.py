@@ -19,13 +19,14 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from attrs import asdict, frozen
+from attrs import asdict
 from torch import Tensor, nn
 
 from petra_graph.blocks import (
+    Block,
     Buffered,
     DualResidualEntry,
     DualResidualStep,
@@ -36,7 +37,7 @@ from petra_graph.blocks import (
     Streams,
 )
 from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS, coefficient
-from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Kind, Length, NodeSpec, Problem, SpecError, option
+from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters
 from petra_graph_text.transformer import expect_tokens
@@ -59,63 +60,62 @@ _ROTARY = ("default", "linear", "llama3", "yarn")
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
-@frozen(kw_only=True)
-class DecoderOptions:
-    """A model by its files, or by its configuration; adapters; layers made reversible."""
+Lora = Annotated[LoraOptions | None, "low-rank adapters, which alone are trained; default: none"]
+Config = Annotated[str, "transformers' configuration of the whole model, as JSON", Length(at_least=2)]
+Alpha = Annotated[float, "of dual residual layers: coefficient of their own connection at the start"]
+Beta = Annotated[float, "of dual residual layers: coefficient of the layer before at the start", GreaterThan(0)]
 
-    model: str | None = option(
-        "folder with config.json; `init.weights` names the weights, usually the same folder", default=None, is_path=True
-    )
-    config: Mapping[str, Any] = option(
-        'values of transformers\' configuration, over those of the model, as in { model_type = "llama" }', default={}
-    )
-    lora: LoraOptions | None = option("low-rank adapters, which alone are trained; default: none", default=None)
-    coupling: Literal["dual-residual", "midpoint"] | None = option(
-        'layers made reversible: "dual-residual" (Dr2Net) or "midpoint"; default: the model itself', default=None
-    )
-    anchors: int | None = option(
+
+def decoder(
+    facts: DataFacts,
+    *,
+    model: Annotated[
+        Path | None, "folder with config.json; `init.weights` names the weights, usually the same folder"
+    ] = None,
+    config: Annotated[
+        Mapping[str, Any],
+        'values of transformers\' configuration, over those of the model, as in { model_type = "llama" }',
+    ] = {},
+    lora: Lora = None,
+    coupling: Annotated[
+        Literal["dual-residual", "midpoint"] | None,
+        'layers made reversible: "dual-residual" (Dr2Net) or "midpoint"; default: the model itself',
+    ] = None,
+    anchors: Annotated[
+        int | None,
         "with a coupling, every n-th layer is buffered, where reconstruction begins anew; default: none",
-        default=None,
-        unit="layers",
-        validator=AtLeast(1),
-    )
-    alpha: float = option("of dual residual layers: coefficient of their own connection at the start", default=1.0)
-    beta: float = option(
-        "of dual residual layers: coefficient of the layer before at the start", default=0.1, validator=GreaterThan(0)
-    )
-
-    def __attrs_post_init__(self) -> None:
-        if self.model is None and not self.config:
-            raise ValueError('give model = "FOLDER", or config')
-
-
-def decoder(options: DecoderOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+        AtLeast(1),
+    ] = None,
+    alpha: Alpha = 1.0,
+    beta: Beta = 0.1,
+) -> tuple[NodeSpec, ...]:
     """A decoder of the Llama family, from a folder with config.json: a node for each layer.
 
     Raises:
         SpecError: the model cannot be read, is of another family, or has other tokens than the data.
     """
     expect_tokens("hf-decoder", facts)
-    file = "config" if options.model is None else options.model
-    read = {"model_type": "llama"} if options.model is None else _read_config(options.model)
-    values = {**read, **options.config}
-    if problems := [Problem(message=f"{file} {one}", path=("model",)) for one in _faults(values, facts)]:
+    if model is None and not config:
+        raise ValueError('give model = "FOLDER", or config')
+    read = {"model_type": "llama"} if model is None else _read_config(model)
+    values = {**read, **config}
+    if problems := [Problem(message=f"{model or 'config'} {one}", path=("model",)) for one in _faults(values, facts)]:
         raise SpecError(problems)
     shared: dict[str, Any] = {"config": json.dumps(values, sort_keys=True)}
-    if options.lora is not None:
-        _expect_layers(options.lora, values["num_hidden_layers"])
-        shared["lora"] = asdict(options.lora)
+    if lora is not None:
+        _expect_layers(lora, values["num_hidden_layers"])
+        shared["lora"] = asdict(lora)
     layers = []
     for number in range(values["num_hidden_layers"]):
         own: dict[str, Any] = {"number": number}
         block: str = "hf-layer"
         kind: Kind | None = None
-        if options.coupling is not None:
-            anchor = options.anchors is not None and (number + 1) % options.anchors == 0
+        if coupling is not None:
+            anchor = anchors is not None and (number + 1) % anchors == 0
             kind = "buffered" if anchor else "reversible"
-            block = f"hf-{options.coupling}-{'step' if number else 'entry'}"
-            if options.coupling == "dual-residual":
-                own |= {"alpha": options.alpha} | ({"beta": options.beta} if number else {})
+            block = f"hf-{coupling}-{'step' if number else 'entry'}"
+            if coupling == "dual-residual":
+                own |= {"alpha": alpha} | ({"beta": beta} if number else {})
         layers.append(NodeSpec(name=f"{LAYERS}.{number}", block=block, kind=kind, options=shared | own))
     return (
         NodeSpec(name=EMBEDDING, block="hf-embedding", options=shared),
@@ -135,8 +135,8 @@ def _expect_layers(lora: LoraOptions, count: int) -> None:
             raise SpecError(Problem(message=message, hint=hint, path=("lora", "on")))
 
 
-def _read_config(model: str) -> Mapping[str, Any]:
-    file = Path(model).expanduser() / CONFIG
+def _read_config(model: Path) -> Mapping[str, Any]:
+    file = model.expanduser() / CONFIG
     try:
         values = dict(json.loads(file.read_text("utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
@@ -200,41 +200,12 @@ def model_of(config: str) -> Any:
     return model
 
 
-@frozen(kw_only=True)
-class PartOptions:
-    """The model that a node is a part of."""
-
-    config: str = option("transformers' configuration of the whole model, as JSON", validator=Length(at_least=2))
-    lora: LoraOptions | None = option("low-rank adapters, which alone are trained; default: none", default=None)
-
-
-@frozen(kw_only=True)
-class LayerOptions(PartOptions):
-    """A layer of a model."""
-
-    number: int = option("of the layer", validator=AtLeast(0))
-
-
-@frozen(kw_only=True)
-class EntryOptions(LayerOptions):
-    """The first dual residual layer."""
-
-    alpha: float = option("coefficient of its own connection at the start", default=1.0)
-
-
-@frozen(kw_only=True)
-class StepOptions(EntryOptions):
-    """A further dual residual layer."""
-
-    beta: float = option("coefficient of the layer before at the start", default=0.1, validator=GreaterThan(0))
-
-
-class _Part(nn.Module):
+class _Part(Block):
     """A part of a model, which has transformers' names."""
 
-    options: PartOptions
-    begun_anew: Sequence[str]
-    shared_parameters: Mapping[str, str]
+    def __init__(self, inputs: Sequence[Shape], *, config: Config, lora: Lora = None) -> None:
+        super().__init__(inputs)
+        self.config, self.lora = config, lora
 
     def _add(self, node: str, parts: Mapping[str, nn.Module]) -> None:
         """Take modules by their names in the model, with the first values that transformers draws, and the adapters that are asked for."""
@@ -246,10 +217,10 @@ class _Part(nn.Module):
                     at.add_module(one, nn.Module())
                 at = at.get_submodule(one)
             at.add_module(last, part)
-        model = model_of(self.options.config)
+        model = model_of(self.config)
         if torch.get_default_device().type != "meta":
             self.apply(model._init_weights)  # noqa: SLF001  the only function that draws for a part of a model
-        if (lora := self.options.lora) is not None:
+        if (lora := self.lora) is not None:
             self.requires_grad_(requires_grad=False)
             self.begun_anew = add_adapters(self, node, lora)
         if model.config.tie_word_embeddings:
@@ -260,15 +231,14 @@ class _Part(nn.Module):
 class Embedding(_Part, Buffered):
     """The token embedding of a decoder of transformers: int64 [n, t] to the stream [n, t, w]. Windows of any length are taken."""
 
-    Options = PartOptions
     draws = False
     streams = 1
 
-    def __init__(self, inputs: Sequence[Shape], options: PartOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
+        super().__init__(inputs, **options)
         if len(inputs[0]) != 1:
             raise ValueError(f"hf-embedding reads samples of shape [tokens] (got {list(inputs[0])})")
-        config = model_of(options.config).config
+        config = model_of(self.config).config
         self._add(EMBEDDING, {EMBEDDING: nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)})
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
@@ -279,24 +249,20 @@ class Embedding(_Part, Buffered):
 class AnyLayer(_Part):
     """The stream [n, t, w] to itself, with a decoder layer's attention and MLP added."""
 
-    Options: ClassVar[type] = LayerOptions
-    options: LayerOptions
-
-    def __init__(self, inputs: Sequence[Shape], options: LayerOptions) -> None:
-        super().__init__(inputs, options)
-        model = model_of(options.config)
+    def __init__(
+        self, inputs: Sequence[Shape], *, number: Annotated[int, "of the layer", AtLeast(0)], **options: Any
+    ) -> None:
+        super().__init__(inputs, **options)
+        model = model_of(self.config)
         config, body = model.config, model.model
         _expect_stream(inputs, config.hidden_size)
         window = getattr(config, "sliding_window", None)
         if window is not None and inputs[0][0] > window:
             message = f"sliding_window = {window} is shorter than the context of {inputs[0][0]} tokens, which takes another mask"
             raise ValueError(f"{message}; set data.options.context to {window} or less")
-        self._name = f"{LAYERS}.{options.number}"
+        self._name = f"{LAYERS}.{number}"
         self.rotary = type(body.rotary_emb)(config=config)
         self._add(self._name, {self._name: type(body.layers[0])(config, 0)})
-        for name in COEFFICIENTS:
-            if hasattr(options, name):
-                setattr(self, name, coefficient(getattr(options, name)))
         self.begun_anew = (*self.begun_anew, *COEFFICIENTS)
 
     def residual(self, x_ntw: Tensor) -> Tensor:
@@ -321,13 +287,17 @@ class Layer(AnyLayer, Buffered):
 class LayerDualResidualEntry(AnyLayer, DualResidualEntry):
     """The first of a decoder's layers that are made reversible as dual residual blocks: one stream to two."""
 
-    Options = EntryOptions
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha = coefficient(alpha)
 
 
 class LayerDualResidualStep(AnyLayer, DualResidualStep):
     """A decoder layer made reversible as a dual residual block: two streams to two."""
 
-    Options = StepOptions
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha, self.beta = coefficient(alpha), coefficient(beta)
 
 
 class LayerMidpointEntry(AnyLayer, MidpointEntry):
@@ -341,12 +311,11 @@ class LayerMidpointStep(AnyLayer, MidpointStep):
 class Logits(_Part, Head):
     """The last norm and the head of a decoder of transformers: the stream [n, t, w] to logits [n, c, t]; a second stream is passed over."""
 
-    Options = PartOptions
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: PartOptions) -> None:
-        super().__init__(inputs, options)
-        model = model_of(options.config)
+    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
+        super().__init__(inputs, **options)
+        model = model_of(self.config)
         config = model.config
         _expect_stream(inputs, config.hidden_size)
         norm = type(model.model.norm)(config.hidden_size, eps=config.rms_norm_eps)

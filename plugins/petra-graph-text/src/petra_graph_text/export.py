@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
-from petra_graph_text.decoders import EMBEDDING, HEAD, AnyLayer, Layer, Logits, PartOptions
+from petra_graph_text.decoders import EMBEDDING, HEAD, AnyLayer, Layer, Logits
 from petra_graph_text.lora import NAMES, adapters
-from petra_graph_text.text import TokensOptions
 from petra_graph_text.tokenizers_on_disk import FILE, file_of
 
 _PEFT = "base_model.model."
@@ -60,16 +59,16 @@ def to_transformers(run: str | Path, folder: str | Path, weights: str | None = N
     else:
         coupled = any(isinstance(one, AnyLayer) and not isinstance(one, Layer) for one in parts.values())
         _write_model(network, parts, folder, compared=not coupled)
-    options = opened.network.checked.data.options
-    if isinstance(options, TokensOptions):
+    tokenizer = getattr(opened.network.checked.data.options, "tokenizer", None)
+    if tokenizer is not None:
         with suppress(SpecError):  # it may no longer be where it was, and the network can be used without it
-            shutil.copyfile(file_of(options.tokenizer), folder / FILE)
+            shutil.copyfile(file_of(Path(tokenizer)), folder / FILE)
 
 
 def _write_model(network: Network, parts: dict[str, Any], folder: Path, *, compared: bool) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    values = json.loads(parts[network.graph.head].options.config)
+    values = json.loads(parts[network.graph.head].config)
     tensors: dict[str, Tensor] = {}
     for part in parts.values():
         tensors |= {name: one for name, one in part.state_dict().items() if name.startswith(("model.", HEAD))}
@@ -109,9 +108,8 @@ def _compare(network: Network, again: Any, folder: Path, vocabulary: int) -> Non
 def _write_adapters(parts: Mapping[str, nn.Module], folder: Path, base: str | None) -> None:
     """Source of the format: https://huggingface.co/docs/peft/developer_guides/checkpoint."""
     adapted = dict(adapters(parts))
-    options: Any = next(iter(parts.values())).options
-    assert isinstance(options, PartOptions)
-    if options.lora is None or not adapted:
+    lora: Any = getattr(next(iter(parts.values())), "lora", None)
+    if lora is None or not adapted:
         raise SpecError(
             "the network has no adapters", "export the whole network; lora = { on = [...] } trains adapters"
         )
@@ -119,9 +117,9 @@ def _write_adapters(parts: Mapping[str, nn.Module], folder: Path, base: str | No
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base if base is not None and Path(base).is_dir() else None,
-        "r": options.lora.rank,
-        "lora_alpha": options.lora.alpha,
-        "lora_dropout": options.lora.dropout,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
         "target_modules": sorted(adapted),
         "bias": "none",
         "inference_mode": True,

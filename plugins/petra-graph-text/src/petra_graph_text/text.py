@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import numpy as np
@@ -26,14 +26,12 @@ from petra_graph.plugins import (
     AtLeast,
     AtMost,
     DataFacts,
-    DataSetDeclaration,
     GreaterThan,
     Length,
     LessThan,
     Problem,
     SpecError,
     TextCodec,
-    option,
 )
 from petra_graph_text.tokenizers_on_disk import TokenCodec, tokenizer_of, vocabulary_of
 
@@ -45,55 +43,21 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _MASK = 2**64 - 1
 
 
-@frozen(kw_only=True)
-class TextOptions:
-    """Files, windows and split of a text, whose tokens are its bytes."""
-
-    root: str = option(
-        'file, or folder of files; ~ and $NAME are expanded; "stdlib": the source of Python\'s standard library',
-        validator=Length(at_least=1),
-    )
-    pattern: str = option(
-        "files of a folder, in the order of their names; hidden files are left out",
-        default="**/*",
-        validator=Length(at_least=1),
-    )
-    context: int = option("length of a window", default=64, unit="tokens", validator=AtLeast(1))
-    test_share: float = option(
-        "share of the text, from its end, that is kept for the test",
-        default=0.1,
-        validator=[GreaterThan(0), LessThan(1)],
-    )
-    samples: int | None = option(
-        "training windows in an epoch, drawn at random; default: as many as fit side by side",
-        default=None,
-        validator=AtLeast(1),
-    )
-
-
-@frozen(kw_only=True)
-class CharactersOptions(TextOptions):
-    """Files, windows and split of a text in UTF-8, whose tokens are its characters."""
-
-    vocabulary: int | None = option(
-        "number of different characters that must be in the files; default: they are counted. Plans without the files need it",
-        default=None,
-        validator=[AtLeast(2), AtMost(0x110000)],
-    )
-
-
-@frozen(kw_only=True)
-class TokensOptions(TextOptions):
-    """Files, windows and split of a text in UTF-8, whose tokens are a tokenizer's."""
-
-    tokenizer: str = option(
-        "file tokenizer.json of the model, or the folder that has it", validator=Length(at_least=1), is_path=True
-    )
-    vocabulary: int | None = option(
-        "number of tokens of the network, if that is more than the tokenizer has; default: the tokenizer's",
-        default=None,
-        validator=AtLeast(2),
-    )
+Root = Annotated[
+    str,
+    'file, or folder of files; ~ and $NAME are expanded; "stdlib": the source of Python\'s standard library',
+    Length(at_least=1),
+]
+Pattern = Annotated[
+    str, "files of a folder, in the order of their names; hidden files are left out", Length(at_least=1)
+]
+Context = Annotated[int, "length of a window, tokens", AtLeast(1)]
+TestShare = Annotated[float, "share of the text, from its end, that is kept for the test", GreaterThan(0), LessThan(1)]
+Samples = Annotated[
+    int | None,
+    "training windows in an epoch, drawn at random; default: as many as fit side by side",
+    AtLeast(1),
+]
 
 
 @frozen(kw_only=True, eq=False)
@@ -164,79 +128,168 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-@frozen(kw_only=True, eq=False)
-class Text:
-    """An opened text."""
+class _Text:
+    """Windows of tokens; the facts of a class say what its tokens are."""
 
-    facts: DataFacts
-    train: TrainingWindows
-    test: TestWindows
-
-
-def open_text(options: TextOptions) -> Text:
-    """Open files as tokens.
-
-    Raises:
-        SpecError: there is no file, one is not UTF-8 where it must be, there is too little text, or `vocabulary` does not fit.
-    """
-    facts = text_facts(options)
-    if isinstance(options, CharactersOptions):
-        names, tokens = _characters(options)
-        facts = attrs.evolve(facts, classes=len(names), class_names=names)
-    elif isinstance(options, TokensOptions):
-        facts = attrs.evolve(facts, classes=_number_of_tokens(options))
-        tokens = _codec(options).encode_all(b"".join(read_files(options, utf8=True)).decode())
-    else:
-        tokens = np.frombuffer(b"".join(read_files(options)), np.uint8)
-    first = _first_of_end(tokens, options.test_share, options.context, of="test")
-    return Text(
-        facts=facts,
-        train=TrainingWindows(tokens=tokens[:first], context=options.context, samples=options.samples),
-        test=TestWindows(tokens=tokens[first:], context=options.context),
-    )
+    def _part(self, tokens: NDArray[Any], context: int, test_share: float, samples: int | None) -> None:
+        first = _first_of_end(tokens, test_share, context, of="test")
+        self.train = TrainingWindows(tokens=tokens[:first], context=context, samples=samples)
+        self.test = TestWindows(tokens=tokens[first:], context=context)
 
 
-def text_facts(options: TextOptions) -> DataFacts:
-    """Return the facts of windows and their next tokens; classes are None where only the files tell their number."""
-    window = (options.context,)
-    return DataFacts(shape=window, dtype="int64", classes=getattr(options, "vocabulary", BYTES), target_shape=window)
+def text_facts(context: int, classes: int | None, names: tuple[str, ...] | None = None) -> DataFacts:
+    """Return the facts of windows and their next tokens."""
+    window = (context,)
+    return DataFacts(shape=window, dtype="int64", classes=classes, target_shape=window, class_names=names)
 
 
-def counted(options: Any) -> Any:
-    """Return the options with the number of characters or tokens, if it is not given.
+class TextBytes(_Text):
+    """Any files as bytes: windows, and the byte after each of theirs."""
 
-    Raises:
-        SpecError: there is no file or tokenizer, or one cannot be read.
-    """
-    if options.vocabulary is not None:
-        return options
-    if isinstance(options, TokensOptions):
-        return attrs.evolve(options, vocabulary=vocabulary_of(options.tokenizer))
-    return attrs.evolve(
-        options, vocabulary=len(set[str]().union(*(one.decode() for one in read_files(options, utf8=True))))
-    )
+    def __init__(
+        self,
+        *,
+        root: Root,
+        pattern: Pattern = "**/*",
+        context: Context = 64,
+        test_share: TestShare = 0.1,
+        samples: Samples = None,
+    ) -> None:
+        tokens = np.frombuffer(b"".join(read_files(root, pattern)), np.uint8)
+        self._part(tokens, context, test_share, samples)
+
+    @staticmethod
+    def facts(*, context: int) -> DataFacts:
+        """Return the facts of the windows."""
+        return text_facts(context, BYTES)
+
+    @staticmethod
+    def codec(facts: DataFacts) -> TextCodec:  # noqa: ARG004  the contract's signature
+        """Return the bytes of UTF-8."""
+        return ByteCodec()
+
+    @staticmethod
+    def read(path: Path, *, context: int) -> Tensor:
+        """Return a file's windows, int64 [n, context], for predictions."""
+        return _windows_of(path, np.frombuffer(path.read_bytes(), np.uint8), context)
 
 
-def _characters(options: CharactersOptions) -> tuple[tuple[str, ...], NDArray[Any]]:
+class TextCharacters(_Text):
+    """Any text in UTF-8 as characters: windows, and the character after each of theirs."""
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        pattern: Pattern = "**/*",
+        context: Context = 64,
+        test_share: TestShare = 0.1,
+        samples: Samples = None,
+        vocabulary: Annotated[
+            int | None,
+            "number of different characters that must be in the files; default: they are counted. Plans without the files need it",
+            AtLeast(2),
+            AtMost(0x110000),
+        ] = None,
+    ) -> None:
+        names, tokens = _characters(root, pattern, vocabulary)
+        self.facts = text_facts(context, len(names), names)  # type: ignore[method-assign]
+        self._part(tokens, context, test_share, samples)
+
+    @staticmethod
+    def facts(*, context: int, vocabulary: int | None = None) -> DataFacts:
+        """Return the facts of the windows; the files tell the number of characters, where it is not given."""
+        return text_facts(context, vocabulary)
+
+    @staticmethod
+    def completed(*, root: str, pattern: str, vocabulary: int | None = None) -> Mapping[str, Any]:
+        """Return the number of characters, if it is not given."""
+        if vocabulary is not None:
+            return {}
+        return {"vocabulary": len(set[str]().union(*(one.decode() for one in read_files(root, pattern, utf8=True))))}
+
+    @staticmethod
+    def codec(facts: DataFacts) -> TextCodec:
+        """Return the characters, which the facts of an opened text name."""
+        return CharacterCodec(facts.class_names or ())
+
+    @staticmethod
+    def read(path: Path, *, root: str, pattern: str, vocabulary: int | None = None, context: int) -> Tensor:
+        """Return a file's windows, int64 [n, context], for predictions; the text at `root` has the numbers of characters."""
+        codec = CharacterCodec(_characters(root, pattern, vocabulary)[0])
+        return _windows_of(path, np.array(codec.encode(path.read_text("utf-8")), np.int64), context)
+
+
+class TextTokens(_Text):
+    """Any text in UTF-8 as tokens of a tokenizer.json: windows, and the token after each of theirs."""
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        pattern: Pattern = "**/*",
+        context: Context = 64,
+        test_share: TestShare = 0.1,
+        samples: Samples = None,
+        tokenizer: Annotated[Path, "file tokenizer.json of the model, or the folder that has it", Length(at_least=1)],
+        vocabulary: Annotated[
+            int | None,
+            "number of tokens of the network, if that is more than the tokenizer has; default: the tokenizer's",
+            AtLeast(2),
+        ] = None,
+    ) -> None:
+        own = vocabulary_of(tokenizer)
+        if vocabulary is not None and vocabulary < own:
+            message = f"{tokenizer} has {own} tokens, and vocabulary = {vocabulary}: it is of another network"
+            hint = "give the tokenizer.json of the network's own model"
+            raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
+        self.facts = text_facts(context, vocabulary or own)  # type: ignore[method-assign]
+        text = b"".join(read_files(root, pattern, utf8=True)).decode()
+        self._part(_codec(tokenizer).encode_all(text), context, test_share, samples)
+
+    @staticmethod
+    def facts(*, context: int, vocabulary: int | None = None) -> DataFacts:
+        """Return the facts of the windows; the tokenizer tells the number of tokens, where it is not given."""
+        return text_facts(context, vocabulary)
+
+    @staticmethod
+    def completed(*, tokenizer: Path, vocabulary: int | None = None) -> Mapping[str, Any]:
+        """Return the number of the tokenizer's tokens, if none is given."""
+        return {} if vocabulary is not None else {"vocabulary": vocabulary_of(tokenizer)}
+
+    @staticmethod
+    def codec(facts: DataFacts, *, tokenizer: Path) -> TextCodec:  # noqa: ARG004  the contract's signature
+        """Return the tokenizer; SpecError: it is no longer where it was."""
+        return _codec(tokenizer)
+
+    @staticmethod
+    def read(path: Path, *, tokenizer: Path, context: int) -> Tensor:
+        """Return a file's windows, int64 [n, context], for predictions."""
+        return _windows_of(path, _codec(tokenizer).encode_all(path.read_text("utf-8")), context)
+
+
+def _codec(tokenizer: Path) -> TokenCodec:
+    return TokenCodec(tokenizer_of(tokenizer))
+
+
+def _windows_of(path: Path, tokens: NDArray[Any], context: int) -> Tensor:
+    whole = len(tokens) // context
+    if not whole:
+        raise SpecError(f"{path} has {len(tokens)} tokens, and the network reads {context} at a time")
+    return torch.from_numpy(tokens[: whole * context].astype(np.int64)).view(whole, context)
+
+
+def _characters(root: str, pattern: str, vocabulary: int | None) -> tuple[tuple[str, ...], NDArray[Any]]:
     """Return the characters of a text by their code points' order, and the text as their numbers."""
-    points = np.frombuffer(b"".join(read_files(options, utf8=True)).decode().encode("utf-32-le"), np.uint32)
+    points = np.frombuffer(b"".join(read_files(root, pattern, utf8=True)).decode().encode("utf-32-le"), np.uint32)
     present = np.bincount(points, minlength=1) > 0
-    vocabulary = np.flatnonzero(present)
-    if options.vocabulary is not None and len(vocabulary) != options.vocabulary:
-        message = f"the text has {len(vocabulary)} different characters, not {options.vocabulary}"
-        hint = f"set vocabulary = {len(vocabulary)}, or leave it out"
+    known = np.flatnonzero(present)
+    if vocabulary is not None and len(known) != vocabulary:
+        message = f"the text has {len(known)} different characters, not {vocabulary}"
+        hint = f"set vocabulary = {len(known)}, or leave it out"
         raise SpecError(Problem(message=message, hint=hint, path=("vocabulary",)))
-    number = (np.cumsum(present) - 1).astype(np.uint16 if len(vocabulary) <= 2**16 else np.uint32)
-    return tuple(map(chr, vocabulary.tolist())), number[points]
-
-
-def _number_of_tokens(options: TokensOptions) -> int:
-    own, asked = vocabulary_of(options.tokenizer), options.vocabulary
-    if asked is not None and asked < own:
-        message = f"{options.tokenizer} has {own} tokens, and vocabulary = {asked}: it is of another network"
-        hint = "give the tokenizer.json of the network's own model"
-        raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
-    return own if asked is None else asked
+    number = (np.cumsum(present) - 1).astype(np.uint16 if len(known) <= 2**16 else np.uint32)
+    return tuple(map(chr, known.tolist())), number[points]
 
 
 def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) -> int:
@@ -255,13 +308,13 @@ def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) 
     return first
 
 
-def read_files(options: TextOptions, *, utf8: bool = False) -> Iterator[bytes]:
+def read_files(root: str, pattern: str, *, utf8: bool = False) -> Iterator[bytes]:
     """Yield the contents of `root`, or of its files in the order of their names.
 
     Raises:
         SpecError: there is no file, one cannot be read, or one is not UTF-8 where it must be.
     """
-    for file in files_of(options.root, options.pattern):
+    for file in files_of(root, pattern):
         try:
             content = file.read_bytes()
             if utf8:
@@ -332,57 +385,3 @@ class CharacterCodec:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of characters."""
         return "".join(self.characters[number] for number in tokens)
-
-
-def codec(options: TextOptions, facts: DataFacts) -> TextCodec:
-    """Return the codec of a text; the facts of opened characters name them.
-
-    Raises:
-        SpecError: the tokenizer is no longer where it was.
-    """
-    if isinstance(options, TokensOptions):
-        return _codec(options)
-    return CharacterCodec(facts.class_names or ()) if isinstance(options, CharactersOptions) else ByteCodec()
-
-
-def _codec(options: TokensOptions) -> TokenCodec:
-    return TokenCodec(tokenizer_of(options.tokenizer))
-
-
-def read(options: TextOptions, path: Path) -> Tensor:
-    """Return a file's windows, int64 [n, context], for predictions; the text at `root` has the numbers of characters.
-
-    Raises:
-        SpecError: there is no whole window, or a character is unknown.
-    """
-    if isinstance(options, TokensOptions):
-        tokens: NDArray[Any] = _codec(options).encode_all(path.read_text("utf-8"))
-    elif isinstance(options, CharactersOptions):
-        tokens = np.array(CharacterCodec(_characters(options)[0]).encode(path.read_text("utf-8")), np.int64)
-    else:
-        tokens = np.frombuffer(path.read_bytes(), np.uint8)
-    whole = len(tokens) // options.context
-    if not whole:
-        raise SpecError(f"{path} has {len(tokens)} tokens, and the network reads {options.context} at a time")
-    return torch.from_numpy(tokens[: whole * options.context].astype(np.int64)).view(whole, options.context)
-
-
-def _declared(options: type, summary: str, completed: Any = None) -> DataSetDeclaration:
-    return DataSetDeclaration(
-        summary=summary,
-        options=options,
-        build=f"{__name__}:open_text",
-        facts=text_facts,
-        completed=completed,
-        read=f"{__name__}:read",
-        codec=f"{__name__}:codec",
-    )
-
-
-TEXT_BYTES = _declared(TextOptions, "Any files as bytes: windows, and the byte after each of theirs.")
-TEXT_CHARACTERS = _declared(
-    CharactersOptions, "Any text as characters: windows, and the character after each of theirs.", counted
-)
-TEXT_TOKENS = _declared(
-    TokensOptions, "Any text as tokens of a tokenizer.json: windows, and the token after each of theirs.", counted
-)

@@ -50,20 +50,20 @@ class TokenCodec:
         return np.concatenate(parts)
 
 
-def file_of(name: str) -> Path:
+def file_of(name: Path) -> Path:
     """Return the file that an option names, itself or by its folder.
 
     Raises:
         SpecError: the file is missing.
     """
-    path = Path(name).expanduser()
+    path = name.expanduser()
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise _error(f"there is no file {file}", "give the tokenizer.json of the model")
     return file
 
 
-def tokenizer_of(name: str) -> Tokenizer:
+def tokenizer_of(name: Path) -> Tokenizer:
     """Open a tokenizer.json.
 
     Raises:
@@ -82,12 +82,12 @@ def tokenizer_of(name: str) -> Tokenizer:
     return tokenizer
 
 
-def vocabulary_of(name: str) -> int:
+def vocabulary_of(name: Path) -> int:
     """Return the number of tokens: one more than the largest, since a vocabulary may have gaps; errors as `tokenizer_of`."""
     return max(tokenizer_of(name).get_vocab(with_added_tokens=True).values(), default=0) + 1
 
 
-def bytes_of_tokens(name: str) -> list[int]:
+def bytes_of_tokens(name: Path) -> list[int]:
     """Return how many bytes of text each token is, by its number; 0 for numbers without a token.
 
     A token of a byte-level tokenizer is written in an alphabet with one character a byte; other tokenizers write characters, a

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import attrs
 import torch
-from attrs import frozen
 from torch import Tensor
 from torch.nn import functional
 
 import petra_graph
-from petra_graph.inference.continued_text import SamplingOptions
-from petra_graph.plugins import (
-    Callback,
-    CallbackDeclaration,
-    Length,
-    LossDeclaration,
-    NoOptions,
-    Started,
-    option,
-)
+from petra_graph.plugins import AtLeast, Callback, Length, Started
 from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
 
 _IGNORED = -100
 FILE = "samples.txt"
 
 
-@frozen
 class TokenCrossEntropy:
-    """Mean over samples and tokens of the cross-entropy of logits [n, c, t] against tokens, int64 [n, t], in nats.
+    """Mean cross-entropy over tokens, in nats; counts top-1, and bits a token.
 
-    Any further dimensions, or none, may stand in place of t.
+    Logits [n, c, t] against tokens, int64 [n, t]. Any further dimensions, or none, may stand in place of t.
     """
 
-    options: NoOptions
+    logits = True
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean loss, in float32 or wider."""
@@ -62,22 +51,19 @@ def _tokens(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return logits if logits.dtype == torch.float64 else logits.float(), target.flatten()
 
 
-@frozen(kw_only=True)
-class BitsPerByteOptions:
-    """The tokenizer that says how many bytes of text a token is."""
-
-    tokenizer: str = option(
-        "file tokenizer.json of the data set, or the folder that has it", validator=Length(at_least=1), is_path=True
-    )
-
-
 class BitsPerByte:
     """Cross-entropy of a text in bits a byte, from logits of tokens, by which models with different tokens can be compared."""
 
     better = "lower"
 
-    def __init__(self, options: BitsPerByteOptions) -> None:
-        self._bytes_of = torch.tensor(bytes_of_tokens(options.tokenizer))
+    def __init__(
+        self,
+        *,
+        tokenizer: Annotated[
+            Path, "file tokenizer.json of the data set, or the folder that has it", Length(at_least=1)
+        ],
+    ) -> None:
+        self._bytes_of = torch.tensor(bytes_of_tokens(tokenizer))
         self._nats: Tensor | float = 0.0
         self._bytes = 0
 
@@ -98,10 +84,25 @@ class BitsPerByte:
 
 
 class TextSamples(Callback):
-    """Writes `samples.txt`; a run that continues forgets the samples behind its checkpoint."""
+    """Writes a sample of the network's text after every evaluation, to `samples.txt`.
 
-    def __init__(self, options: SamplingOptions) -> None:
-        self._options = options
+    A run that continues forgets the samples behind its checkpoint.
+    """
+
+    reads_weights = True
+
+    def __init__(
+        self,
+        *,
+        prompt: Annotated[str, "text to continue", Length(at_least=1)] = "\n",
+        tokens: Annotated[int, "length of the continuation, tokens", AtLeast(1)] = 200,
+        temperature: Annotated[float, "divides the logits; 0: always the likeliest token", AtLeast(0)] = 0.8,
+        top_k: Annotated[int | None, "draw from this many of the likeliest tokens; default: all", AtLeast(1)] = None,
+        seed: Annotated[int, "seed of the draws", AtLeast(0)] = 0,
+    ) -> None:
+        self._draw = partial(
+            petra_graph.sample, prompt=prompt, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed
+        )
         self._directory = Path()
         self._bytes = 0
 
@@ -114,7 +115,7 @@ class TextSamples(Callback):
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Draw a sample and write it."""
-        text = petra_graph.sample(self._directory, weights=weights, **attrs.asdict(self._options))
+        text = self._draw(self._directory, weights=weights)
         self._write(f"--- epoch {epoch}\n{text}\n\n")
 
     def state(self) -> Any:
@@ -136,16 +137,3 @@ class TextSamples(Callback):
             os.ftruncate(file.fileno(), self._bytes)
             file.write(text.encode())
         self._bytes += len(text.encode())
-
-
-TOKEN_CROSS_ENTROPY = LossDeclaration(
-    summary="Mean cross-entropy over tokens; counts top-1, and bits a token.",
-    build=f"{__name__}:TokenCrossEntropy",
-    logits=True,
-)
-TEXT_SAMPLES = CallbackDeclaration(
-    summary="Writes a sample of the network's text after every evaluation, to `samples.txt`.",
-    options=SamplingOptions,
-    build=f"{__name__}:TextSamples",
-    reads_weights=True,
-)

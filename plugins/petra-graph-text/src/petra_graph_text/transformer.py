@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from attrs import frozen
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from petra_graph.blocks import Buffered, Head, Shape, Streams, TwoFunctionCoupling
-from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, Problem, SpecError, option
+from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, Problem, SpecError
 
 _STD = 0.02
 """Of initial weights, as in GPT-2."""
@@ -28,62 +28,16 @@ _IMAGE = 3
 """The dimensions of an image: channels, height, width."""
 
 
-def _dropout() -> Any:
-    return option("probability of dropping a value", default=0.0, validator=[AtLeast(0), LessThan(1)])
-
-
-@frozen(kw_only=True)
-class EmbeddingOptions:
-    """The streams that an embedding begins."""
-
-    width: int = option("features of each stream", validator=AtLeast(1))
-    positions: Literal["learned", "none"] = option('"none" where the blocks are rotary', default="learned")
-    std: float = option("standard deviation of the initial vectors", default=1.0, validator=GreaterThan(0))
-    dropout: float = _dropout()
-
-
-@frozen(kw_only=True)
-class TokenEmbeddingOptions(EmbeddingOptions):
-    """A vector for each token and, learned, for each position; both streams begin with their sum."""
-
-    vocabulary: int = option("number of different tokens", validator=AtLeast(2))
-
-
-@frozen(kw_only=True)
-class PatchEmbeddingOptions(EmbeddingOptions):
-    """A linear map of each square of an image, and a learned vector for its position; both streams begin with their sum."""
-
-    patch: int = option(
-        "side of a square, which divides the image's height and width", unit="pixels", validator=AtLeast(1)
-    )
-
-
-@frozen(kw_only=True)
-class RevTransformerOptions:
-    """Attention and MLP of a block."""
-
-    heads: int = option("attention heads", default=4, validator=AtLeast(1))
-    head_width: int | None = option(
-        "features of a head; default: the stream's by the number of heads", default=None, validator=AtLeast(1)
-    )
-    expansion: float = option(
-        "hidden features of the MLP as a multiple of the stream's", default=4.0, validator=GreaterThan(0)
-    )
-    causal: bool = option("a token attends to itself and those before it alone", default=False)
-    rotary: bool = option("rotate queries and keys by their positions", default=False)
-    dropout: float = _dropout()
-    output_std: float = option(
-        "standard deviation of the initial weights of the last layers of F and G; GPT-2: 0.02 / sqrt(2 * blocks)",
-        default=0.02,
-        validator=AtLeast(0),
-    )
-
-
-@frozen(kw_only=True)
-class LogitsOptions:
-    """The head's outputs."""
-
-    classes: int = option("outputs", validator=AtLeast(2))
+Width = Annotated[int, "features of each stream", AtLeast(1)]
+Positions = Annotated[Literal["learned", "none"], '"none" where the blocks are rotary']
+Std = Annotated[float, "standard deviation of the initial vectors", GreaterThan(0)]
+Dropout = Annotated[float, "probability of dropping a value", AtLeast(0), LessThan(1)]
+Patch = Annotated[int, "side of a square, which divides the image's height and width, pixels", AtLeast(1)]
+Heads = Annotated[int, "attention heads of a block; they divide the width", AtLeast(1)]
+Expansion = Annotated[float, "hidden features of an MLP as a multiple of the width", GreaterThan(0)]
+Layers = Annotated[int, "reversible blocks, each of attention and MLP", AtLeast(1)]
+Known = Annotated[Literal["learned", "rotary"], "how tokens know where they stand"]
+Count = Annotated[int | None, "outputs of the head; default: the data set's classes", AtLeast(2)]
 
 
 def _dropped(rate: float) -> nn.Module:
@@ -93,14 +47,22 @@ def _dropped(rate: float) -> nn.Module:
 class _Positioned(Buffered):
     """Vectors [n, t, w] and those of their positions, as two equal streams."""
 
-    def __init__(self, inputs: Sequence[Shape], options: EmbeddingOptions) -> None:
-        super().__init__(inputs, options)
-        self.dropout = _dropped(options.dropout)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        width: Width,
+        positions: Positions = "learned",
+        std: Std = 1.0,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(inputs)
+        self.dropout = _dropped(dropout)
+        self.width, self.std, self.learned = width, std, positions == "learned"
 
     def _add_positions(self, longest: int) -> None:
-        learned = self.options.positions == "learned"
-        self.positions = nn.Parameter(torch.randn(longest, self.options.width) * self.options.std) if learned else None
-        self.tables = ("positions",) if learned else ()
+        self.positions = nn.Parameter(torch.randn(longest, self.width) * self.std) if self.learned else None
+        self.tables = ("positions",) if self.learned else ()
 
     def _streams(self, x_ntw: Tensor) -> Streams:
         if self.positions is not None:
@@ -110,22 +72,28 @@ class _Positioned(Buffered):
 
 
 class TokenEmbedding(_Positioned):
-    """Tokens, int64 [n, t], to two equal streams [n, t, w]; fewer tokens than the network was built for are taken, too.
+    """A vector for each token and, learned, for each position; both streams begin with their sum.
 
-    Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+    Tokens, int64 [n, t], to two equal streams [n, t, w]; fewer tokens than the network was built for are taken, too. Radford et al. 2019,
+    "Language Models are Unsupervised Multitask Learners".
     """
 
-    Options = TokenEmbeddingOptions
     draws = False
     streams = 1
 
-    def __init__(self, inputs: Sequence[Shape], options: TokenEmbeddingOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        vocabulary: Annotated[int, "number of different tokens", AtLeast(2)],
+        **options: Any,
+    ) -> None:
+        super().__init__(inputs, **options)
         (shape,) = inputs
         if len(shape) != 1:
             raise ValueError(f"token-embedding reads samples of shape [tokens] (got {list(shape)})")
-        self.tokens = nn.Embedding(options.vocabulary, options.width)
-        nn.init.normal_(self.tokens.weight, std=options.std)
+        self.tokens = nn.Embedding(vocabulary, self.width)
+        nn.init.normal_(self.tokens.weight, std=self.std)
         self._add_positions(shape[0])
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
@@ -134,25 +102,25 @@ class TokenEmbedding(_Positioned):
 
 
 class PatchEmbedding(_Positioned):
-    """Images [n, channels, height, width] to two equal streams [n, t, w], with t squares, row by row.
+    """A linear map of each square of an image, and a learned vector for its position; both streams begin with their sum.
 
-    Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929, equation 1, without its class token.
+    Images [n, channels, height, width] to two equal streams [n, t, w], with t squares, row by row. Dosovitskiy et al. 2021,
+    https://arxiv.org/abs/2010.11929, equation 1, without its class token.
     """
 
-    Options = PatchEmbeddingOptions
     draws = False
     streams = 1
 
-    def __init__(self, inputs: Sequence[Shape], options: PatchEmbeddingOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, patch: Patch, **options: Any) -> None:
+        super().__init__(inputs, **options)
         (shape,) = inputs
-        if len(shape) != _IMAGE or shape[1] % options.patch or shape[2] % options.patch:
-            sides = f"[channels, height, width], both sides multiples of patch = {options.patch}"
+        if len(shape) != _IMAGE or shape[1] % patch or shape[2] % patch:
+            sides = f"[channels, height, width], both sides multiples of patch = {patch}"
             raise ValueError(f"patch-embedding reads images {sides} (got {list(shape)})")
         channels, height, width = shape
-        self.patches = nn.Conv2d(channels, options.width, options.patch, stride=options.patch)
-        nn.init.normal_(self.patches.weight, std=options.std / (channels * options.patch**2) ** 0.5)
-        self._add_positions(height // options.patch * (width // options.patch))
+        self.patches = nn.Conv2d(channels, self.width, patch, stride=patch)
+        nn.init.normal_(self.patches.weight, std=self.std / (channels * patch**2) ** 0.5)
+        self._add_positions(height // patch * (width // patch))
 
     def forward(self, images: Tensor) -> Streams:  # type: ignore[override]
         """Return two equal streams."""
@@ -160,28 +128,44 @@ class PatchEmbedding(_Positioned):
 
 
 class RevTransformer(TwoFunctionCoupling):
-    """Two streams [n, t, w]: y1 = x1 + F(x2) with pre-norm attention F, y2 = x2 + G(y1) with a pre-norm MLP G with GELU.
+    """Attention and MLP: y1 = x1 + F(x2) with pre-norm attention F, y2 = x2 + G(y1) with a pre-norm MLP G with GELU.
 
-    Mangalam et al. 2022, "Reversible Vision Transformers", https://arxiv.org/abs/2302.04869, equation 4; rotary positions: Su et
-    al. 2021, https://arxiv.org/abs/2104.09864, equation 34.
+    Two streams [n, t, w]. Mangalam et al. 2022, "Reversible Vision Transformers", https://arxiv.org/abs/2302.04869, equation 4; rotary
+    positions: Su et al. 2021, https://arxiv.org/abs/2104.09864, equation 34.
     """
 
-    Options = RevTransformerOptions
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], options: RevTransformerOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        heads: Annotated[int, "attention heads", AtLeast(1)] = 4,
+        head_width: Annotated[
+            int | None, "features of a head; default: the stream's by the number of heads", AtLeast(1)
+        ] = None,
+        expansion: Expansion = 4.0,
+        causal: Annotated[bool, "a token attends to itself and those before it alone"] = False,
+        rotary: Annotated[bool, "rotate queries and keys by their positions"] = False,
+        dropout: Dropout = 0.0,
+        output_std: Annotated[
+            float,
+            "standard deviation of the initial weights of the last layers of F and G; GPT-2: 0.02 / sqrt(2 * blocks)",
+            AtLeast(0),
+        ] = 0.02,
+    ) -> None:
+        super().__init__(inputs)
         width = inputs[0][-1]
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, options)
+        self.attention = Attention(width, heads, head_width, causal=causal, rotary=rotary, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(width)
-        hidden = max(1, round(options.expansion * width))
+        hidden = max(1, round(expansion * width))
         self.mlp = nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), _dropped(options.dropout)
+            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), _dropped(dropout)
         )
         for layer in (self.attention.read, self.attention.write, self.mlp[0], self.mlp[2]):
             last = layer in {self.attention.write, self.mlp[2]}
-            _initialise(layer, options.output_std if last else _STD)
+            _initialise(layer, output_std if last else _STD)
 
     def f(self, x: Tensor) -> Tensor:
         """Return the attention's value."""
@@ -197,30 +181,30 @@ class Attention(nn.Module):
 
     draws = False
 
-    def __init__(self, width: int, options: RevTransformerOptions) -> None:
+    def __init__(
+        self, width: int, heads: int, head_width: int | None, *, causal: bool, rotary: bool, dropout: float
+    ) -> None:
         super().__init__()
-        self.options = options
-        if options.head_width is None and width % options.heads:
-            raise ValueError(
-                f"rev-transformer cannot split {width} features into {options.heads} heads; name a head_width"
-            )
-        self.head_width = options.head_width or width // options.heads
-        if options.rotary and self.head_width % 2:
+        if head_width is None and width % heads:
+            raise ValueError(f"rev-transformer cannot split {width} features into {heads} heads; name a head_width")
+        self.heads, self.causal, self.rotary, self.rate = heads, causal, rotary, dropout
+        self.head_width = head_width or width // heads
+        if rotary and self.head_width % 2:
             raise ValueError(f"rotary positions need an even number of features of a head (got {self.head_width})")
-        inside = options.heads * self.head_width
+        inside = heads * self.head_width
         self.read = nn.Linear(width, 3 * inside)
         self.write = nn.Linear(inside, width)
-        self.dropout = _dropped(options.dropout)
+        self.dropout = _dropped(dropout)
 
     def forward(self, x_ntw: Tensor) -> Tensor:
         """Return the attention's value."""
-        parts = self.read(x_ntw).unflatten(-1, (3, self.options.heads, self.head_width))
+        parts = self.read(x_ntw).unflatten(-1, (3, self.heads, self.head_width))
         q_nhtd, k_nhtd, v_nhtd = parts.permute(2, 0, 3, 1, 4)
-        if self.options.rotary:
+        if self.rotary:
             q_nhtd, k_nhtd = rotated(q_nhtd), rotated(k_nhtd)
-        dropped = self.options.dropout if self.training else 0.0
+        dropped = self.rate if self.training else 0.0
         value_nhtd = functional.scaled_dot_product_attention(
-            q_nhtd, k_nhtd, v_nhtd, dropout_p=dropped, is_causal=self.options.causal
+            q_nhtd, k_nhtd, v_nhtd, dropout_p=dropped, is_causal=self.causal
         )
         return cast(Tensor, self.dropout(self.write(value_nhtd.transpose(1, 2).flatten(2))))
 
@@ -238,13 +222,12 @@ def rotated(x: Tensor) -> Tensor:
 class _Logits(Head):
     """Normalisation of the sum of both streams, and a linear layer."""
 
-    Options = LogitsOptions
     streams = 2
 
-    def __init__(self, inputs: Sequence[Shape], options: LogitsOptions) -> None:
-        super().__init__(inputs, options)
+    def __init__(self, inputs: Sequence[Shape], *, classes: Annotated[int, "outputs", AtLeast(2)]) -> None:
+        super().__init__(inputs)
         self.norm = nn.LayerNorm(inputs[0][-1])
-        self.linear = nn.Linear(inputs[0][-1], options.classes)
+        self.linear = nn.Linear(inputs[0][-1], classes)
         _initialise(self.linear, _STD)
 
 
@@ -275,65 +258,81 @@ def _initialise(layer: nn.Module, std: float) -> None:
 
 
 @frozen(kw_only=True)
-class TransformerOptions:
-    """The size of the network."""
+class _Size:
+    """The size of a network, and how its streams begin."""
 
-    layers: int = option("reversible blocks, each of attention and MLP", default=4, validator=AtLeast(1))
-    heads: int = option("attention heads of a block; they divide the width", default=4, validator=AtLeast(1))
-    width: int = option("features of each of the two streams", default=128, validator=AtLeast(1))
-    expansion: float = option(
-        "hidden features of an MLP as a multiple of the width", default=4.0, validator=GreaterThan(0)
-    )
-    positions: Literal["learned", "rotary"] = option("how tokens know where they stand", default="learned")
-    embedding_std: float = option(
-        "standard deviation of the initial vectors of tokens and positions", default=1.0, validator=GreaterThan(0)
-    )
-    dropout: float = _dropout()
+    layers: int
+    heads: int
+    width: int
+    expansion: float
+    positions: str
+    embedding_std: float
+    dropout: float
 
-    def __attrs_post_init__(self) -> None:
-        each = self.width // self.heads
+    def nodes(self, kind: str, embedding: dict[str, int], classes: int) -> tuple[NodeSpec, ...]:
+        """Return the nodes; ValueError: heads do not fit."""
+        each, rotary = self.width // self.heads, self.positions == "rotary"
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads (got width = {self.width}, heads = {self.heads})")
-        if self.positions == "rotary" and each % 2:
+        if rotary and each % 2:
             raise ValueError(
                 f'positions = "rotary" needs an even number of features of a head, width / heads (got {each})'
             )
+        common = {
+            "width": self.width,
+            "positions": "none" if rotary else "learned",
+            "std": self.embedding_std,
+            "dropout": self.dropout,
+        }
+        block = {
+            "heads": self.heads,
+            "expansion": self.expansion,
+            "causal": kind == "token",
+            "rotary": rotary,
+            "dropout": self.dropout,
+            "output_std": _STD / sqrt(2 * self.layers),
+        }
+        head = "token-logits" if kind == "token" else "pooled-logits"
+        return (
+            NodeSpec(name="embedding", block=f"{kind}-embedding", options=embedding | common),
+            NodeSpec(name="block", block="rev-transformer", kind="reversible", repeat=self.layers, options=block),
+            NodeSpec(name="head", block=head, options={"classes": classes}),
+        )
 
 
-@frozen(kw_only=True)
-class GptOptions(TransformerOptions):
-    """The size of the network, whose context is the length of the data set's samples."""
-
-    vocabulary: int | None = option(
-        "number of different tokens; default: the data set's classes", default=None, validator=AtLeast(2)
-    )
-
-
-@frozen(kw_only=True)
-class VitOptions(TransformerOptions):
-    """The size of the network, and of the squares that images are cut into."""
-
-    patch: int = option(
-        "side of a square, which divides the image's height and width", default=4, unit="pixels", validator=AtLeast(1)
-    )
-    classes: int | None = option(
-        "outputs of the head; default: the data set's classes", default=None, validator=AtLeast(2)
-    )
-
-
-def gpt(options: GptOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+def gpt(
+    facts: DataFacts,
+    *,
+    vocabulary: Annotated[int | None, "number of different tokens; default: the data set's classes", AtLeast(2)] = None,
+    layers: Layers = 4,
+    heads: Heads = 4,
+    width: Width = 128,
+    expansion: Expansion = 4.0,
+    positions: Known = "learned",
+    embedding_std: Std = 1.0,
+    dropout: Dropout = 0.0,
+) -> tuple[NodeSpec, ...]:
     """Reversible GPT: layers + 2 stages, for tokens with a target each.
 
     Raises:
         SpecError: samples are not tokens with a target each, or the size of the vocabulary is unknown.
     """
     expect_tokens("gpt", facts)
-    vocabulary = options.vocabulary or facts.classes
-    if vocabulary is None:
+    known = vocabulary or facts.classes
+    if known is None:
         message = "the size of the vocabulary is unknown: only the data set's files tell it"
         hint = "set vocabulary here, or in data.options where the data set has it"
         raise SpecError(Problem(message=message, hint=hint, path=("vocabulary",)))
-    return _nodes("token", options, {"vocabulary": vocabulary}, vocabulary)
+    size = _Size(
+        layers=layers,
+        heads=heads,
+        width=width,
+        expansion=expansion,
+        positions=positions,
+        embedding_std=embedding_std,
+        dropout=dropout,
+    )
+    return size.nodes("token", {"vocabulary": known}, known)
 
 
 def expect_tokens(architecture: str, facts: DataFacts) -> None:
@@ -344,7 +343,19 @@ def expect_tokens(architecture: str, facts: DataFacts) -> None:
         raise SpecError(Problem(message=message, hint='use data set "text-characters", "text-bytes" or "text-tokens"'))
 
 
-def vit(options: VitOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+def vit(
+    facts: DataFacts,
+    *,
+    patch: Patch = 4,
+    classes: Count = None,
+    layers: Layers = 4,
+    heads: Heads = 4,
+    width: Width = 128,
+    expansion: Expansion = 4.0,
+    positions: Known = "learned",
+    embedding_std: Std = 1.0,
+    dropout: Dropout = 0.0,
+) -> tuple[NodeSpec, ...]:
     """Reversible ViT: layers + 2 stages, for images of any size.
 
     Raises:
@@ -353,35 +364,20 @@ def vit(options: VitOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
     if len(facts.shape) != _IMAGE:
         message = f"vit needs images [channels, height, width]; samples are {list(facts.shape)}"
         raise SpecError(Problem(message=message, hint="use a data set of images"))
-    if facts.shape[1] % options.patch or facts.shape[2] % options.patch:
-        message = f"patch must divide the image's sides, {facts.shape[1]}x{facts.shape[2]} (got {options.patch})"
+    if facts.shape[1] % patch or facts.shape[2] % patch:
+        message = f"patch must divide the image's sides, {facts.shape[1]}x{facts.shape[2]} (got {patch})"
         raise SpecError(Problem(message=message, hint="choose a common divisor of both", path=("patch",)))
-    classes = options.classes or facts.classes
-    if classes is None:
+    outputs = classes or facts.classes
+    if outputs is None:
         message = "the number of classes is unknown: only the data set's files tell it"
         raise SpecError(Problem(message=message, hint="set classes", path=("classes",)))
-    return _nodes("patch", options, {"patch": options.patch}, classes)
-
-
-def _nodes(kind: str, options: TransformerOptions, embedding: dict[str, int], classes: int) -> tuple[NodeSpec, ...]:
-    rotary = options.positions == "rotary"
-    common = {
-        "width": options.width,
-        "positions": "none" if rotary else "learned",
-        "std": options.embedding_std,
-        "dropout": options.dropout,
-    }
-    block = {
-        "heads": options.heads,
-        "expansion": options.expansion,
-        "causal": kind == "token",
-        "rotary": rotary,
-        "dropout": options.dropout,
-        "output_std": _STD / sqrt(2 * options.layers),
-    }
-    head = "token-logits" if kind == "token" else "pooled-logits"
-    return (
-        NodeSpec(name="embedding", block=f"{kind}-embedding", options=embedding | common),
-        NodeSpec(name="block", block="rev-transformer", kind="reversible", repeat=options.layers, options=block),
-        NodeSpec(name="head", block=head, options={"classes": classes}),
+    size = _Size(
+        layers=layers,
+        heads=heads,
+        width=width,
+        expansion=expansion,
+        positions=positions,
+        embedding_std=embedding_std,
+        dropout=dropout,
     )
+    return size.nodes("patch", {"patch": patch}, outputs)

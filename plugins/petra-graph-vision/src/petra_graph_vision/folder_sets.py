@@ -17,11 +17,11 @@ section 3.4), with torchvision's constants.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -29,11 +29,11 @@ from attrs import define, evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, OpenedDataSet, as_images, stratified
+from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, as_images, image_split, stratified
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop, visible_files
-from petra_graph.plugins import AtLeast, AtMost, DataSet, DataSetDeclaration, GreaterThan, Length, LessThan, option
-from petra_graph_vision.images import CroppedOptions, ImageOptions, cropped, expanded, facts, reading, refused
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
+from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, cropped, expanded, reading, refused
 from petra_graph_vision.published_sets import IMAGENET_TRAINING
 from petra_graph_vision.transforms import augmented
 
@@ -49,52 +49,190 @@ _RATIOS = (log(3 / 4), log(4 / 3))
 _ATTEMPTS = 10
 
 
-@frozen(kw_only=True)
-class ImageNetOptions(ImageOptions):
-    """Folders of ImageNet, and the crops of its images from their full size."""
-
-    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
-    test: str = option("folder of the test images, below root", default="val", validator=Length(at_least=1))
-    classes: int = option("number of class folders that must be there", default=IMAGENET_CLASSES, validator=AtLeast(2))
-    size: int = option("height and width of an image", default=224, unit="pixels", validator=AtLeast(1))
-    resize: int = option(
-        "shorter side that test images get before the centre is cropped",
-        default=256,
-        unit="pixels",
-        validator=AtLeast(1),
-    )
-    least_area: float = option(
-        "smallest share of a training image that a random crop keeps; 1: the largest crop",
-        default=0.08,
-        validator=[GreaterThan(0), AtMost(1)],
-    )
-
-    def __attrs_post_init__(self) -> None:
-        if self.resize < self.size:
-            raise ValueError(f"resize must be at least size (got resize = {self.resize}, size = {self.size})")
+Train = Annotated[str, "folder of the training images, below root", Length(at_least=1)]
+Test = Annotated[str, "folder of the test images, below root", Length(at_least=1)]
 
 
-@frozen(kw_only=True)
-class ImageFolderOptions(CroppedOptions):
-    """Folders of images, and the one size of all."""
+class ImageNet:
+    """ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.
 
-    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
-    test: str = option("folder of the test images, below root", default="test", validator=Length(at_least=1))
-    test_share: float | None = option(
-        "share of each class that is kept for the test, the same in every run, where root holds the class folders themselves; "
-        "default: root holds a folder for training and one for the test",
-        default=None,
-        validator=[GreaterThan(0), LessThan(1)],
+    uint8 [3, size, size]; classes are numbered in the order of their folders' names.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        train: Train = "train",
+        test: Test = "val",
+        classes: Annotated[int, "number of class folders that must be there", AtLeast(2)] = IMAGENET_CLASSES,
+        size: Annotated[int, "height and width of an image, pixels", AtLeast(1)] = 224,
+        resize: Annotated[
+            int, "shorter side that test images get before the centre is cropped, pixels", AtLeast(1)
+        ] = 256,
+        least_area: Annotated[
+            float,
+            "smallest share of a training image that a random crop keeps; 1: the largest crop",
+            GreaterThan(0),
+            AtMost(1),
+        ] = 0.08,
+        flip: Flip = True,
+        augment: Augment = (),
+        mix: Mix = (),
+        mean: Mean = (0.485, 0.456, 0.406),
+        std: Std = (0.229, 0.224, 0.225),
+    ) -> None:
+        hint = (
+            f"root must hold {train}/ and {test}/ with a folder of images for each of "
+            f"{classes} classes (validation images sorted into them); get ILSVRC 2012 from https://image-net.org, "
+            'or name other folders in options "train", "test" and "classes"'
+        )
+        of_train, of_test = _both(root, train, test, classes, hint)
+        facts = self.facts(size=size, resize=resize, classes=classes, mean=mean, std=std)
+        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign]
+        views = RandomViews(
+            files=of_train.files,
+            targets=of_train.targets,
+            size=size,
+            resize=resize,
+            least_area=least_area,
+            flip=flip,
+        )
+        self.train = augmented(views, facts, augment, mix)
+        self.test = _centres(of_test.files, of_test.targets, size, resize)
+
+    @staticmethod
+    def facts(*, size: int, resize: int, classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts that the options say."""
+        if resize < size:
+            raise ValueError(f"resize must be at least size (got resize = {resize}, size = {size})")
+        return DataFacts(shape=(3, size, size), classes=classes, mean=mean, std=std)
+
+    @staticmethod
+    def training_samples(*, classes: int) -> int | None:
+        """Return the number of training samples of the whole set."""
+        return IMAGENET_TRAINING if classes == IMAGENET_CLASSES else None
+
+    @staticmethod
+    def read(path: Path, *, size: int, resize: int) -> torch.Tensor:
+        """Read one file as the test split reads it: uint8 [3, size, size]; RunFailed: it cannot be decoded."""
+        return read_image(path, size, resize)
+
+
+class ImageFolder:
+    """Any images in folders, a folder a class, brought to one size.
+
+    uint8 [3, size, size]; classes are the folders' names in alphabetical order.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        train: Train = "train",
+        test: Test = "test",
+        test_share: Annotated[
+            float | None,
+            "share of each class that is kept for the test, the same in every run, where root holds the class folders themselves; "
+            "default: root holds a folder for training and one for the test",
+            GreaterThan(0),
+            LessThan(1),
+        ] = None,
+        size: Annotated[
+            int,
+            "height and width of an image, pixels; others are resized by their shorter side, then cropped at the centre",
+            AtLeast(1),
+        ],
+        cache: Annotated[bool, "decode all images once, into memory (size * size * 3 bytes an image)"] = False,
+        classes: Annotated[
+            int | None, "number of class folders that must be there; default: they are counted", AtLeast(2)
+        ] = None,
+        crop_padding: Padding = 4,
+        flip: Flip = True,
+        augment: Augment = (),
+        mix: Mix = (),
+        mean: Mean = (0.485, 0.456, 0.406),
+        std: Std = (0.229, 0.224, 0.225),
+    ) -> None:
+        hint = _layout(train, test, test_share)
+        if test_share is None:
+            of_train, of_test = _both(root, train, test, classes, hint)
+        else:
+            every = ClassFolders.of(expanded(root), classes, hint)
+            chosen = stratified(every.targets, share=test_share, seed=_PERMUTATION)
+            of_train, of_test = every.part(~chosen), every.part(chosen)
+        _try_headers((*of_train.files, *of_test.files))
+        facts = self.facts(size=size, classes=len(of_train.classes), mean=mean, std=std)
+        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign]
+        stores = [(_store(one, size, cache=cache), one.targets) for one in (of_train, of_test)]
+        self.train = cropped(
+            stores[0],
+            facts,
+            crop_padding=crop_padding,
+            flip=flip,
+            augment=augment,
+            mix=mix,
+            files=of_train.files,
+        )
+        self.test = image_split(stores[1], files=of_test.files)
+
+    @staticmethod
+    def facts(*, size: int, classes: int | None = None, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts that the options say."""
+        return DataFacts(shape=(3, size, size), classes=classes, mean=mean, std=std)
+
+    @staticmethod
+    def completed(
+        *, root: Path, train: str, test: str, test_share: float | None = None, classes: int | None = None
+    ) -> Mapping[str, Any]:
+        """Return the number of class folders, if it is not given; SpecError: the folder is missing."""
+        if classes is not None:
+            return {}
+        folder = expanded(root) / (train if test_share is None else "")
+        with reading(str(folder), _layout(train, test, test_share)):
+            return {"classes": max(2, len(_class_names(folder)))}
+
+    @staticmethod
+    def read(path: Path, *, size: int) -> torch.Tensor:
+        """Read one file as the test split reads it: uint8 [3, size, size]; RunFailed: it cannot be decoded."""
+        return read_image(path, size)
+
+
+def _both(root: Path, train: str, test: str, classes: int | None, hint: str) -> tuple[ClassFolders, ClassFolders]:
+    folders = [expanded(root) / part for part in (train, test)]
+    both = [ClassFolders.of(folder, classes, hint) for folder in folders]
+    if odd := sorted(set(both[0].classes) ^ set(both[1].classes)):
+        message = f"{folders[0]} and {folders[1]} must have the same classes (only one has {', '.join(odd[:5])})"
+        raise refused(message, hint)
+    return both[0], both[1]
+
+
+def _layout(train: str, test: str, test_share: float | None) -> str:
+    if test_share is not None:
+        return "root must hold a folder of images for each class; leave test_share out if it holds train/ and test/"
+    return (
+        f"root must hold {train}/ and {test}/ with a folder of images a class each; set options "
+        '"train" and "test" for other names, or "test_share" if root itself holds the class folders'
     )
-    size: int = option(
-        "height and width of an image; others are resized by their shorter side, then cropped at the centre",
-        unit="pixels",
-        validator=AtLeast(1),
-    )
-    cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
-    classes: int | None = option(
-        "number of class folders that must be there; default: they are counted", default=None, validator=AtLeast(2)
-    )
+
+
+def _store(folders: ClassFolders, size: int, *, cache: bool) -> Any:
+    files = ImageFiles(files=folders.files, size=size)
+    if not cache:
+        return files
+    try:
+        return files[np.arange(len(folders.files))]
+    except RunFailed as error:  # no run has begun
+        raise SpecError(error.problems) from error
+
+
+def read_image(path: Path, size: int, shorter: int | None = None) -> torch.Tensor:
+    pixels = centre(open_rgb(str(path)), size, shorter)
+    return as_images(pixels[np.newaxis].copy())[0]
+
+
+def _centres(files: Sequence[str], targets: NDArray[np.int64], size: int, resize: int) -> ImageSplit:
+    return ImageSplit(pixels=ImageFiles(files=files, size=size, shorter=resize), targets=targets, files=files)
 
 
 @frozen(kw_only=True, eq=False)
@@ -143,44 +281,6 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")))
 
 
-def _both(options: ImageNetOptions | ImageFolderOptions, hint: str) -> tuple[ClassFolders, ClassFolders]:
-    root = expanded(options.root)
-    train, test = (ClassFolders.of(root / part, options.classes, hint) for part in (options.train, options.test))
-    if odd := sorted(set(train.classes) ^ set(test.classes)):
-        raise refused(
-            f"{root / options.train} and {root / options.test} must have the same classes (only one has {', '.join(odd[:5])})",
-            hint,
-        )
-    return train, test
-
-
-def _layout(options: ImageFolderOptions) -> str:
-    if options.test_share is not None:
-        return "root must hold a folder of images for each class; leave test_share out if it holds train/ and test/"
-    return (
-        f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; set options "
-        '"train" and "test" for other names, or "test_share" if root itself holds the class folders'
-    )
-
-
-def image_folder(options: ImageFolderOptions) -> DataSet:
-    """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
-
-    Raises:
-        SpecError: folders are missing or do not fit together; or `cache` is set and a file cannot be decoded.
-    """
-    if options.test_share is None:
-        train, test = _both(options, _layout(options))
-    else:
-        every = ClassFolders.of(expanded(options.root), options.classes, _layout(options))
-        chosen = stratified(every.targets, share=options.test_share, seed=_PERMUTATION)
-        train, test = every.part(~chosen), every.part(chosen)
-    _try_headers((*train.files, *test.files))
-    of_images = evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes)
-    splits = [(_store(one, options), one.targets) for one in (train, test)]
-    return cropped(splits, of_images, options, files=(train.files, test.files))
-
-
 def _try_headers(files: Sequence[str]) -> None:
     """Name what is no image before the training: a header takes 50 us, where decoding takes a millisecond."""
     problems = []
@@ -191,25 +291,6 @@ def _try_headers(files: Sequence[str]) -> None:
             problems.append(Problem(message=f"{file} cannot be decoded: {error}", path=("root",)))
     if problems:
         raise SpecError(problems[:10])
-
-
-def _store(folders: ClassFolders, options: ImageFolderOptions) -> Any:
-    files = ImageFiles(files=folders.files, size=options.size)
-    if not options.cache:
-        return files
-    try:
-        return files[np.arange(len(folders.files))]
-    except RunFailed as error:  # no run has begun
-        raise SpecError(error.problems) from error
-
-
-def count_classes(options: ImageFolderOptions) -> ImageFolderOptions:
-    """Return the options with the number of class folders, if it is not given; SpecError: the folder is missing."""
-    if options.classes is not None:
-        return options
-    folder = expanded(options.root) / (options.train if options.test_share is None else "")
-    with reading(str(folder), _layout(options)):
-        return evolve(options, classes=max(2, len(_class_names(folder))))
 
 
 def open_rgb(file: str) -> Image.Image:
@@ -256,52 +337,19 @@ class ImageFiles:
         return pixels
 
 
-def read_image(options: ImageFolderOptions | ImageNetOptions, path: Path) -> torch.Tensor:
-    """Read one file as the test split reads it: uint8 [3, size, size].
-
-    Raises:
-        RunFailed: it cannot be decoded.
-    """
-    pixels = centre(open_rgb(str(path)), options.size, getattr(options, "resize", None))
-    return as_images(pixels[np.newaxis].copy())[0]
-
-
-def imagenet(options: ImageNetOptions) -> DataSet:
-    """Open ImageNet's folders: uint8 [3, size, size]; classes are numbered in the order of their folders' names.
-
-    Raises:
-        SpecError: folders are missing, or their number is not `classes`.
-    """
-    hint = (
-        f"root must hold {options.train}/ and {options.test}/ with a folder of images for each of "
-        f"{options.classes} classes (validation images sorted into them); get ILSVRC 2012 from https://image-net.org, "
-        'or name other folders in options "train", "test" and "classes"'
-    )
-    train, test = _both(options, hint)
-    opened = OpenedDataSet(
-        train=RandomViews(files=train.files, targets=train.targets, options=options),
-        test=_centres(test.files, test.targets, options),
-        facts=evolve(IMAGENET.facts(options), class_names=train.classes),
-    )
-    return augmented(opened, options)
-
-
-def _centres(files: Sequence[str], targets: NDArray[np.int64], options: ImageNetOptions) -> ImageSplit:
-    return ImageSplit(
-        pixels=ImageFiles(files=files, size=options.size, shorter=options.resize), targets=targets, files=files
-    )
-
-
 @define(kw_only=True, eq=False)
 class RandomViews(LabelledSplit):
     """The training split of ImageNet: files, decoded at each fetch."""
 
-    options: ImageNetOptions
+    size: int
+    resize: int
+    least_area: float
+    flip: bool
 
     @property
     def plain(self) -> ImageSplit:
         """The same images, each one's centre."""
-        return _centres(self.files, self.targets, self.options)
+        return _centres(self.files, self.targets, self.size, self.resize)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
@@ -311,17 +359,20 @@ class RandomViews(LabelledSplit):
         """
 
         def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
-            return random_view(image, self.options, np.random.default_rng([seed, epoch, _SAMPLE, index]))
+            generator = np.random.default_rng([seed, epoch, _SAMPLE, index])
+            return random_view(image, self.size, self.least_area, generator, flip=self.flip)
 
-        pixels = ImageFiles(files=self.files, size=self.options.size).views(indices, view)
+        pixels = ImageFiles(files=self.files, size=self.size).views(indices, view)
         return as_images(pixels), self.fetch_targets(indices)
 
 
-def random_view(image: Image.Image, options: ImageNetOptions, generator: np.random.Generator) -> NDArray[np.uint8]:
+def random_view(
+    image: Image.Image, size: int, least_area: float, generator: np.random.Generator, *, flip: bool
+) -> NDArray[np.uint8]:
     """Return a random crop, resized and mirrored with probability 1/2: [size, size, 3]."""
-    box = random_box(image.width, image.height, options.least_area, generator)
-    pixels = np.asarray(image.crop(box).resize((options.size, options.size), Image.Resampling.BILINEAR))
-    return pixels[:, ::-1] if options.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
+    box = random_box(image.width, image.height, least_area, generator)
+    pixels = np.asarray(image.crop(box).resize((size, size), Image.Resampling.BILINEAR))
+    return pixels[:, ::-1] if flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 
 def random_box(width: int, height: int, least_area: float, generator: np.random.Generator) -> tuple[int, int, int, int]:
@@ -341,21 +392,3 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
     h = min(height, max(1, round(width / narrowest)))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
-
-
-IMAGENET = DataSetDeclaration(
-    options=ImageNetOptions,
-    summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
-    build=f"{__name__}:imagenet",
-    training_samples=lambda options: IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None,
-    read=f"{__name__}:read_image",
-    facts=facts(3),
-)
-IMAGE_FOLDER = DataSetDeclaration(
-    options=ImageFolderOptions,
-    summary="Any images in folders, a folder a class, brought to one size.",
-    build=f"{__name__}:image_folder",
-    completed=count_classes,
-    read=f"{__name__}:read_image",
-    facts=facts(3),
-)

@@ -7,33 +7,13 @@ algorithm 1. As there, the learning rate enters the momentum, so a change of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from attrs import frozen
 
+from petra_graph.catalog.optimizers.options import Decay, Momentum, Rate
 from petra_graph.catalog.optimizers.torch_optimizers import Unmarked
-from petra_graph.plugins import AtLeast, AtMost, GreaterThan, LessThan, ParameterGroups, option
-
-
-@frozen(kw_only=True)
-class LarsOptions:
-    """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
-
-    Each decayed tensor's step is in proportion to its own norm.
-    """
-
-    lr: float = option(
-        "base learning rate; schedule and scaling multiply it", default=1.0, validator=[AtLeast(0), AtMost(1e30)]
-    )
-    momentum: float = option("share of the last step that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
-    trust: float = option(
-        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
-    )
-    weight_decay: float = option(
-        "weight decay, none on normalisation and biases", default=0.0, validator=[AtLeast(0), AtMost(1e30)]
-    )
-
+from petra_graph.plugins import GreaterThan, ParameterGroups
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 
@@ -71,11 +51,20 @@ class Lars(Unmarked):
         w.sub_(v)
 
 
-def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer:
+def lars(
+    groups: ParameterGroups,
+    *,
+    lr: Rate = 1.0,
+    momentum: Momentum = 0.9,
+    trust: Annotated[
+        float, "the paper's eta: the length of a step as a share of the tensor's norm", GreaterThan(0)
+    ] = 0.001,
+    weight_decay: Decay = 0.0,
+) -> torch.optim.Optimizer:
     """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
 
     Normalisation parameters and biases have plain momentum, without trust ratio.
     """
-    decayed, undecayed = groups.param_groups(weight_decay=options.weight_decay)
+    decayed, undecayed = groups.param_groups(weight_decay=weight_decay)
     parameters = [decayed | {"adapt": True}, undecayed | {"adapt": False}]
-    return Lars(parameters, lr=options.lr, momentum=options.momentum, trust=options.trust)
+    return Lars(parameters, lr=lr, momentum=momentum, trust=trust)

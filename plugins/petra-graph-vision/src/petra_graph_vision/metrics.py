@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from attrs import frozen
 
 from petra_graph.catalog.metrics import scores_and_classes
-from petra_graph.plugins import NoOptions, option
-
-
-@frozen(kw_only=True)
-class F1Options:
-    """The average over the classes."""
-
-    average: Literal["macro", "micro", "weighted"] = option(
-        "mean over the classes; of all samples as one class; or mean weighted by the classes' samples", default="macro"
-    )
 
 
 class _OfClasses:
@@ -25,7 +14,7 @@ class _OfClasses:
 
     share = True
 
-    def __init__(self, options: F1Options | NoOptions) -> None:
+    def __init__(self) -> None:
         self.counts: torch.Tensor | int = 0
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
@@ -46,9 +35,16 @@ class _OfClasses:
 class F1(_OfClasses):
     """F1 score of the predicted classes, 2 * right / (predicted + wanted) of each; a class that is neither a target nor predicted does not count."""
 
-    def __init__(self, options: F1Options) -> None:
-        super().__init__(options)
-        self.average = options.average
+    def __init__(
+        self,
+        *,
+        average: Annotated[
+            Literal["macro", "micro", "weighted"],
+            "mean over the classes; of all samples as one class; or mean weighted by the classes' samples",
+        ] = "macro",
+    ) -> None:
+        super().__init__()
+        self.average = average
 
     def compute(self) -> torch.Tensor:
         """Return the average that the options name; NaN without targets."""
@@ -79,7 +75,7 @@ class Auc:
 
     share = True
 
-    def __init__(self, options: NoOptions) -> None:
+    def __init__(self) -> None:
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:

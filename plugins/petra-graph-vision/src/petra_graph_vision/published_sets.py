@@ -11,90 +11,163 @@ import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from attrs import frozen
 from numpy.typing import NDArray
 
-from petra_graph.plugins import DataSet, DataSetDeclaration, option
-from petra_graph_vision.images import CroppedOptions, cropped, expanded, facts, mean_of, reading, std_of
+from petra_graph.catalog.datasets.splits import image_split
+from petra_graph.plugins import DataFacts
+from petra_graph_vision.images import (
+    Augment,
+    Flip,
+    GreyMean,
+    GreyStd,
+    Mean,
+    Mix,
+    Padding,
+    Root,
+    Std,
+    cropped,
+    expanded,
+    reading,
+)
 
 IMAGENET_TRAINING = 1_281_167
 
 
-@frozen(kw_only=True)
-class PublishedOptions(CroppedOptions):
-    """Published files, which can be fetched: CIFAR-10."""
-
-    download: bool = option("download missing files into root; without this, no file is downloaded", default=False)
-    mean: tuple[float, ...] = mean_of(0.4914, 0.4822, 0.4465)
-    std: tuple[float, ...] = std_of(0.2470, 0.2435, 0.2616)
+Download = Annotated[bool, "download missing files into root; without this, no file is downloaded"]
 
 
-@frozen(kw_only=True)
-class Cifar100Options(PublishedOptions):
-    """Published files of CIFAR-100; targets are the 100 fine classes."""
+class _Cifar:
+    """CIFAR-10 or CIFAR-100: uint8 [3, 32, 32]; torchvision compares the files with their published digests."""
 
-    mean: tuple[float, ...] = mean_of(0.5071, 0.4865, 0.4409)
-    std: tuple[float, ...] = std_of(0.2673, 0.2564, 0.2762)
+    archive: ClassVar[str]
+    classes: ClassVar[int]
+    class_names: ClassVar[tuple[str, ...] | None] = None
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        download: Download = False,
+        crop_padding: Padding = 4,
+        flip: Flip = True,
+        augment: Augment = (),
+        mix: Mix = (),
+        mean: Mean,
+        std: Std,
+    ) -> None:
+        from torchvision import datasets
+
+        archive: Any = getattr(datasets, self.archive)
+        folder = expanded(root)
+        hint = f"root must hold {archive.base_folder}/ with the published python batches; or set download = true"
+        with reading(f"the files of {self.archive} in {folder}", hint):
+            parts = [archive(str(folder), train, download=download) for train in (True, False)]
+        train, test = ((np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts)
+        facts = self.facts(mean=mean, std=std)
+        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
+        self.test = image_split(test)
+
+    @classmethod
+    def facts(cls, *, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts of the images."""
+        return DataFacts(shape=(3, 32, 32), classes=cls.classes, mean=mean, std=std, class_names=cls.class_names)
+
+    @staticmethod
+    def training_samples() -> int:
+        """Return the number of training samples."""
+        return 50_000
 
 
-@frozen(kw_only=True)
-class FashionMnistOptions(PublishedOptions):
-    """Published files of Fashion-MNIST, whose images are grey; plain, or as .gz in root itself."""
+class Cifar10(_Cifar):
+    """CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files."""
 
-    mean: tuple[float, ...] = mean_of(0.2860)
-    std: tuple[float, ...] = std_of(0.3530)
+    archive, classes = "CIFAR10", 10
+    class_names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-
-@frozen(kw_only=True)
-class ImageNet32Options(CroppedOptions):
-    """Published files of downsampled ImageNet."""
-
-    mean: tuple[float, ...] = mean_of(0.4811, 0.4575, 0.4078)
-    std: tuple[float, ...] = std_of(0.2605, 0.2533, 0.2683)
+    def __init__(
+        self, *, mean: Mean = (0.4914, 0.4822, 0.4465), std: Std = (0.2470, 0.2435, 0.2616), **options: Any
+    ) -> None:
+        super().__init__(mean=mean, std=std, **options)
 
 
-def cifar(options: PublishedOptions) -> DataSet:
-    """Open CIFAR-10 or CIFAR-100: uint8 [3, 32, 32]; torchvision compares the files with their published digests.
+class Cifar100(_Cifar):
+    """CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files; targets are the fine classes."""
 
-    Raises:
-        SpecError: files are missing or damaged, or the download fails.
-    """
-    from torchvision import datasets
+    archive, classes = "CIFAR100", 100
 
-    fine = isinstance(options, Cifar100Options)
-    archive: Any = datasets.CIFAR100 if fine else datasets.CIFAR10
-    root = expanded(options.root)
-    hint = f"root must hold {archive.base_folder}/ with the published python batches; or set download = true"
-    with reading(f"the files of {archive.__name__} in {root}", hint):
-        parts = [archive(str(root), train, download=options.download) for train in (True, False)]
-    splits = [(np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts]
-    return cropped(splits, (CIFAR100 if fine else CIFAR10).facts(options), options)
+    def __init__(
+        self, *, mean: Mean = (0.5071, 0.4865, 0.4409), std: Std = (0.2673, 0.2564, 0.2762), **options: Any
+    ) -> None:
+        super().__init__(mean=mean, std=std, **options)
 
 
-def fashion_mnist(options: FashionMnistOptions) -> DataSet:
-    """Open Fashion-MNIST: uint8 [1, 28, 28], 10 classes.
+class FashionMnist:
+    """Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.
 
     The files are in root/FashionMNIST/raw, as torchvision writes them, or, plain or as .gz, in root itself, as Debian's package
     `dataset-fashion-mnist` installs them.
-
-    Raises:
-        SpecError: files are missing or damaged, or the download fails.
     """
-    from torchvision.datasets import FashionMNIST
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        download: Download = False,
+        crop_padding: Padding = 4,
+        flip: Flip = True,
+        augment: Augment = (),
+        mix: Mix = (),
+        mean: GreyMean = (0.2860,),
+        std: GreyStd = (0.3530,),
+    ) -> None:
+        from torchvision.datasets import FashionMNIST
+
+        folder = expanded(root)
+        hint = (
+            "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set download = true, or install "
+            'Debian\'s dataset-fashion-mnist, with root = "/usr/share/datasets/fashion-mnist"'
+        )
+        with reading(f"the files of FashionMNIST in {folder}", hint):
+            if download:
+                FashionMNIST(str(folder), download=True)
+            train, test = (_idx_images(folder, part) for part in ("train", "t10k"))
+        facts = self.facts(mean=mean, std=std)
+        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
+        self.test = image_split(test)
+
+    @staticmethod
+    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts of the images."""
+        names = [
+            "t-shirt/top",
+            "trouser",
+            "pullover",
+            "dress",
+            "coat",
+            "sandal",
+            "shirt",
+            "sneaker",
+            "bag",
+            "ankle-boot",
+        ]
+        return DataFacts(shape=(1, 28, 28), classes=10, mean=mean, std=std, class_names=tuple(names))
+
+    @staticmethod
+    def training_samples() -> int:
+        """Return the number of training samples."""
+        return 60_000
+
+
+def _idx_images(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the pixels [n, 28, 28, 1] and the targets [n] of a part."""
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
-    root = expanded(options.root)
-    hint = (
-        "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set download = true, or install "
-        'Debian\'s dataset-fashion-mnist, with root = "/usr/share/datasets/fashion-mnist"'
-    )
-    folders = [root / "FashionMNIST" / "raw", root]
-
     def read(file: str, of: Callable[[str], torch.Tensor]) -> NDArray[np.uint8]:
+        folders = [root / "FashionMNIST" / "raw", root]
         there = [path for folder in folders for end in ("", ".gz") if (path := folder / f"{file}{end}").is_file()]
         if not there:
             raise FileNotFoundError(f"there is no {file}")
@@ -106,36 +179,48 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
             plain.write_bytes(gzip.decompress(found.read_bytes()))
             return of(str(plain)).numpy()
 
-    with reading(f"the files of FashionMNIST in {root}", hint):
-        if options.download:
-            FashionMNIST(str(root), download=True)
-        splits = [
-            (
-                read(f"{part}-images-idx3-ubyte", read_image_file)[..., np.newaxis],
-                read(f"{part}-labels-idx1-ubyte", read_label_file),
-            )
-            for part in ("train", "t10k")
-        ]
-    return cropped(
-        [(pixels, targets.astype(np.int64)) for pixels, targets in splits], FASHION_MNIST.facts(options), options
-    )
+    pixels = read(f"{part}-images-idx3-ubyte", read_image_file)[..., np.newaxis]
+    return pixels, read(f"{part}-labels-idx1-ubyte", read_label_file).astype(np.int64)
 
 
-def imagenet32(options: ImageNet32Options) -> DataSet:
-    """Open downsampled ImageNet: uint8 [3, 32, 32], 4.1 GB in memory. Its files count labels from 1; their "mean" image is not used.
+class ImageNet32:
+    """Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.
 
-    Raises:
-        SpecError: files are missing or damaged.
+    4.1 GB in memory. Its files count labels from 1; their "mean" image is not used.
     """
-    root = expanded(options.root)
-    hint = (
-        "root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and Imagenet32_val.zip (an account "
-        "is needed) from https://image-net.org/download-images and unpack both there"
-    )
-    batches = [root / f"train_data_batch_{number}" for number in range(1, 11)]
-    with reading(f"the files of imagenet32 in {root}", hint):
-        splits = [_joined(batches), _joined([root / "val_data"])]
-    return cropped(splits, IMAGENET32.facts(options), options)
+
+    def __init__(
+        self,
+        *,
+        root: Root,
+        crop_padding: Padding = 4,
+        flip: Flip = True,
+        augment: Augment = (),
+        mix: Mix = (),
+        mean: Mean = (0.4811, 0.4575, 0.4078),
+        std: Std = (0.2605, 0.2533, 0.2683),
+    ) -> None:
+        folder = expanded(root)
+        hint = (
+            "root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and Imagenet32_val.zip (an account "
+            "is needed) from https://image-net.org/download-images and unpack both there"
+        )
+        batches = [folder / f"train_data_batch_{number}" for number in range(1, 11)]
+        with reading(f"the files of imagenet32 in {folder}", hint):
+            train, test = _joined(batches), _joined([folder / "val_data"])
+        facts = self.facts(mean=mean, std=std)
+        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
+        self.test = image_split(test)
+
+    @staticmethod
+    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
+        """Return the facts of the images."""
+        return DataFacts(shape=(3, 32, 32), classes=1000, mean=mean, std=std)
+
+    @staticmethod
+    def training_samples() -> int:
+        """Return the number of training samples."""
+        return IMAGENET_TRAINING
 
 
 class _Arrays(pickle.Unpickler):
@@ -170,33 +255,3 @@ def _joined(files: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]
         targets.append(np.array(entry["labels"], np.int64) - 1)
         read += len(planes)
     return pixels[:read], np.concatenate(targets)
-
-
-CIFAR10 = DataSetDeclaration(
-    options=PublishedOptions,
-    summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
-    build=f"{__name__}:cifar",
-    training_samples=lambda _: 50_000,
-    facts=facts(3, 32, 10, "airplane automobile bird cat deer dog frog horse ship truck"),
-)
-CIFAR100 = DataSetDeclaration(
-    options=Cifar100Options,
-    summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
-    build=f"{__name__}:cifar",
-    training_samples=lambda _: 50_000,
-    facts=facts(3, 32, 100),
-)
-FASHION_MNIST = DataSetDeclaration(
-    options=FashionMnistOptions,
-    summary="Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.",
-    build=f"{__name__}:fashion_mnist",
-    training_samples=lambda _: 60_000,
-    facts=facts(1, 28, 10, "t-shirt/top trouser pullover dress coat sandal shirt sneaker bag ankle-boot"),
-)
-IMAGENET32 = DataSetDeclaration(
-    options=ImageNet32Options,
-    summary="Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.",
-    build=f"{__name__}:imagenet32",
-    training_samples=lambda _: IMAGENET_TRAINING,
-    facts=facts(3, 32, 1000),
-)

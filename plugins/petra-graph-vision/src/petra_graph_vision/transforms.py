@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve
+from attrs import define
 from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.plugins import DataSet, Split
+from petra_graph.plugins import DataFacts, Split
 
 _IMAGE, _BATCH = 3, 4
 """Set these draws apart from others of the same (seed, epoch)."""
@@ -34,10 +34,10 @@ _TRIED = 16
 Table = Mapping[str, Any]
 
 
-def check_transforms(_: object, attribute: Any, tables: Sequence[Table]) -> None:
-    """Refuse transforms that torchvision does not have, or whose options it refuses: the validator of `augment` and `mix`."""
+def check_transforms(tables: Sequence[Table], *, mixing: bool) -> None:
+    """Refuse transforms that torchvision does not have, or whose options it refuses: the rule of `augment` and `mix`."""
     for table in tables:
-        make_transform(table, mixing=attribute.name == "mix")
+        make_transform(table, mixing=mixing)
 
 
 def make_transform(table: Table, *, mixing: bool, **given: Any) -> Callable[..., Any]:
@@ -152,28 +152,25 @@ def _seed(*parts: int) -> None:
     torch.default_generator.manual_seed(int(key >> np.uint64(1)))
 
 
-def augmented(data: DataSet, options: Any) -> DataSet:
-    """Return a data set, of a class of attrs, whose training split is augmented as the options `augment` and `mix` say.
+def augmented(split: Split, facts: DataFacts, augment: Sequence[Table], mix: Sequence[Table]) -> Split:
+    """Return a training split that is augmented as the options `augment` and `mix` say.
 
     Raises:
         SpecError: a transform cannot be applied to such an image, or returns another form.
     """
-    if not options.augment and not options.mix:
-        return data
-    made = [make_transform(table, mixing=False) for table in options.augment]
-    mixers = [make_transform(table, mixing=True, num_classes=data.facts.classes) for table in options.mix]
-    image = torch.zeros(data.facts.shape, dtype=torch.uint8)
+    if not augment and not mix:
+        return split
+    made = [make_transform(table, mixing=False) for table in augment]
+    mixers = [make_transform(table, mixing=True, num_classes=facts.classes) for table in mix]
+    image = torch.zeros(facts.shape, dtype=torch.uint8)
     with torch.random.fork_rng(devices=[]):
-        for table, transform in zip(options.augment, made, strict=True):
+        for table, transform in zip(augment, made, strict=True):
             for draw in range(_TRIED):
                 torch.default_generator.manual_seed(draw)
                 _try_transform(table["name"], transform, image)
-    train = AugmentedSplit(split=data.train, transforms=made)
     if mixers:
-        train = MixedSplit(split=data.train, transforms=made, mixers=mixers)
-    opened: Any = data
-    changed: DataSet = evolve(opened, train=train)
-    return changed
+        return MixedSplit(split=split, transforms=made, mixers=mixers)
+    return AugmentedSplit(split=split, transforms=made)
 
 
 def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tensor) -> None:

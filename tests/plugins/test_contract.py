@@ -1,0 +1,351 @@
+"""The signature is the schema: what is read of it, and what is refused, of each kind of plugin and of code that knows nothing of this project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import attrs
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.plugins import AdditiveCoupling, AtLeast, Callback, Code, DataFacts, Horizon, ParameterGroups
+from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
+from petra_graph.plugins.data_set import declared_facts
+from petra_graph.plugins.kinds import (
+    ARCHITECTURE,
+    BLOCK,
+    CALLBACK,
+    DATA_SET,
+    LOGGER,
+    LOSS,
+    LR_SCHEDULE,
+    METRIC,
+    OPTIMIZER,
+    expand,
+)
+from petra_graph.plugins.stage_facts import DELAYED
+
+FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)
+LENGTH = Horizon(updates=10, updates_per_epoch=5, warmup_updates=0)
+
+
+def _odd(value):
+    if value % 2 == 0:
+        raise ValueError("must be odd")
+
+
+class Wide(AdditiveCoupling):
+    """A block with options of its own."""
+
+    def __init__(
+        self,
+        inputs,
+        *,
+        kernel: Annotated[int, "side of the kernel", AtLeast(1), _odd] = 3,
+        mode: Literal["a", "b"] = "a",
+        shares: tuple[float, ...] = (0.5,),
+    ):
+        super().__init__(inputs)
+
+
+class Wider(Wide):
+    """The same, and one more."""
+
+    def __init__(self, inputs, *, bias: bool = True, **options):
+        super().__init__(inputs, **options)
+
+
+def opened(
+    *, root: Path, code: Code | None = None, table: Mapping[str, Any] = {}, size: float | torch.Tensor = 1, more=()
+): ...
+
+
+opened.facts = FACTS
+
+
+def read(kind, code, values=None):
+    plugin = plugin_of(kind, "mine", code)
+    return plugin, *read_options(plugin, values or {}, ("options",))
+
+
+def problems(kind, code, values):
+    return [one.message for one in read(kind, code, values)[2]]
+
+
+def built(kind, code, *given, stage=None, **values):
+    plugin, options, wrong = read(kind, code, values)
+    assert not wrong
+    return build_plugin(plugin, options, *given, stage=stage)
+
+
+def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
+    assert read(BLOCK, Wide)[1] == plugin_of(BLOCK, "mine", Wide).options(kernel=3, mode="a", shares=(0.5,))
+    values = {"kernel": 4, "mode": "c", "shares": [1, "x"], "kernal": 1}
+    assert problems(BLOCK, Wide, values) == [
+        'kernel in the options of block "mine" must be odd (got 4)',
+        'mode in the options of block "mine" must be one of "a", "b" (got "c")',
+        'shares[1] in the options of block "mine" must be a number (got "x")',
+        'unknown key "kernal" in the options of block "mine"',
+    ]
+
+
+def test_options_that_a_constructor_passes_on_are_those_of_its_base():
+    names = [one.name for one in attrs.fields(plugin_of(BLOCK, "mine", Wider).options)]
+    assert names == ["bias", "kernel", "mode", "shares"]
+    assert problems(BLOCK, Wider, {"kernel": 0, "size": 1})[0].startswith("kernel in the options")
+
+
+def test_paths_code_tables_and_what_toml_cannot_say():
+    fields = attrs.fields_dict(plugin_of(DATA_SET, "mine", opened).options)
+    assert {name: one.type for name, one in fields.items()} == {
+        "root": str,
+        "code": str | None,
+        "table": dict[str, Any],
+        "size": float | None,
+        "more": Any,
+    }
+    assert [name for name, one in fields.items() if one.metadata["is_path"]] == ["root"]
+    assert [name for name, one in fields.items() if one.metadata["is_code"]] == ["code"]
+    given = {}
+    built(DATA_SET, made := recorder(given), root="a/b")
+    assert given == {"root": Path("a/b"), "size": 1}
+    assert made.facts is FACTS
+
+
+def recorder(given):
+    class Data:
+        facts = FACTS
+        train = test = ()
+
+        def __init__(self, *, root: Path, size: int = 1, unset: int | None = None):
+            given.update(root=root, size=size)
+
+    return Data
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "fault"),
+    [
+        (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) -> a Block"),
+        (BLOCK, nn.Linear, "is not a subclass of a class of petra_graph.blocks"),
+        (BLOCK, type("Old", (Wide,), {"__init__": lambda self, inputs, options: None}), "is written for petra-graph 0.2"),
+        (BLOCK, type("Older", (Wide,), {"Options": object}), "is written for petra-graph 0.2"),
+        (ARCHITECTURE, lambda *, depth=1: (), "its parameters are (depth)"),
+        (ARCHITECTURE, lambda options, facts: (), "is written for petra-graph 0.2"),
+        (OPTIMIZER, lambda groups: None, "has no option `lr`, the base learning rate"),
+        (OPTIMIZER, torch.optim.LBFGS, "has a step that needs a closure"),
+        (OPTIMIZER, lambda groups, options: None, "is written for petra-graph 0.2"),
+        (OPTIMIZER, dict, "has no signature"),
+        (LR_SCHEDULE, lambda horizon: 1.0, "must be a class or function (update, horizon, *, ...options)"),
+        (LR_SCHEDULE, lambda options, horizon: 1.0, "is written for petra-graph 0.2"),
+        (LOSS, "cross-entropy", "is an object of class str, not a class or function"),
+        (LOSS, type("Old", (), {"__init__": lambda self, options: None}), "is written for petra-graph 0.2"),
+        (DATA_SET, lambda: None, "has no `facts`"),
+        (CALLBACK, object, "is not a subclass of petra_graph.plugins.Callback"),
+        (CALLBACK, Callback, "is not a subclass of petra_graph.plugins.Callback"),
+        (LOGGER, lambda: None, "must be a class or function (run, *, ...options) -> an object with record and close"),
+    ],
+)  # fmt: skip
+def test_what_is_no_plugin_of_its_kind_is_refused_when_it_is_resolved(kind, code, fault):
+    with pytest.raises(PluginError) as error:
+        plugin_of(kind, "mine", code, "my-plugins")
+    assert str(error.value).startswith(f'{kind.noun} "mine" of my-plugins ')
+    assert fault in str(error.value)
+
+
+def groups():
+    decayed, undecayed = ([nn.Parameter(torch.ones(2))] for _ in range(2))
+    return ParameterGroups(decayed=decayed, undecayed=undecayed)
+
+
+class Split:
+    def __len__(self):
+        return 8
+
+
+def a_set(**changes):
+    return SimpleNamespace(**{"train": Split(), "test": Split(), "facts": FACTS, **changes})
+
+
+def of_facts(made, facts=FACTS):
+    def code():
+        return made
+
+    code.facts = facts
+    return code
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
+@pytest.mark.parametrize(
+    ("kind", "code", "given", "fault"),
+    [
+        (OPTIMIZER, lambda groups, lr=1.0: None, (groups(),), "its build returns NoneType, not a torch.optim.Optimizer"),
+        (OPTIMIZER, lambda groups, lr=1.0: torch.optim.SGD(groups.decayed), (groups(),), "its groups leave out 1 of the 2"),
+        (OPTIMIZER, lambda groups, lr=1.0: torch.optim.SGD([*groups.decayed, *groups.undecayed] * 2), (groups(),),
+         "a parameter is in its groups twice"),
+        (METRIC, dict, (), "has no update and no compute"),
+        (LOGGER, lambda run: 3, (None,), "what it builds, an object of class int, has no record and no close"),
+        (DATA_SET, of_facts(None), (), "what it builds, an object of class NoneType, has no `train`"),
+        (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, shape=(3,)))), (), "its facts say shape = [2], and its files [3]"),
+        (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, classes=7))), (), "its facts say classes = 3, and its files 7"),
+    ],
+)  # fmt: skip
+def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
+    if kind is METRIC:
+        code = type("M", (), {})
+    with pytest.raises(PluginError) as error:
+        built(kind, code, *given)
+    assert fault in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (None, "are NoneType, not DataFacts"),
+        (DataFacts(shape=[3, 8, 8]), "have shape = [3, 8, 8], not a tuple of integers above 0"),
+        (DataFacts(shape=(3,), dtype="float16"), "have dtype = 'float16', not one of uint8, int64, float32, float64"),
+        (DataFacts(shape=(3,), target_dtype="uint8"), "have target_dtype = 'uint8', not one of int64, float32, float64"),
+        (DataFacts(shape=(3,), classes="ten"), "have classes = 'ten', not the number of classes of one target"),
+        (DataFacts(shape=(3,), mean=(0.5,)), "have std = None, not a number for each channel of one input"),
+        (DataFacts(shape=(3, 8, 8), mean=(0.5,) * 2, std=(1.0,) * 3), "have mean = (0.5, 0.5), not a number for each"),
+        (DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)), "have mean = (5.0,), not within [0, 1]"),
+        (DataFacts(shape={"a": (2,)}), "have not a type in dtype"),
+        (DataFacts(shape={"a": (2,)}, dtype={"a": "int8"}), "have dtypea = 'int8', not one of"),
+    ],
+)  # fmt: skip
+def test_facts_that_no_samples_could_have(facts, message):
+    plugin, options, _ = read(DATA_SET, of_facts(a_set(), lambda: facts))
+    with pytest.raises(PluginError) as error:
+        declared_facts(plugin, options)
+    assert f"is broken: its facts {message}" in str(error.value)
+
+
+def test_files_complete_the_facts_and_a_set_without_its_own_has_those_of_its_class():
+    found = a_set(facts=attrs.evolve(FACTS, class_names=("a", "b", "c")))
+    assert built(DATA_SET, of_facts(found)) is found
+
+    class Plain:
+        train = test = Split()
+
+        @staticmethod
+        def facts(*, size: int):
+            return attrs.evolve(FACTS, shape=(size,))
+
+        def __init__(self, *, size: int = 4, more: int = 1): ...
+
+    assert built(DATA_SET, Plain).facts.shape == (4,)
+
+
+def test_what_the_code_refuses_is_a_problem_of_its_options_and_what_fails_is_its_authors():
+    def refuses(groups, *, lr: float = 0.1):
+        raise ValueError("lr is too small")
+
+    def fails(groups, *, lr: float = 0.1):
+        return groups.nothing
+
+    with pytest.raises(SpecError, match='optimizer "mine": lr is too small') as error:
+        built(OPTIMIZER, refuses, groups())
+    assert f"raised at {__file__}:" in str(error.value)
+    with pytest.raises(PluginError, match='optimizer "mine" cannot be built: AttributeError: ') as error:
+        built(OPTIMIZER, fails, groups())
+    assert f"raised at {__file__}:" in str(error.value)
+
+
+def test_classes_of_torch_are_optimizers_with_groups_with_and_without_decay():
+    optimizer = built(OPTIMIZER, torch.optim.AdamW, groups(), lr=0.5, weight_decay=0.2)
+    assert [(one["weight_decay"], one["lr"]) for one in optimizer.param_groups] == [(0.2, 0.5), (0.0, 0.5)]
+    assert isinstance(built(OPTIMIZER, torch.optim.RMSprop, groups()), torch.optim.RMSprop)
+
+
+def test_an_optimizer_may_ask_for_its_stage():
+    def of_stage(groups, *, lr: float = 0.1, stage):
+        return torch.optim.SGD([*groups.decayed, *groups.undecayed], lr=lr * stage.depth)
+
+    assert built(OPTIMIZER, of_stage, groups(), stage=DELAYED).param_groups[0]["lr"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [nn.CrossEntropyLoss, nn.CrossEntropyLoss(), nn.functional.cross_entropy, lambda output, target: output.logsumexp(1).mean()],
+    ids=["class", "instance", "function", "own function"],
+)  # fmt: skip
+def test_losses_of_torch_functions_and_instances(code):
+    loss = built(LOSS, code)
+    output, target = torch.randn(8, 7, requires_grad=True), torch.arange(8) % 7
+    assert loss(output, target).requires_grad
+    assert loss.metrics(output, target)["top1"] == (output.argmax(1) == target).sum()
+    assert loss.metrics(output, torch.randn(8, 7)) == {}
+
+
+def test_options_of_a_loss_that_is_a_function():
+    output, target = torch.randn(8, 7), torch.arange(8) % 7
+    loss = built(LOSS, nn.functional.cross_entropy, label_smoothing=0.3)
+    assert loss(output, target) == nn.functional.cross_entropy(output, target, label_smoothing=0.3)
+
+
+def test_a_loss_with_parameters_that_nothing_trains_is_refused():
+    class Learnt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+    with pytest.raises(SpecError, match="it has parameters of its own, scale, which nothing trains"):
+        built(LOSS, Learnt)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda output: output.mean(1), "it returns float32 [3], not a scalar of real numbers: the mean over the samples"),
+        (lambda output: 3.0, "it returns float, not a scalar"),
+        (lambda output: output.sum().long(), "it returns int64 [], not a scalar"),
+        (lambda output: output.mean().detach(), "it returns a scalar without a graph"),
+    ],
+)  # fmt: skip
+def test_the_first_value_of_a_loss(value, message):
+    loss = built(LOSS, lambda output, target: value(output))
+    with pytest.raises(PluginError) as error:
+        loss(torch.ones(3, 2, requires_grad=True), None)
+    assert message in str(error.value)
+
+
+def test_values_of_a_metric_are_numbers_by_name():
+    for value, expected in ((torch.tensor(0.5), {"": 0.5}), ({"a": 1, "b": torch.ones(())}, {"a": 1.0, "b": 1.0})):
+        made = SimpleNamespace(update=lambda output, target: None, compute=lambda value=value: value)
+        assert built(METRIC, lambda made=made: made).compute() == expected
+
+
+def test_a_schedule_is_a_function_of_the_update_and_the_horizon():
+    factor = built(
+        LR_SCHEDULE,
+        lambda update, horizon, *, power=1: torch.tensor(update / horizon.updates) ** power,
+        LENGTH,
+        power=2,
+    )
+    assert factor(5) == 0.25
+    assert type(factor(5)) is float
+
+
+@pytest.mark.parametrize("nodes", [(), [{}]])
+def test_an_architecture_returns_nodes(nodes):
+    plugin, options, _ = read(ARCHITECTURE, lambda facts: nodes)
+    with pytest.raises(PluginError, match="it returns something else than a tuple of NodeSpec"):
+        expand(plugin, options, FACTS)
+
+
+def test_what_a_constructor_draws_follows_from_the_seed_and_the_name_of_the_plugin():
+    class Draws:
+        train = test = Split()
+        facts = FACTS
+
+        def __init__(self):
+            self.drawn = torch.rand(1)
+
+    plugin, options, _ = read(DATA_SET, Draws)
+    drawn = [build_plugin(plugin, options, seed=seed).drawn for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
