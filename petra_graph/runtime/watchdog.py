@@ -289,6 +289,7 @@ class Watchdog(Supervisor):
             self._published_request = True
         elif self.stop_signal is None and (asked := self.store.get("asked") or self._launch.get("asked")) is not None:
             self.stop_signal, self._published_request = asked, True
+            self._launch.set(f"heard/{self._world.rank}", True)
             self.waker.wake()
         if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]

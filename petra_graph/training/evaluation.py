@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -207,32 +208,40 @@ def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], S
     return {name: value for name, value in values.items() if math.isfinite(value)}, others
 
 
-# --- A loss that is not finite, and the parameters that are not, in whichever process they are.
-#
-# The head checks its loss before any gradient of it flows, so a parameter that is not finite became so in an earlier update.
-
-
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
-
 _OF_FINITE_OUTPUT = (
     "the head's output is finite, so the loss makes it nan: where it passes over all targets (-100), let its method target_weight "
     "say so"
 )
+Broken = tuple[int, int, str]
+"""A stage, its updates, and a clause on a parameter of it that is not finite."""
 
 
 class NotFinite(RunFailed):
-    """A loss is not finite, in training or in an evaluation."""
+    """A loss is not finite, in training or in an evaluation.
 
-    def __init__(self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int) -> None:
+    The head checks its loss before any gradient of it flows, so a parameter that is not finite became so in an earlier update. Stages go on
+    while the head looks: one that has made more updates than before its forward of that micro-batch may have become so afterwards.
+    """
+
+    def __init__(
+        self,
+        executors: Sequence[StageExecutor],
+        result: HeadResult | float,
+        epoch: int,
+        updates: Mapping[int, int] | None = None,
+    ) -> None:
         """Name what is not finite among the stages of this process.
 
-        `result` is the head's in training, or an evaluation's loss, after training losses that were finite.
+        Args:
+            result: the head's in training, or an evaluation's loss, after training losses that were finite.
+            updates: of each stage before its forward of the micro-batch; None: all are done.
         """
-        self._result, self._epoch = result, epoch
+        self._result, self._epoch, self._updates = result, epoch, updates or {}
         super().__init__(self.problem(list(broken_parameters(executors))))
 
-    def problem(self, broken: Sequence[str]) -> Problem:
-        """Return the problem with the first of these parameters, which are in the order of stages."""
+    def problem(self, broken: Sequence[Broken]) -> Problem:
+        """Return the problem with the first stage where it may have begun; `broken` is in the order of stages."""
         result, hint = self._result, _HINT
         if isinstance(result, HeadResult):
             message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {self._epoch})"
@@ -241,17 +250,17 @@ class NotFinite(RunFailed):
                 hint = _OF_FINITE_OUTPUT
         else:
             message = f"the evaluation loss is {result} after epoch {self._epoch}"
-        if broken:
-            return Problem(message=f"{message}: {broken[0]}", hint=hint)
-        return Problem(message=f"{message}, though all parameters are finite", hint=hint)
+        begun = [one for one in broken if one[1] == self._updates.get(one[0], one[1])] or broken
+        rest = f": {begun[0][2]}" if begun else ", though all parameters are finite"
+        return Problem(message=f"{message}{rest}", hint=hint)
 
 
-def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[str]:
-    """Yield a clause for each stage with a parameter that is not finite."""
+def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[Broken]:
+    """Yield each stage with a parameter that is not finite."""
     for executor in executors:
         index, updates = executor.program.index, executor.updater.updates
-        for name, module in executor.modules.items():
-            broken = (key for key, one in module.named_parameters() if not bool(torch.isfinite(one).all()))
-            if (key := next(broken, None)) is not None:
-                yield f'{key} of node "{name}" in stage {index} is not finite after {plural(updates, "update")}'
-                break
+        named = ((name, *one) for name, module in executor.modules.items() for one in module.named_parameters())
+        broken = ((name, key) for name, key, one in named if not bool(torch.isfinite(one).all()))
+        for name, key in islice(broken, 1):
+            clause = f'{key} of node "{name}" in stage {index} is not finite after {plural(updates, "update")}'
+            yield index, updates, clause

@@ -20,6 +20,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.program.cut import Cut
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
@@ -367,10 +368,14 @@ class Trainer:
         loss = math.nan
         for result, loss in self.meters.read():
             if not math.isfinite(loss):
-                epoch = self.position.epoch
-                batches = self.prepared.opened.epoch(epoch - 1)
-                require_finite_samples(batches, [result.micro_batch - (epoch - 1) * len(batches)])
-                raise NotFinite(self.executors, result, epoch)
+                done = self.position.epoch - 1
+                batches = self.prepared.opened.epoch(done)
+                start, at = done * len(batches), result.micro_batch
+                require_finite_samples(batches, [at - start])
+                cut = Cut(micro_batches=range(start, start + len(batches)), at=at, filled=self.position.since)
+                before = done * -(-len(batches) // self.prepared.spec.method.accumulation)
+                updates = {one.index: before + cut.updates(one) for one in self.prepared.programs}
+                raise NotFinite(self.executors, result, done + 1, updates)
         return loss
 
     def _evaluation_due(self, epoch: int) -> bool:

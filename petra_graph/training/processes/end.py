@@ -118,7 +118,12 @@ class ProcessEnd:
             executors = () if run.scheduler is None else run.scheduler.executors
             self.world.store.set(f"broken/{self.world.rank}", list(broken_parameters(executors)))
             if failure.rank == self.world.rank and isinstance(error, NotFinite):
-                failure = self._locate(failure, error, run.ranks)
+                broken = list[Any]()
+                for rank in sorted(set(run.ranks)):  # those that still answer
+                    with suppress(RunFailed, RuntimeError):
+                        broken += self.world.store.wait(f"broken/{rank}", _ANSWER_SECONDS, f"rank {rank} is silent")
+                problem = error.problem(broken)
+                failure = attrs.evolve(failure, problems=((problem.message, problem.hint),))
         raised = self._conclude(failure, self.world.store, run)
         raise raised from (error if failure.rank == self.world.rank else None)
 
@@ -146,15 +151,6 @@ class ProcessEnd:
             traceback="".join(traceback.format_exception(error)),
             asks_for_parameters=isinstance(error, NotFinite),
         )
-
-    def _locate(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:
-        """Return the failure with the parameters that are not finite, of all processes that still answer."""
-        broken: list[str] = []
-        for rank in sorted(set(ranks)):
-            with suppress(RunFailed, RuntimeError):
-                broken += self.world.store.wait(f"broken/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
-        problem = error.problem(broken)
-        return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
     def _conclude(
         self, failure: Failure, store: RunStore, run: RunProcess
@@ -188,7 +184,7 @@ class ProcessEnd:
                         trained = store.get("trained") or trained
                     statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
                 where = {**failure.json(), "ranks": statuses}
-                record.record_failure(error, failure.traceback or f"{error}\n", trained, where)
+                record.record_failure(error, trained, failure.traceback or f"{error}\n", where)
             with suppress(RuntimeError):
                 store.set("reported", True)
             return error

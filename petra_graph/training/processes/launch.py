@@ -36,9 +36,11 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.rank_info import launch_name, rank_info_from
 from petra_graph.runtime.stop_signals import LAUNCHER, REQUESTS, numbers_of, stop_requests
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, listen_here
+from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.training.resume import first_folders
 
-_HEARTBEATS_SECONDS = 0.5
+_HEARD_SECONDS, _LOOK_SECONDS = 5.0, 0.02
+"""The longest that a user who insists waits for processes that do not hear."""
 
 
 def run_on_processes(
@@ -151,9 +153,16 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
         asked.append(signal_name)
         store.set("asked", signal_name)
 
+    def insist() -> NoReturn:
+        """End, once the processes know that they were asked to stop: else the end of their store would be a failure to them."""
+        waits = AwakeTime()
+        while waits.seconds < _HEARD_SECONDS and not all(store.get(f"heard/{rank}") for rank in range(processes)):
+            time.sleep(_LOOK_SECONDS)
+        os._exit(Interrupted.exit_code)
+
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(ask, _end, heard=(*REQUESTS, *more))
+    requests = stop_requests(ask, insist, heard=(*REQUESTS, *more))
     inherited = _environment({LAUNCHER: str(os.getpid())})
     with requests, inherited, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
@@ -164,12 +173,6 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
             if (complete := store.get(COMPLETE)) is not None:  # whatever ended a process after that
                 code, killed = complete, ""
     return Ended(code, store.get("directory"), bool(asked), killed)
-
-
-def _end() -> NoReturn:
-    """End at once, after the time in which the processes learn that they were asked to stop."""
-    time.sleep(_HEARTBEATS_SECONDS)
-    os._exit(Interrupted.exit_code)
 
 
 def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:

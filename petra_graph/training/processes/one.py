@@ -15,7 +15,7 @@ from petra_graph.runtime.watchdog import Supervisor
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import UNTRAINED, RunRecord, open_record
+from petra_graph.training.run_record import UNTRAINED, RunRecord
 from petra_graph.training.trainer import Peers, Trainer
 
 
@@ -62,7 +62,7 @@ class RunProcess(Peers):
         except Exception as error:
             if self.record is None:
                 raise
-            failure = self.record.record_as_failure(error, self.trained)
+            failure = self.record.record_failure(error, self.trained)
             if failure is error:
                 raise
             raise failure from error
@@ -92,7 +92,7 @@ class RunProcess(Peers):
         Raises:
             RunFailed: this process cannot see the directory, and checkpoints are to be written there.
         """
-        self.record = open_record(prepared, resumption)
+        self.record = RunRecord.opened(prepared, resumption)
         self.directory = self.record.directory
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, printable
+from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -40,7 +39,7 @@ from petra_graph.training.processes.end import ProcessEnd
 from petra_graph.training.processes.one import RunProcess
 from petra_graph.training.resolved_spec import decisive
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import open_record
+from petra_graph.training.run_record import RunRecord
 
 
 class OneOfSeveral(RunProcess):
@@ -132,7 +131,7 @@ class OneOfSeveral(RunProcess):
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
         world, directory = self.world, None if resumption is None else resumption.directory
         if self.records:
-            self.record = open_record(prepared, resumption, self.size)
+            self.record = RunRecord.opened(prepared, resumption, self.size)
             self.directory = directory = self.record.directory
             world.store.set("directory", directory.name)
         name = world.wait("directory")
@@ -144,20 +143,10 @@ class OneOfSeveral(RunProcess):
         world.store.set(f"sees/{self.rank}", sees)
         if self.records:
             return
-        self._name_who_prints()
         if (prepared.spec.checkpoint.every or prepared.spec.checkpoint.best) is not None and not sees:
             raise RunFailed(
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {directory}",
                 hint="checkpoints need a run.directory that all machines share",
-            )
-
-    def _name_who_prints(self) -> None:
-        """Write a line, as the first process of a launcher that would print nothing: the process that records is another launcher's."""
-        records, beside = self.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
-        if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
-            host = self.world.neighbours[records].host
-            sys.stderr.write(
-                printable(f"rank {self.rank} of {self.size} trains; rank {records} on {host} prints the progress\n")
             )
 
     def checkpoint_store(self) -> RunStore:
