@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -32,6 +32,14 @@ from petra_graph.testing.comparison import (
 
 _TRIED = 16
 """Micro-batches, at most, in which a gradient is to reach each parameter."""
+_OF_GRADIENTS: Mapping[Compute, int] = {"float64": ROUNDINGS, "float32": 2**17, "bfloat16": 2**5}
+"""Units of rounding by which gradients may be off, behind a reconstructed input in that precision."""
+
+
+def _only_in(trial: Trial, compute: Compute) -> None:
+    """Leave a check of one precision out where the run has another."""
+    if trial.compute not in {None, compute}:
+        raise NotTried(f"the run computes in {trial.compute}, not in {compute}")
 
 
 def check_shapes(trial: Trial) -> None:
@@ -63,8 +71,9 @@ def check_shapes(trial: Trial) -> None:
     expect(equal((*outputs, *gradients), before), "backward changes its outputs or their gradients in place")
 
 
-def check_inverse(trial: Trial, computes: Sequence[Compute] = ("float64", "float32")) -> None:
+def check_inverse(trial: Trial) -> None:
     """The inputs follow from the outputs, in training mode and with the forward's random numbers."""
+    computes: tuple[Compute, ...] = ("float64", "float32") if trial.compute is None else (trial.compute,)
     for compute in computes:
         harness = Harness(trial, compute)
         if not isinstance(harness.block, Reversible):
@@ -81,10 +90,11 @@ def check_inverse(trial: Trial, computes: Sequence[Compute] = ("float64", "float
             )
 
 
-def check_gradients(trial: Trial, compute: Compute = "float64", allowed: int = ROUNDINGS) -> None:
+def check_gradients(trial: Trial) -> None:
     """Gradients of inputs and parameters are plain autograd's, summed over micro-batches."""
-    harness, plain = Harness(trial, compute), Harness(trial, compute)
-    dtype = torch.bfloat16 if compute == "bfloat16" else coarsest(harness)
+    harness, plain = Harness(trial), Harness(trial)
+    dtype = torch.bfloat16 if harness.compute == "bfloat16" else coarsest(harness)
+    allowed = _OF_GRADIENTS[harness.compute]
     for trip in harness.train():
         _, expected = plain.plain(trip.m, trip.inputs, trip.gradients)
         pairs = [pair for pair in zip(trip.back.gradients, expected, strict=True) if pair[1].numel()]
@@ -96,7 +106,12 @@ def check_gradients(trial: Trial, compute: Compute = "float64", allowed: int = R
 
 def check_gradcheck(trial: Trial) -> None:
     """Autograd's gradients are derivatives, by `torch.autograd.gradcheck`: a `backward` of one's own may leave out a term."""
-    harness = Harness(trial)
+    harness = Harness(trial, "float64")
+    if trial.compute not in {None, "float64"}:
+        try:
+            harness.peek(0, harness.inputs(0))
+        except RuntimeError as error:
+            raise NotTried(f"it does not compute in float64, nor does the run: {error}") from error
     if coarsest(harness) != torch.float64:
         raise NotTried("a part of the block computes in fewer bits than float64")
     inputs = [one.requires_grad_(one.is_floating_point()) for one in harness.inputs(0)]
@@ -196,6 +211,7 @@ def check_every_parameter(trial: Trial) -> None:
 
 def check_precision(trial: Trial) -> None:
     """Under float64, nothing that is made of the streams is rounded to fewer bits."""
+    _only_in(trial, "float64")
     harness = Harness(trial)
     inputs = harness.inputs(0)
     with harness.alone(), Rounding(inputs) as rounding:
@@ -206,6 +222,7 @@ def check_precision(trial: Trial) -> None:
 
 def check_autocast(trial: Trial) -> None:
     """Under bfloat16 the backward evaluates each part in the forward's type, and streams stay finite float32."""
+    _only_in(trial, "bfloat16")
     harness = Harness(trial, "bfloat16")
     types: list[dict[str, str]] = []
 

@@ -65,6 +65,7 @@ class Trial:
         draw: draws an input stream; `tokens(50_000)` for a block that reads tokens.
         seed: parameters and streams follow from it.
         memory_format: of streams, as `precision.memory_format`.
+        compute: the precision of the run; None: in each, float64 where one is enough.
     """
 
     plugin: Plugin
@@ -74,6 +75,7 @@ class Trial:
     draw: Draw = normal
     seed: int = 0
     memory_format: Literal["channels-last", "contiguous"] = "channels-last"
+    compute: Compute | None = None
 
     @classmethod
     def of(cls, block: Any, inputs: Sequence[Sequence[int]], options: Any = None, **more: Any) -> Self:
@@ -122,8 +124,9 @@ class RoundTrip:
 class Harness:
     """A trial's block in its runner: reversible ones keep nothing, others their input; the loss of a head is linear."""
 
-    def __init__(self, trial: Trial, compute: Compute = "float64", copy: int = 0) -> None:
-        self.trial, self.numerics = trial, trial.numerics(compute)
+    def __init__(self, trial: Trial, compute: Compute | None = None, copy: int = 0) -> None:
+        self.compute: Compute = compute or trial.compute or "float64"
+        self.trial, self.numerics = trial, trial.numerics(self.compute)
         self.block = trial.build(self.numerics, copy)
         self.loss = _Linear()
         self.runner: BodyRunner | HeadRunner

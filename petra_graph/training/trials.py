@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES = 8
 """Of the run, that a trial reads."""
-_OF_GRADIENTS = {"float64": 2**12, "float32": 2**17, "bfloat16": 2**5}
-"""Units of rounding by which gradients may be off, behind a reconstructed input in that precision."""
 _GRADIENTS = 1e-4
 """Largest difference of a gradient of a part, over its norm: sums of several uses are added in another order."""
 _FORMATS = 1e-3
@@ -96,11 +94,7 @@ def try_strangers(prepared: Prepared) -> None:
     Raises:
         PluginError: they differ, or the block raised.
     """
-    compute = prepared.spec.precision.compute
-    checks = {
-        "inverse": partial(check_inverse, computes=[compute]),
-        "gradients": partial(check_gradients, compute=compute, allowed=_OF_GRADIENTS[compute]),
-    }
+    checks = {"inverse": check_inverse, "gradients": check_gradients}
     with fork_generators():
         for node, trial in block_trials(prepared.network, prepared.opened.data):
             if (

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
@@ -279,6 +280,41 @@ def test_the_verb_checks_a_specification_at_its_own_shapes(write, capsys):
     assert 'node "stem", block' in out
     assert 'optimizer "sgd": 1 kept' in out
     assert 'data set "digits": 1 kept' in out
+
+
+class ReturnsTwoChannels(AdditiveCoupling):
+    def residual(self, x):
+        return x[:, :2]
+
+
+def test_a_residual_of_another_shape_is_a_broken_promise(capsys):
+    """It was not tried, as a block that reads other shapes, and the exit code was 0."""
+    assert main(["check", f"blocks/{__name__}:ReturnsTwoChannels"]) == 4
+    assert "residual must return a tensor of its input's shape" in capsys.readouterr().out
+
+
+class StartsInFloat32(Sound):
+    """Its zeros have one type whatever the streams have, as in many recurrent networks."""
+
+    def residual(self, x):
+        return self.linear(x) + torch.zeros(len(x), 6).index_add_(0, torch.arange(len(x)), self.linear(x))
+
+
+def test_a_block_is_checked_in_the_precision_of_the_run():
+    assert {"shapes", "inverse", "gradients"} <= broken(trial_of(StartsInFloat32)).keys()
+    outcomes = {one.check: one for one in examine(evolve(trial_of(StartsInFloat32), compute="float32"))}
+    assert {name for name, one in outcomes.items() if one.status == "not tried"} == {
+        "gradcheck",
+        "precision",
+        "autocast",
+    }
+    assert all(one.status != "broken" for one in outcomes.values())
+    for block, check in (
+        (HasAWrongInverse, "inverse"),
+        (HasAWrongGradient, "gradients"),
+        (HasAWrongBackward, "gradcheck"),
+    ):
+        assert check in broken(evolve(trial_of(block), compute="float32"))
 
 
 def spec_of(block):

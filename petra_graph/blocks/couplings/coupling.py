@@ -113,12 +113,15 @@ def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor)
     return value
 
 
-def _fault(function: Callable[..., Any], value: Any, x: Tensor) -> TypeError | ValueError:
+class WrongResult(TypeError, ValueError):
+    """What the function of a coupling returned cannot be added to its stream."""
+
+
+def _fault(function: Callable[..., Any], value: Any, x: Tensor) -> WrongResult:
     name = getattr(function, "__name__", "the function")
     if not isinstance(value, Tensor):
-        return TypeError(f"{name} must return a tensor (got {type(value).__name__})")
-    shape, got = list(x.shape), list(value.shape)
-    return ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
+        return WrongResult(f"{name} must return a tensor (got {type(value).__name__})")
+    return WrongResult(f"{name} must return a tensor of its input's shape, {list(x.shape)} (got {list(value.shape)})")
 
 
 def scaled(stream: Tensor, by: float | Tensor) -> Tensor:
