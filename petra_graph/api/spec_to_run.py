@@ -16,7 +16,7 @@ from petra_graph.api.tables_in_code import module_table
 from petra_graph.errors import kind_of
 
 if TYPE_CHECKING:
-    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.plugins.callback import Listener
     from petra_graph.program.plan_document import Document
     from petra_graph.spec.model import Spec
@@ -184,7 +184,7 @@ def _make_node_tables(nodes: object) -> list[object]:
 
 
 def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
-    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.saved_plan import SavedPlan
 
     if plan is None:
         return None

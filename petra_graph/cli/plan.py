@@ -71,7 +71,7 @@ def plan(
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
-        from petra_graph.planning.place.saved_plan import SavedPlan
+        from petra_graph.planning.saved_plan import SavedPlan
 
         _write(_text(SavedPlan.read(spec).document, form, output, stages=stages, verbose=verbose), output)
         return

@@ -14,7 +14,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.record.recorded_run import directory_to_resume
 
 if TYPE_CHECKING:
-    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.saved_plan import SavedPlan
 
 
 @click.command()
@@ -155,6 +155,6 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
 def _read_plan(plan: str | None) -> SavedPlan | None:
     if plan is None:
         return None
-    from petra_graph.planning.place.saved_plan import SavedPlan
+    from petra_graph.planning.saved_plan import SavedPlan
 
     return SavedPlan.read(plan)

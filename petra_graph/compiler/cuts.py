@@ -1,4 +1,4 @@
-"""Cuts as positions: the stage of every node and the device of every stage, how they change, and which orders of devices are tried.
+"""Cuts: the stage of every node, the device of every stage, what every node keeps, and how these change.
 
     order     stem  a  b  c  head          the graph's topological order
     stages     0    0  1  1   2            no edge leads to an earlier stage, no stage is empty
@@ -9,218 +9,146 @@ Any cut into an acyclic graph of stages can be written so, its stages numbered i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from itertools import combinations, islice
-from typing import NamedTuple
+from itertools import combinations
+from typing import NamedTuple, get_args
 
-from attrs import define
+import networkx as nx
+from attrs import frozen
 
-Stages = tuple[int, ...]
+from petra_graph.compiler.node_table import NodeTable
+from petra_graph.spec.model import BufferedKeeps, Keeps
+
 Hosts = tuple[int, ...]
-_MOST = 720
-"""Orders of devices that are tried, at most: all of six unlike devices."""
-_MOST_STEPS = 3e7
-"""Intervals of nodes that may be looked at for all of them."""
 
 
 class Cut(NamedTuple):
-    """Stages on devices."""
+    """Stages on devices, with what nodes keep: nodes, stages and devices are numbers, in the order of graph, pipeline and specification.
 
-    stages: Stages
+    No edge leads to an earlier stage, no stage is empty, and the stages of a device are neighbours.
+    """
+
+    stages: tuple[int, ...]
     """Of every node."""
     hosts: Hosts
     """Of every stage."""
+    keeps: tuple[Keeps, ...] = ()
+    """Of every node, where that is open."""
 
 
-@define(kw_only=True, frozen=True, eq=False, slots=False)
-class CutSpace:
-    """The cuts of a graph into a number of stages, or the devices of given stages."""
+@frozen(kw_only=True, eq=False, slots=False)
+class Space:
+    """What may be chosen."""
 
-    edges: Sequence[tuple[int, int]]
-    """Of nodes, by their positions."""
-    count: int
-    """Number of nodes."""
+    table: NodeTable
     stages: int
-    """Number of stages."""
-    kinds: Sequence[Hashable]
-    """Of every device."""
-    listed: bool = True
-    """Whether devices keep the order in which they are listed."""
-    together: Sequence[Sequence[int]] = ()
-    """Nodes that are in one stage, with all nodes between them."""
-    fixed: Stages | None = None
-    """The stages, where they are given."""
+    """Their number."""
+    given: tuple[int, ...] | None = None
+    """The stage of every node, where stages are given."""
+    hosts: Hosts | None = None
+    """The device of every stage, where these are given as well."""
 
     @cached_property
-    def producers(self) -> Sequence[Sequence[int]]:
-        return _grouped(self.count, ((b, a) for a, b in self.edges))
+    def kinds(self) -> Sequence[Hashable]:
+        """Of every device."""
+        return [self.table.inputs.kind_of(device) for device in self.table.inputs.devices]
 
     @cached_property
-    def consumers(self) -> Sequence[Sequence[int]]:
-        return _grouped(self.count, self.edges)
+    def listed(self) -> bool:
+        """Whether devices keep their listed order, because they differ by their machine alone."""
+        return self.table.inputs.alike
 
     @cached_property
     def units(self) -> Sequence[Sequence[int]]:
-        """The nodes that change their stage together: those of each set, and the others alone."""
-        bound = {node for nodes in self.together for node in nodes}
-        return [*self.together, *([node] for node in range(self.count) if node not in bound)]
+        """The nodes that change their stage together: those that share a parameter, or that are given as a stage, and the others alone."""
+        inputs, count = self.table.inputs, len(self.table.nodes)
+        if self.given is not None:
+            return [[node for node in range(count) if self.given[node] == stage] for stage in range(self.stages)]
+        position = {name: place for place, name in enumerate(inputs.graph.order)}
+        together = [[position[name] for name in names] for names in inputs.together]
+        bound = {node for nodes in together for node in nodes}
+        return [*together, *([node] for node in range(count) if node not in bound)]
 
-    @property
-    def noun(self) -> str:
-        """What is chosen, for people."""
-        return "cut" if self.fixed is None else "placement"
+    @cached_property
+    def node_orders(self) -> Sequence[Sequence[Sequence[int]]]:
+        """The units in topological orders: as listed, breadth first, depth first from both ends."""
+        if self.given is not None:
+            return [self.units]
+        unit_of = {node: place for place, unit in enumerate(self.units) for node in unit}
+        merged = nx.DiGraph()
+        merged.add_nodes_from(range(len(self.units)))
+        ends = ((unit_of[edge.producer], unit_of[edge.consumer]) for edge in self.table.messages)
+        merged.add_edges_from(pair for pair in ends if pair[0] != pair[1])
+        backwards, clock = merged.reverse(copy=False), iter(range(4 * len(self.units) ** 2 + 4))
+        sort = nx.lexicographical_topological_sort
+        found = [
+            list(sort(merged, key=lambda unit: self.units[unit][0])),
+            list(sort(merged, key=lambda _: next(clock))),
+            list(sort(merged, key=lambda _: -next(clock))),
+            list(sort(backwards, key=lambda _: -next(clock)))[::-1],
+            list(sort(backwards, key=lambda _: next(clock)))[::-1],
+        ]
+        return [[self.units[unit] for unit in order] for order in dict.fromkeys(map(tuple, found))]
 
-    @property
-    def terms(self) -> str:
-        """Which placements are considered, for people."""
-        order = ", devices in their listed order" if self.listed and len(set(self.kinds)) > 1 else ""
-        if self.stages > len(self.kinds) > 1:
-            return f", every device hosting neighbouring stages{order}"
-        return order
+    def neighbours(self, cut: Cut, fullest: int | None) -> Iterator[Cut]:
+        """Yield the cuts that differ by one unit's stage, one stage's device, or what one node keeps.
 
-    def neighbours(self, cut: Cut) -> Iterator[Cut]:
-        """Yield the cuts that differ by one unit's stage or one stage's device."""
-        yield from self._other_hosts(cut)
-        if self.fixed is not None:
+        Args:
+            fullest: a device that holds too much; what changes nothing there is left out. None: the cut fits, and nodes keep what they do.
+        """
+        for hosts in self._other_hosts(cut.hosts) if self.hosts is None else ():
+            changed = zip(cut.hosts, hosts, strict=True)
+            if fullest is None or any(one != other and fullest in (one, other) for one, other in changed):
+                yield cut._replace(hosts=hosts)
+        for unit in self.units if self.given is None else ():
+            if fullest in (None, cut.hosts[cut.stages[unit[0]]]):
+                for other in self._other_stages(cut, unit):
+                    stages = tuple(other if node in unit else own for node, own in enumerate(cut.stages))
+                    yield cut._replace(stages=stages)
+        for node in range(len(cut.keeps) if fullest is not None else 0):
+            kind = self.table.inputs.graph.nodes[self.table.inputs.graph.order[node]].kind
+            if kind != "head" and cut.hosts[cut.stages[node]] == fullest:
+                for other in get_args(Keeps if kind == "reversible" else BufferedKeeps):
+                    yield cut._replace(keeps=(*cut.keeps[:node], other, *cut.keeps[node + 1 :]))
+
+    def _other_stages(self, cut: Cut, unit: Sequence[int]) -> Iterator[int]:
+        """Yield the stages next to a unit's own in which no edge would lead to an earlier stage."""
+        stage = cut.stages[unit[0]]
+        if cut.stages.count(stage) == len(unit):
             return
-        sizes = [cut.stages.count(stage) for stage in range(len(cut.hosts))]
-        for unit in self.units:
-            stage = cut.stages[unit[0]]
-            if sizes[stage] == len(unit):
-                continue
-            before = {one for node in unit for one in self.producers[node]}.difference(unit)
-            behind = {one for node in unit for one in self.consumers[node]}.difference(unit)
-            earliest = max((cut.stages[one] for one in before), default=0)
-            latest = min((cut.stages[one] for one in behind), default=stage)
-            for other in range(max(earliest, stage - 1), min(latest, stage + 1) + 1):
-                if other != stage:
-                    yield cut._replace(
-                        stages=tuple(other if node in unit else own for node, own in enumerate(cut.stages))
-                    )
+        before = [
+            cut.stages[one.producer] for one in self.table.messages if one.consumer in unit and one.producer not in unit
+        ]
+        behind = [
+            cut.stages[one.consumer] for one in self.table.messages if one.producer in unit and one.consumer not in unit
+        ]
+        if stage and max(before, default=0) < stage:
+            yield stage - 1
+        if behind and min(behind) > stage:
+            yield stage + 1
 
-    def _other_hosts(self, cut: Cut) -> Iterator[Cut]:
-        hosts, devices = cut.hosts, len(self.kinds)
-        shared = len(hosts) > devices
+    def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
+        """Yield the devices with two exchanged, one of which may be spare, or one stage on its neighbour's device."""
         if not self.listed:
-            yield from self._exchanged(cut)
+            yield from exchanged(hosts, self.kinds, listed=False)
         for stage, host in enumerate(hosts):
             before = hosts[stage - 1] if stage else -1
-            after = hosts[stage + 1] if stage + 1 < len(hosts) else devices
-            if not shared:
-                between = set(range(before + 1, after)).difference(hosts)
-                others = [one for one in sorted(between) if self.kinds[one] != self.kinds[host]]
-            elif hosts.count(host) > 1:
-                others = [one for one in (before, after) if 0 <= one < devices and one != host]
-            else:
-                others = []
+            after = hosts[stage + 1] if stage + 1 < len(hosts) else len(self.kinds)
+            others = list[int]()
+            if hosts.count(host) > 1:
+                others = [one for one in (before, after) if 0 <= one < len(self.kinds) and one != host]
+            elif self.listed and len(hosts) < len(self.kinds):
+                others = [one for one in range(before + 1, after) if self.kinds[one] != self.kinds[host]]
             for other in others:
-                yield cut._replace(hosts=(*hosts[:stage], other, *hosts[stage + 1 :]))
-
-    def _exchanged(self, cut: Cut) -> Iterator[Cut]:
-        """Yield the cut with two devices of different kinds exchanged, one of which may be spare."""
-        for one, other in combinations(range(len(self.kinds)), 2):
-            if self.kinds[one] != self.kinds[other] and (one in cut.hosts or other in cut.hosts):
-                exchange = {one: other, other: one}
-                yield cut._replace(hosts=tuple(exchange.get(host, host) for host in cut.hosts))
+                yield (*hosts[:stage], other, *hosts[stage + 1 :])
 
 
-def device_orders(kinds: Sequence[Hashable], used: int, *, listed: bool) -> Iterator[Hosts]:
-    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind are yielded once.
-
-    Args:
-        kinds: of every device.
-        used: number of devices in an order.
-        listed: devices keep the order in which they are listed.
-    """
-
-    def rest(chosen: Hosts) -> Iterator[Hosts]:
-        missing = used - len(chosen)
-        if not missing:
-            yield chosen
-            return
-        first = chosen[-1] + 1 if listed and chosen else 0
-        seen = set()
-        for device in range(first, len(kinds) - (missing - 1) * listed):
-            if device not in chosen and kinds[device] not in seen:
-                seen.add(kinds[device])
-                yield from rest((*chosen, device))
-
-    return rest(())
-
-
-def best_orders(
-    kinds: Sequence[Hashable],
-    used: int,
-    *,
-    listed: bool,
-    value: Callable[[Hosts], float],
-    nodes: int,
-    begin: Sequence[int],
-) -> list[Hosts]:
-    """Return orders of some devices, those with the least values first.
-
-    If there are too many to try them all, devices are exchanged from a first order on, as long as that lowers the value.
-
-    Args:
-        kinds: of every device; those of one kind can take each other's place.
-        used: number of devices in an order.
-        listed: devices keep the order in which they are listed.
-        value: of an order.
-        nodes: of the network, or stages that are given; finding a value takes time by their square.
-        begin: the devices that are best by themselves, first.
-    """
-    most = max(8, min(_MOST, int(_MOST_STEPS / (used * (nodes + 1) ** 2))))
-    orders = list(islice(device_orders(kinds, used, listed=listed), most + 1))
-    if len(orders) == 1:
-        return orders
-    if len(orders) <= most:
-        values = {order: value(order) for order in orders}
-    else:
-        best = tuple(sorted(begin[:used]) if listed else begin[:used])
-        values = {order: value(order) for order in (orders[0], best)}
-        changed = True
-        while changed and len(values) < most:
-            best, changed = min(values, key=values.__getitem__), False
-            for order in _exchanged(best, kinds, listed=listed):
-                if order not in values and len(values) < most:
-                    values[order] = value(order)
-                    if changed := values[order] < values[best]:
-                        break
-    return sorted(values, key=values.__getitem__)
-
-
-def _exchanged(order: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
-    """Yield the order with one device replaced by another kind's first spare one, or exchanged with one of another kind."""
-    spare = {kinds[device]: device for device in reversed(range(len(kinds))) if device not in order}
-    for place, device in enumerate(order):
-        for kind, other in spare.items():
-            if kind != kinds[device]:
-                replaced = (*order[:place], other, *order[place + 1 :])
-                yield tuple(sorted(replaced)) if listed else replaced
-    for place, device in enumerate(order):
-        for later in range(place + 1, 0 if listed else len(order)):
-            if kinds[order[later]] != kinds[device]:
-                exchange = {device: order[later], order[later]: device}
-                yield tuple(exchange.get(host, host) for host in order)
-
-
-def _grouped(count: int, pairs: Iterable[tuple[int, int]]) -> Sequence[Sequence[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
-    for key, value in pairs:
-        found[key].append(value)
-    return found
-
-
-def named(cut: Cut, order: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the names of the nodes of each stage."""
-    found: list[list[str]] = [[] for _ in cut.hosts]
-    for name, stage in zip(order, cut.stages, strict=True):
-        found[stage].append(name)
-    return [tuple(names) for names in found]
-
-
-def cut_of(stages: Sequence[Sequence[str]], hosts: Sequence[int], order: Sequence[str]) -> Cut:
-    """Return the cut of stages that are given by their nodes' names."""
-    stage_of: Mapping[str, int] = {name: stage for stage, names in enumerate(stages) for name in names}
-    return Cut(tuple(stage_of[name] for name in order), tuple(hosts))
+def exchanged(hosts: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
+    """Yield the devices with two of different kinds exchanged, one of which may be spare."""
+    for one, other in combinations(range(len(kinds)), 2):
+        if kinds[one] != kinds[other] and (one in hosts or other in hosts):
+            exchange = {one: other, other: one}
+            found = tuple(exchange.get(host, host) for host in hosts)
+            if not listed or list(found) == sorted(found):
+                yield found

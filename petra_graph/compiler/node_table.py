@@ -10,6 +10,7 @@ The two models, which go through the operations of whole stages, have the last w
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
-from petra_graph.program.device_types import Device
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import NodeCost
 from petra_graph.program.schedule import depths
@@ -68,7 +68,7 @@ class NodeBytes(NamedTuple):
     """The position of the node right behind which it stores nothing, since one stored input serves both."""
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False, slots=False)
 class NodeTable:
     """A network node by node, on its devices."""
 
@@ -80,6 +80,11 @@ class NodeTable:
     most_versions: float
     """1 where the versions are for a delay, of which a stage holds one at a time."""
 
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether every node reads the one before."""
+        return {(place, place + 1) for place in range(len(self.nodes) - 1)} <= {one[:2] for one in self.messages}
+
     def in_flight(self, distance: int) -> tuple[int, int]:
         """Return the micro-batches in flight in a stage, about, and the further versions of its parameters."""
         inputs, k = self.inputs, self.inputs.accumulation
@@ -90,11 +95,6 @@ class NodeTable:
         if inputs.method.flush == "window":
             return min(depth, k), 0
         return depth, int(min(-(-(depth - 1) // k), self.most_versions))
-
-
-def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
-    """Return what devices of one kind have in common: any can take the place of any other."""
-    return inputs.clocks[device.name], device.link, device.network, device.machine, device.memory_bytes
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
@@ -141,7 +141,7 @@ def _seconds(
     )
     found: dict[Hashable, NodeSeconds] = {}
     for device in inputs.devices:
-        if (kind := device_kind(inputs, device)) in found:
+        if (kind := inputs.kind_of(device)) in found:
             continue
 
         def seconds(program: StageProgram, name: str = device.name) -> StageSeconds:
@@ -158,7 +158,7 @@ def _seconds(
             passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
             stage=stage,
         )
-    return [found[device_kind(inputs, device)] for device in inputs.devices]
+    return [found[inputs.kind_of(device)] for device in inputs.devices]
 
 
 def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:

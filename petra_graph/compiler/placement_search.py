@@ -1,298 +1,112 @@
-"""The placement step: the table proposes stages on devices, the memory model refuses, the time model chooses.
+"""The placement search: cuts are measured by the memory model and the time model, the best first, and then their neighbours.
 
-    table --best intervals--> cuts --memory model--> cuts that keep the limits --time model--> the fastest, and its neighbours
-      ^---- what they hold ----'
+    starts --> measured: by how much the fullest device exceeds its limit, then the seconds of a tick
+                 |   ^
+                 v   | neighbours of the best cut that still has any: one node's stage, one stage's device, what one node keeps
+               waiting
 
-If none of the table's proposals keeps the limits, the neighbours of the nearest one are searched for one that does.
+Until a cut fits, the order is that of the fullest device's share of its limit, which is the same for limits in the same proportions: what small
+limits allow, larger ones do not refuse. Neighbours are then those that leave less on that device. Once a cut fits, those with the
+least bounds come first, and one whose bound is not below the best tick is not measured.
 
-A number of stages that is left open is the fewest that are about as fast as the best number: each stage more is a message more and a
-micro-batch more of delay, so a device that makes training hardly faster is left idle.
-
-Decision: a device without a stage is spare only if devices outnumber stages; then which are used is part of the search.
+Cuts are counted, not seconds: the same specification gives the same stages on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from heapq import heappop, heappush
 from math import inf
+from typing import Literal
 
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 
-from petra_graph.compiler.cut_search import (
-    Bytes,
-    CutSearch,
-    Held,
-    Seconds,
-    held_bytes,
-    keeps,
-    parts_of,
-    shares,
-)
-from petra_graph.compiler.cuts import Cut, CutSpace, Hosts, best_orders, cut_of
-from petra_graph.compiler.node_table import NodeTable, device_kind, node_table
+from petra_graph.compiler.cuts import Cut, Hosts, Space
+from petra_graph.compiler.kept_by_node import choices_by_kind, fill_memory, kept_by_kind
+from petra_graph.compiler.lower import partition
+from petra_graph.compiler.node_table import NodeTable, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.prediction import Prediction
-from petra_graph.compiler.proposals import Proposals
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.spec_checks import check_depths
-from petra_graph.errors import NoFeasiblePlan, Problem, shown
-from petra_graph.program.node_costs import NodeCost, Operation
+from petra_graph.compiler.starts import starts
+from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
+from petra_graph.program.device_types import Link
 from petra_graph.program.placement import Partition, Placement
-from petra_graph.units import noun, plural, seconds, size_text
+from petra_graph.spec.model import Keeps, KeepsByNode
+from petra_graph.units import listed, plural, seconds, size_text
 
 ABOUT_AS_FAST = 1.05
-"""A tick over the best number's, of fewer stages that are taken."""
-_TRIED = 4
-"""Orders of devices for which the table is cut, by its seconds, and as many by their memory if that is limited."""
-_PROPOSALS = 60
-"""Of the table on one order of devices, under memory limits."""
-_TOO_MUCH = 10_000
-"""A cut that takes more to time is not timed: a thousand stages that share devices."""
-_DIFFERENTIATE: Sequence[Operation] = ("forward_backward", "reverse", "recompute", "replay")
-"""What a node may do in a backward, by what it keeps."""
-_UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
+"""A tick over the best number's, of fewer stages that are taken: each stage more is a message more, and more delay."""
+_DETOUR = 1.25
+"""Cuts with a larger bound, as part of the best tick, lead nowhere."""
+_EFFORT = 1500.0
+"""About that many operations of stages in all cuts that are timed."""
+_LEAST = 20
+"""Cuts that are timed, at least."""
+_PATIENCE, _MOST = 60, 400
+"""Cuts among which none is nearer to the limits, and cuts, after which the search for one that fits ends."""
+_ROUNDS = 3
+"""Cuts for what nodes keep, at most."""
+_EQUAL = 1 - 1e-9
+"""Seconds are sums of rounded numbers."""
 _LESS = (
     'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" (if it is not that '
     "already) or another method: `petra-graph plan SPEC --compare` says what each would hold"
 )
+_DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 
 
-def cut_and_place(inputs: PlannerInputs, stages: int) -> Placement:
+Keep = Literal["least", "fill"]
+"""How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
+
+
+@frozen(kw_only=True)
+class Found:
+    """A cut that was measured."""
+
+    cut: Cut
+    placement: Placement
+    share: float
+    """The largest share of a limit that a device holds; 0 where memory has no limit."""
+    fullest: int
+    """That device."""
+    seconds: float
+    """The tick; infinite where the cut does not fit."""
+
+
+def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) -> Placement:
     """Cut the network into a number of stages, at most `most_stages`, and place them.
+
+    Args:
+        keep: "least" or "fill": the search chooses what nodes keep, too, as little as fits or as much; None: they keep what the inputs say.
 
     Raises:
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    return _Planner(inputs, stages, None).place()
+    return _place(inputs, stages, keep).placement
 
 
-def place_stages(inputs: PlannerInputs, stages: Partition) -> Placement:
-    """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them.
-
-    Raises:
-        NoFeasiblePlan: the devices' memory does not suffice.
-    """
+def place_stages(inputs: PlannerInputs, stages: Partition, keep: Keep | None = None) -> Placement:
+    """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them; errors as `cut_and_place`."""
     count, devices = len(stages.stages), len(inputs.devices)
-    alike = len({device_kind(inputs, device) for device in inputs.devices}) == 1
-    if devices == 1 or (devices == count and _keeps_listed_order(inputs)) or (devices > count and alike):
-        return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]))
-    return _Planner(inputs, count, [stage.nodes for stage in stages.stages]).place()
+    kinds = Space(table=node_table(inputs), stages=count).kinds
+    if devices == 1 or (devices == count and inputs.alike) or (devices > count and len(set(kinds)) == 1):
+        return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]), keep)
+    return _place(inputs, count, keep, _given(inputs, stages)).placement
 
 
-def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
-    """Return stages whose devices are given, where the devices' memory suffices.
-
-    Raises:
-        NoFeasiblePlan: it does not.
-    """
-    placement = _placement(inputs, stages)
-    if any(limit is not None for limit in inputs.limits):
-        held = held_bytes(inputs, placement)
-        if not keeps(held, inputs.limits):
-            raise _refused(inputs, node_table(inputs), placement, held)
-    return placement
-
-
-def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
-    """Return stages on devices with their schedule; "auto" becomes the least depths at full speed."""
-    named = "1f1b" if inputs.schedule == "auto" else inputs.schedule
-    placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=named)
-    if inputs.schedule != "auto":
-        return placement
-    return evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement))))
-
-
-def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
+def within_memory(inputs: PlannerInputs, stages: Partition, keep: Keep | None = None) -> Placement:
+    """Return stages whose devices are given, where the devices' memory suffices; errors as `cut_and_place`."""
+    names = [device.name for device in inputs.devices]
+    hosts = tuple(names.index(stage.device) for stage in stages.stages)
     check_depths(inputs.schedule, inputs.graph, stages)
-    return resolved_placement(inputs, stages)
+    return evolve(_place(inputs, len(hosts), keep, _given(inputs, stages), hosts).placement, guarantee="")
 
 
-def _keeps_listed_order(inputs: PlannerInputs) -> bool:
-    """Whether devices keep their listed order, because they differ by their machine alone."""
-    return len({device_kind(inputs, evolve(one, machine=0)) for one in inputs.devices}) == 1
-
-
-class _Planner:
-    """The search for one placement."""
-
-    def __init__(self, inputs: PlannerInputs, stages: int, given: Sequence[Sequence[str]] | None) -> None:
-        self._inputs = inputs
-        self._limited = any(limit is not None for limit in inputs.limits)
-        self._table = node_table(self._inputs)
-        order = inputs.graph.order
-        position = {name: place for place, name in enumerate(order)}
-        self._space = CutSpace(
-            edges=[(position[a], position[b]) for a, b in inputs.graph.digraph.edges],
-            count=len(order),
-            stages=stages,
-            kinds=[device_kind(inputs, device) for device in inputs.devices],
-            listed=_keeps_listed_order(inputs),
-            together=[[position[name] for name in names] for names in inputs.together],
-            fixed=None if given is None else cut_of(given, (), order).stages,
-        )
-        self._proposals = Proposals(table=self._table, space=self._space)
-        self._placed = partial(_placement, self._inputs)
-
-    def place(self) -> Placement:
-        """Return the fastest placement by the time model that keeps the limits by the memory model."""
-        starts = [cut for hosts in self._orders[:_TRIED] if (cut := self._proposals.best(hosts))]
-        if not self._limited:
-            return self._fastest(starts)
-        may_fit = self._may_fit()
-        fitting, search = self._search_fitting(starts, widely=may_fit)
-        if not fitting:
-            assert search.best is not None, "there is a start"
-            placement = search.best.placement
-            vain = f"found no cut that fits, of {plural(search.measured, search.space.noun)} tried; in the nearest, "
-            error = _refused(self._inputs, self._table, placement, held_bytes(self._inputs, placement), vain)
-            if not may_fit:
-                error.nearest = None
-            raise error
-        return self._fastest([*fitting, *self._under_limits()])
-
-    def _may_fit(self) -> bool:
-        """Whether some cut may keep the limits, by a bound of what any holds; most hopeless searches end here.
-
-        From the first update on, a device holds the parameters and the optimizer's state of all its nodes, and while it differentiates one of
-        them, that node's work beside them. If it hosts one stage, all gradients are there from a window's second micro-batch on. So what some
-        nodes keep is at most what the devices may hold, less the least work of these nodes on each.
-        """
-        inputs, limits = self._inputs, [limit for limit in self._inputs.limits if limit is not None]
-        if len(limits) < len(inputs.devices):
-            return True
-        rooms = [limit - inputs.transport.libraries for limit in sorted(limits)[-self._space.stages :]]
-        gradients = self._space.stages <= len(limits) and inputs.accumulation > 1
-        kept_beside = [
-            (
-                _least_working(node),
-                node.parameter_bytes + node.statistics_bytes + node.optimizer_bytes + gradients * node.gradient_bytes,
-            )
-            for node in inputs.costs.nodes.values()
-        ]
-        return all(
-            sum(kept for other, kept in kept_beside if other >= working) <= sum(room - working for room in rooms)
-            for working in {working for working, _ in kept_beside}
-        )
-
-    @cached_property
-    def _orders(self) -> Sequence[Hosts]:
-        """Orders of the devices that are used, the fastest first, then those in which the fullest device is least full."""
-        space, inputs = self._space, self._inputs
-        used = min(space.stages, len(space.kinds))
-        nodes = space.count if space.fixed is None else space.stages
-        fastest = sorted(range(len(space.kinds)), key=lambda device: sum(self._table.seconds[device].inner))
-        rank = partial(best_orders, space.kinds, used, listed=space.listed, nodes=nodes)
-        orders = rank(value=self._proposals.busiest, begin=fastest)[:_TRIED]
-        if self._limited:
-            parts = parts_of(inputs.limits)
-            roomiest = sorted(range(len(parts)), key=parts.__getitem__, reverse=True)
-            orders += rank(value=partial(self._proposals.fullest, parts=parts), begin=roomiest)[:_TRIED]
-        return list(dict.fromkeys(orders))
-
-    def _search_fitting(self, starts: Sequence[Cut], *, widely: bool) -> tuple[list[Cut], CutSearch]:
-        """Return the cuts that fit, until one was found, of starts and, if `widely`, of what the table proposes and its neighbours."""
-        measure, fitting = Bytes(inputs=self._inputs, table=self._table, placed=self._placed), list[Cut]()
-        measure.left *= widely
-        search = CutSearch(space=self._space, measure=measure, enough=measure.enough)
-
-        def offer(cut: Cut) -> Held:
-            found = measure.held(cut)
-            self._proposals.learn(cut, found.held)
-            if found.fits:
-                fitting.append(cut)
-            search.offer(found)
-            return found
-
-        for start in starts:
-            offer(start)
-        for hosts in self._orders:
-            tried = set[Cut]()
-            while not search.satisfied and len(tried) < _PROPOSALS and measure.left > 0:
-                cut = self._proposals.best(hosts, parts=measure.parts)
-                if cut is None or cut in tried:
-                    break
-                tried.add(cut)
-                offer(cut)
-        search.run()
-        if search.satisfied and not fitting:
-            assert search.best is not None
-            fitting.append(search.best.cut)
-        return fitting, search
-
-    def _under_limits(self) -> Iterator[Cut]:
-        """Yield the table's fastest cuts that the memory model finds within the limits, on each order of devices one."""
-        measure = Bytes(inputs=self._inputs, table=self._table, placed=self._placed)
-        for hosts in self._orders:
-            tried = set[Cut]()
-            while len(tried) < _PROPOSALS and measure.left > 0:
-                cut = self._proposals.best(hosts, limits=self._inputs.limits)
-                if cut is None or cut in tried:
-                    break
-                tried.add(cut)
-                found = measure.held(cut)
-                self._proposals.learn(cut, found.held)
-                if found.fits:
-                    yield cut
-                    break
-
-    def _fastest(self, starts: Sequence[Cut]) -> Placement:
-        """Return the fastest placement that was found from starts, which keep the memory limits."""
-        inputs = self._inputs
-        measure = Seconds(inputs=inputs, table=self._table, placed=self._placed)
-        search = CutSearch(space=self._space, measure=measure)
-        for cut in dict.fromkeys(starts):
-            placement = self._placed(inputs.hosted(cut))
-            if measure.effort(inputs.placed(placement), resolved=True) > _TOO_MUCH:
-                return evolve(placement, guarantee=_UNTIMED)
-            search.offer(measure.timed(cut, placement))
-        search.run()
-        assert search.best is not None, "there is a start"
-        timed = f"the smallest tick found, with {search.measured} {noun(search.measured, self._space.noun)} timed"
-        return evolve(search.best.placement, guarantee=timed + self._space.terms)
-
-
-def _least_working(node: NodeCost) -> int:
-    """Return the bytes that a node's backward needs at its largest moment, whatever the node keeps; a graph that it keeps is part of them."""
-    needs = (
-        min(work.working_bytes, work.accumulating_bytes)
-        + (node.work["record"].kept_bytes if operation == "replay" else 0)
-        for operation in _DIFFERENTIATE
-        if (work := node.work.get(operation))
-    )
-    return min(needs, default=0)
-
-
-def _refused(
-    inputs: PlannerInputs, table: NodeTable, placement: Placement, held: Sequence[int], cuts: str = ""
-) -> NoFeasiblePlan:
-    """Return the error: the device that is short of most, its bytes, and the node that needs most of them; none of the `cuts` fits."""
-    limits = inputs.limits
-    parts = shares(held, limits)
-    worst = max(range(len(parts)), key=lambda index: parts[index])
-    device = inputs.devices[worst]
-    alone = {
-        name: node.resident + node.buffer + node.working
-        for name, node in zip(inputs.graph.order, table.nodes, strict=True)
-    }
-    heaviest = max(
-        (name for stage in placement.stages if stage.device == device.name for name in stage.nodes),
-        key=alone.__getitem__,
-    )
-    all_of_it = f", all that {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
-    message = (
-        f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
-        f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest)}, with "
-        f"{size_text(alone[heaviest])} by itself"
-    )
-    error = NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
-    error.nearest = placement
-    return error
-
-
-def cut_into_fewest(inputs: PlannerInputs) -> Placement:
+def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placement:
     """Cut the network into the fewest stages, at most one a device, whose tick is within 5 % of the best number's, and place them.
 
     Raises:
@@ -300,19 +114,18 @@ def cut_into_fewest(inputs: PlannerInputs) -> Placement:
         NoFeasiblePlan: the devices' memory does not suffice for any number; of the largest one.
     """
     if isinstance(inputs.schedule, tuple):
-        return cut_and_place(inputs, len(inputs.schedule))
-    bounds, ticks = _least_seconds(inputs), dict[int, float]()
-    found, refused = dict[int, Placement](), dict[int, NoFeasiblePlan]()
+        return cut_and_place(inputs, len(inputs.schedule), keep)
+    bounds, ticks = _least_seconds(inputs, keep), dict[int, float]()
+    found, refused = dict[int, Found](), dict[int, NoFeasiblePlan]()
 
     def search(stages: int) -> float:
         """Place a number of stages, once, and return its tick; infinite if nothing fits."""
         if stages not in ticks:
-            ticks[stages] = inf
             try:
-                found[stages] = cut_and_place(inputs, stages)
-                ticks[stages] = tick(Prediction(inputs=inputs, placement=found[stages]).pipeline).seconds
+                found[stages] = _place(inputs, stages, keep)
             except NoFeasiblePlan as error:
                 refused[stages] = error
+            ticks[stages] = found[stages].seconds if stages in found else inf
         return ticks[stages]
 
     def would_take(stages: int) -> str:
@@ -332,15 +145,272 @@ def cut_into_fewest(inputs: PlannerInputs) -> Placement:
     )
     others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
     chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
-    return evolve(found[fewest], notes=(*found[fewest].notes, "; ".join([chosen, *map(would_take, others)])))
+    placement = found[fewest].placement
+    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(would_take, others)])))
 
 
-def _least_seconds(inputs: PlannerInputs) -> dict[int, float]:
+def _least_seconds(inputs: PlannerInputs, keep: Keep | None) -> dict[int, float]:
     """Return seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work.
 
     Nodes that share a stage may take less than apart: they hand nothing on.
     """
-    devices = node_table(inputs).seconds
-    nodes = [min(own) for own in zip(*(one for each in devices for one in (each.inner, each.last)), strict=True)]
+    choices = [inputs.kept] if keep is None else choices_by_kind(inputs.graph)
+    tables = [node_table(evolve(inputs, kept=kept)).seconds for kept in choices]
+    nodes = [
+        min(own) for own in zip(*(one for each in tables for two in each for one in (two.inner, two.last)), strict=True)
+    ]
     most = min(len(inputs.devices), inputs.most_stages)
     return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
+
+
+def _given(inputs: PlannerInputs, stages: Partition) -> Hosts:
+    stage_of = {name: place for place, stage in enumerate(stages.stages) for name in stage.nodes}
+    return tuple(stage_of[name] for name in inputs.graph.order)
+
+
+def _place(
+    inputs: PlannerInputs,
+    stages: int,
+    keep: Keep | None,
+    given: Hosts | None = None,
+    hosts: Hosts | None = None,
+) -> Found:
+    """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
+
+    def search(kept: KeepsByNode, *begin: Cut) -> Found:
+        own = evolve(inputs, kept=kept)
+        space = Space(table=node_table(own), stages=stages, given=given, hosts=hosts)
+        return PlacementSearch(inputs=own, space=space, keeps=keeps_of(kept) if keep else ()).run(begin)
+
+    def keeps_of(kept: KeepsByNode) -> tuple[Keeps, ...]:
+        return tuple(kept.get(name, "nothing") for name in inputs.graph.order)
+
+    if keep is None:
+        return search(inputs.kept)
+    least = latest = search(kept_by_kind(inputs.graph))
+    found, tried = [least], list[KeepsByNode]()
+    while keep == "fill" and len(tried) < _ROUNDS:
+        kept = fill_memory(inputs, latest.placement)
+        if kept in tried:
+            break
+        tried.append(kept)
+        latest = search(kept, latest.cut._replace(keeps=keeps_of(kept)))
+        found.append(latest)
+    best = min(found, key=lambda one: one.seconds)
+    keeps = [*(best.placement.kept or {}).values()]
+    does = listed(f"{keeps.count(one)} {does}" for one, does in _DOES.items() if one in keeps)
+    said = f'method.keep = "auto": {does}, for {seconds(best.seconds)} a micro-batch; '
+    said += f"if every node kept as little as it can, {seconds(least.seconds)}"
+    return evolve(best, placement=evolve(best.placement, notes=(said,)))
+
+
+@define(kw_only=True, slots=False)
+class PlacementSearch:
+    """The search among the cuts of one space."""
+
+    inputs: PlannerInputs
+    space: Space
+    keeps: tuple[Keeps, ...] = ()
+    """What every node keeps, by the inputs, if it may keep something else so that a cut fits."""
+    best: Found | None = field(init=False, default=None)
+    measured: int = field(init=False, default=0)
+    _vain: int = field(init=False, default=0)
+    """Cuts since the best."""
+    _left: float = field(init=False, default=inf)
+    """Of the effort."""
+    _seen: set[Cut] = field(init=False, factory=set)
+    _waiting: list[tuple[float, float, Cut, int]] = field(init=False, factory=list)
+    """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
+
+    def run(self, begin: Iterable[Cut] = ()) -> Found:
+        """Return the best cut that is found from the starts, and from further ones.
+
+        Raises:
+            SpecError: the listed depths do not fit the stages.
+            NoFeasiblePlan: no cut was found that fits.
+        """
+        for cut in begin:
+            self._look_at(cut)
+        self._start(self.space, self.keeps)
+        for kept in choices_by_kind(self.inputs.graph)[1:] if self.keeps and not self._fits else ():
+            table = node_table(evolve(self.inputs, kept=kept))
+            self._start(
+                evolve(self.space, table=table), tuple(kept.get(name, "nothing") for name in self.inputs.graph.order)
+            )
+        while not self._fits and self._waiting and self._vain < _PATIENCE and self.measured < _MOST:
+            self._look_around()
+        if not self._fits:
+            raise self._refused()
+        self._left = max(_EFFORT, _LEAST * self._cost)
+        while self._waiting and self._left > 0 and self._waiting[0][:2] < (0.0, _DETOUR * self._limit):
+            self._look_around()
+        assert self.best is not None
+        guarantee = f"the smallest tick found, of {plural(self.measured, self._noun)} tried"
+        return evolve(self.best, placement=evolve(self.best.placement, guarantee=guarantee))
+
+    @cached_property
+    def _cost(self) -> float:
+        """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
+        stages = self.space.stages
+        slower = (3 if self.inputs.schedule == "auto" else 1) * (4 if stages > len(self.inputs.devices) else 1)
+        return 4 + stages * (1 + self.inputs.accumulation / 4) * slower
+
+    @property
+    def _fits(self) -> bool:
+        return self.best is not None and self.best.seconds < inf
+
+    @property
+    def _limit(self) -> float:
+        """The tick that a cut has to undercut."""
+        return inf if self.best is None else self.best.seconds * _EQUAL
+
+    @property
+    def _noun(self) -> str:
+        return "cut" if self.space.given is None else "placement"
+
+    @cached_property
+    def _proportions(self) -> list[float]:
+        """The limits as parts of the largest; empty if there are none."""
+        limits = [limit for limit in self.inputs.limits if limit is not None]
+        return [inf if limit is None else limit / max(limits) for limit in self.inputs.limits] if limits else []
+
+    def _start(self, space: Space, keeps: tuple[Keeps, ...]) -> None:
+        cuts = [cut._replace(keeps=keeps) for cut in starts(space, self._proportions)]
+        refused: list[SpecError] = []
+        for cut in sorted(cuts, key=self._bound):
+            try:
+                self._look_at(cut)
+            except SpecError as error:
+                refused.append(error)
+        if self.best is None:
+            raise refused[0]
+
+    def _look_around(self) -> None:
+        """Look at the neighbours of the first cut that waits, until one is the best so far."""
+        share, value, cut, fullest = heappop(self._waiting)
+        near = [other for other in self.space.neighbours(cut, fullest if share else None) if other not in self._seen]
+        self._left -= len(near) * len(cut.stages) / 50
+        for other in sorted(near, key=self._bound) if self._fits else near:
+            if self._fits and self._left <= 0:
+                return
+            try:
+                better = self._look_at(other)
+            except SpecError:  # The listed depths do not fit this cut.
+                continue
+            if better:
+                heappush(self._waiting, (share, value, cut, fullest))  # It has other neighbours.
+                return
+
+    def _look_at(self, cut: Cut) -> bool:
+        """Measure a cut unless its bound rules it out, and return whether it is the best so far."""
+        if cut in self._seen:
+            return False
+        self._seen.add(cut)
+        if self._fits and (bound := self._bound(cut)) >= self._limit:
+            heappush(self._waiting, (0.0, bound, cut, -1))
+            return False
+        found = self._measure(cut)
+        self.measured += 1
+        self._vain += 1
+        self._left -= self._cost
+        fits = found.seconds < inf
+        heappush(self._waiting, (0.0 if fits else found.share, found.seconds if fits else 0.0, cut, found.fullest))
+        if self.best is None or found.seconds < self._limit or (not self._fits and found.share < self.best.share):
+            self.best, self._vain = found, 0
+            return True
+        return False
+
+    def _measure(self, cut: Cut) -> Found:
+        inputs = self._inputs(cut.keeps)
+        names = [inputs.devices[host].name for host in cut.hosts]
+        members = [
+            [name for name, own in zip(inputs.graph.order, cut.stages, strict=True) if own == stage]
+            for stage in range(len(names))
+        ]
+        stages = partition(inputs.graph, members, names)
+        check_depths(inputs.schedule, inputs.graph, stages)
+        placement = resolved_placement(inputs, stages)
+        programs = inputs.placed(placement)
+        if cut.keeps:  # A delayed node may be asked for a graph that it cannot keep.
+            segments = [segment for program in programs for segment in program.segments if segment.kind != "head"]
+            placement = evolve(placement, kept={name: segment.keeps for segment in segments for name in segment.nodes})
+        held = inputs.held_bytes(placement) if self._proportions else []
+        shares = [used / limit if limit else 0.0 for used, limit in zip(held, inputs.limits, strict=False)]
+        share = max(shares, default=0.0)
+        value = tick(inputs.pipeline(programs)).seconds if all(one <= 1 for one in shares) else inf
+        return Found(
+            cut=cut, placement=placement, share=share, fullest=shares.index(share) if shares else -1, seconds=value
+        )
+
+    def _inputs(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
+        """Return the inputs under which nodes keep something."""
+        if keeps == self.keeps:
+            return self.inputs
+        graph = self.inputs.graph
+        kept = {name: own for name, own in zip(graph.order, keeps, strict=True) if name != graph.head}
+        return evolve(self.inputs, kept=kept)
+
+    _links: dict[tuple[int, int], Link] = field(init=False, factory=dict)
+
+    @cached_property
+    def _tables(self) -> dict[tuple[Keeps, ...], NodeTable]:
+        return {self.keeps: self.space.table}
+
+    def _bound(self, cut: Cut) -> float:
+        """Return a number that the tick is not below: the seconds of the busiest device or link, or of a chain's way to the head and back, shared by the micro-batches on it.
+
+        The time model waits in addition.
+        """
+        if cut.keeps not in self._tables:
+            self._tables[cut.keeps] = node_table(self._inputs(cut.keeps))
+        table, devices, (stages, hosts, _) = self._tables[cut.keeps], self.inputs.devices, cut
+        last, way = len(hosts) - 1, 0.0
+        busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
+        for host in hosts:
+            busy[host] += table.seconds[host].stage
+        for node, stage in enumerate(stages):
+            own = table.seconds[hosts[stage]]
+            busy[hosts[stage]] += (own.last if stage == last else own.inner)[node]
+            way += own.passes[node]
+        for producer, consumer, forward, backward in table.messages:
+            sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
+            if sender != receiver:
+                if (sender, receiver) not in self._links:
+                    self._links[sender, receiver] = devices[sender].link_to(devices[receiver])
+                link = self._links[sender, receiver]
+                for direction, size in (((sender, receiver), forward), ((receiver, sender), backward)):
+                    busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
+                    way += link.seconds(size) if consumer == producer + 1 else 0.0
+        if not table.is_chain or self.inputs.schedule == "auto":
+            return max(busy.values())
+        return max(*busy.values(), way / table.in_flight(last)[0])
+
+    def _refused(self) -> NoFeasiblePlan:
+        """Return the error: the device that is short of most in the nearest cut, its bytes, and the node that needs most of them."""
+        assert self.best is not None
+        inputs, best = self._inputs(self.best.cut.keeps), self.best
+        device, limit = inputs.devices[best.fullest], inputs.limits[best.fullest] or 0
+        alone = {
+            name: node.resident + node.buffer + node.working
+            for name, node in zip(inputs.graph.order, node_table(inputs).nodes, strict=True)
+        }
+        own = [name for stage in best.placement.stages if stage.device == device.name for name in stage.nodes]
+        heaviest = max(own, key=alone.__getitem__)
+        tried = (
+            f"found no {self._noun} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
+        )
+        all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
+        message = (
+            f"{tried}device {shown(device.name)} would hold {size_text(round(best.share * limit))} and may hold {size_text(limit)}{all_of_it}; "
+            f"its largest node is {shown(heaviest)}, with {size_text(alone[heaviest])} by itself"
+        )
+        return NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
+
+
+def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
+    """Return stages on devices with their schedule; "auto" becomes the least depths at full speed."""
+    named = "1f1b" if inputs.schedule == "auto" else inputs.schedule
+    placement = Placement(stages=stages.stages, devices=inputs.devices, schedule=named)
+    if inputs.schedule != "auto":
+        return placement
+    return evolve(placement, schedule=least_depths(inputs.pipeline(inputs.placed(placement))))

@@ -6,13 +6,12 @@ devices, clocks, links            where the operations run, and their seconds th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.cuts import Cut, named
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
-from petra_graph.compiler.lower import Lowering, partition
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.compiler.stage_memory import EncodedShare
@@ -21,7 +20,7 @@ from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
 from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Operation, Profile
-from petra_graph.program.placement import Partition
+from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule
@@ -59,15 +58,31 @@ class PlannerInputs(Lowering):
     def limits(self) -> list[int | None]:
         return [device.memory_bytes for device in self.devices]
 
+    def kind_of(self, device: Device) -> Hashable:
+        """Return what devices of one kind have in common: any can take the place of any other."""
+        return self.clocks[device.name], device.link, device.network, device.machine, device.memory_bytes
+
+    @property
+    def alike(self) -> bool:
+        """Whether the devices differ by their machines alone, if at all."""
+        return len({self.kind_of(evolve(device, machine=0)) for device in self.devices}) == 1
+
     def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
         """Return the memory of every device that hosts a stage, at the device's largest moment."""
         return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
 
-    def device_bytes(
-        self, programs: Sequence[StageProgram], most: Mapping[str, float] | None = None
-    ) -> Mapping[str, int]:
-        """Return the bytes alone, or until one device has more than `most`."""
-        return device_bytes(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
+    def held_bytes(self, placement: Placement) -> list[int]:
+        """Return the most bytes that every device would hold, by the memory model."""
+        programs = self.placed(placement)
+        held = device_bytes(programs, self.costs, policy=self.policy, transport=self.transport)
+        return [held.get(device.name, 0) for device in self.devices]
+
+    def fits(self, placement: Placement) -> bool:
+        """Whether the devices' memory suffices for a placement."""
+        if not any(self.limits):
+            return True
+        held = zip(self.held_bytes(placement), self.limits, strict=True)
+        return all(limit is None or used <= limit for used, limit in held)
 
     def carriers(self, programs: Sequence[StageProgram]) -> Mapping[Edge, Carrier]:
         """Return what carries the messages of each edge between two stages, if each device has a process of its own."""
@@ -78,10 +93,6 @@ class PlannerInputs(Lowering):
             edge: carrier(self.between_processes, same_process=a is b, same_machine=a.machine == b.machine)
             for edge, (a, b) in ends.items()
         }
-
-    def hosted(self, cut: Cut) -> Partition:
-        names = [self.devices[host].name for host in cut.hosts]
-        return partition(self.graph, named(cut, self.graph.order), names)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
         seconds = stage_seconds(program, self.clocks[program.device])

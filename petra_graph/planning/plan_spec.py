@@ -8,7 +8,7 @@ from functools import cached_property
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place.place_network import place_network
+from petra_graph.planning.place_network import place_network
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems

@@ -23,10 +23,10 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
-from petra_graph.planning.place.place_network import place_on_present, place_on_processes
-from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES, missing_package
 from petra_graph.plugins.data_set import DataFacts

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.delayed_weights import evaluating
-from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.metrics import Metrics

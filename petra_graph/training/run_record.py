@@ -31,8 +31,8 @@ from petra_graph.errors import (
     raised_text,
     shown,
 )
-from petra_graph.planning.place.saved_plan import SavedPlan
 from petra_graph.planning.run_advice import products_note, run_warnings
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import RunInfo, Started
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.program.plan_document import Document

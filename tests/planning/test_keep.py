@@ -11,9 +11,9 @@ from petra_graph.cli.main import main
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import measure
-from petra_graph.planning.place.place_network import place_on_processes
-from petra_graph.planning.place.saved_plan import SavedPlan
+from petra_graph.planning.place_network import place_on_processes
 from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepare import prepare

@@ -5,13 +5,10 @@ That processes, cuts and resuming change no bit is shown with all methods, by ca
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 
 from petra_graph.compiler.placement_search import cut_and_place
-from petra_graph.planning.place.kept_by_node import place_and_keep
 from tests.promises.test_identities import FIFTY_UPDATES, plain_training
 from tests.support.costs import costs, predicted_and_measured
 from tests.support.pipelines import CHAIN, REVNET, SHAPES, batches, pipeline, relative_error
@@ -87,15 +84,14 @@ def test_memory_is_as_predicted_under_five_limits(method, allow_stored):
     """What the planner chooses at each is another mixture; the promise is 1 percent."""
     table = costs(CHAIN, (8,), batch=SAMPLES)
     free = setting(2, method=method, schedule="1f1b", accumulation=2, table=table, allow_stored=allow_stored)
-    search = partial(cut_and_place, stages=2)
-    ends = [max(held(free, place_and_keep(free, search, fill=fill))) for fill in (False, True)]
+    ends = [max(free.held_bytes(cut_and_place(free, 2, keep))) for keep in ("least", "fill")]
     mixtures = set()
     for step in range(5):
         limit = ends[0] + step * (ends[1] - ends[0]) // 4
         inputs = setting(
             2, method=method, schedule="1f1b", accumulation=2, table=table, allow_stored=allow_stored, memory=limit
         )
-        placement = place_and_keep(inputs, search, fill=True)
+        placement = cut_and_place(inputs, 2, "fill")
         mixtures.add(tuple(placement.kept.items()))
         predicted, measured = predicted_and_measured(
             CHAIN,
@@ -111,7 +107,3 @@ def test_memory_is_as_predicted_under_five_limits(method, allow_stored):
             assert stage.total == pytest.approx(found, rel=0.01)
             assert found <= 1.01 * limit
     assert len(mixtures) > 2
-
-
-def held(inputs, placement):
-    return [one.total for one in inputs.device_memory(inputs.placed(placement)).values()]

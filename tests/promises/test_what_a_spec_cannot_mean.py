@@ -54,8 +54,8 @@ def test_gradients_that_are_more_than_two_updates_late(said, settings, expected)
 
 
 def test_a_run_says_it_with_a_plan_and_without(write):
-    from petra_graph.planning.place.saved_plan import SavedPlan
     from petra_graph.planning.plan_spec import plan
+    from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.training.run import run
 
     write("a.toml", LATE)

@@ -21,7 +21,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.place.place_network import place_network
+from petra_graph.planning.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.plugins.contract import Builder, Plugin
 from petra_graph.plugins.data_set import DataFacts

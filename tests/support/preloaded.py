@@ -26,7 +26,7 @@ for name in (
     "petra_graph.catalog.optimizers.torch_optimizers",
     "petra_graph.cli.main",
     "petra_graph.cli.run",
-    "petra_graph.planning.place.search_placement",
+    "petra_graph.compiler.placement_search",
     "petra_graph.report.progress",
     "petra_graph.training.checkpoint",
     "petra_graph.training.processes.several",

@@ -17,7 +17,7 @@ from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import SpecError, shown
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.place.place_network import check_limits, check_stages
+from petra_graph.planning.place_network import check_limits, check_stages
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement

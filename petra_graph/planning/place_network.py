@@ -3,7 +3,7 @@
     stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device if memory has no limit; more:
                the first ones, or the faster ones if they differ; in the order that is faster, or in the listed one
-    keep       as the method says, or listed; "auto": as fast as memory allows (`planning.place.kept_by_node`)
+    keep       as the method says, or listed; "auto": as fast as memory allows (`compiler.kept_by_node`)
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -16,15 +16,20 @@ present, or its processes. If the planned devices are not used, a limit that the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import check_kept, check_processes
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.shared_across_stages import check_shared
+from petra_graph.planning.shared_across_stages import check_number, check_shared
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
-from petra_graph.program.placement import Placement
+from petra_graph.program.placement import Partition, Placement
+
+if TYPE_CHECKING:
+    from petra_graph.compiler.planner_inputs import PlannerInputs
 
 
 def place_network(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
@@ -40,9 +45,8 @@ def place_network(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Plac
     placement, limited = _place(network, devices), _with_own_limits(devices)
     if limited == devices:
         return placement
-    from petra_graph.planning.place.search_placement import fits_on
-
-    return placement if fits_on(network, placement, limited) else _place(network, limited)
+    inputs = _as_placed(network, placement, limited)
+    return placement if inputs.fits(placement) else _place(network, limited)
 
 
 def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
@@ -88,14 +92,15 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
     else:
         planned = place_as_planned(network, devices)
         check_processes(len(planned.stages), processes)
-        from petra_graph.planning.place.search_placement import place_on_ranks
+        from petra_graph.compiler.placement_search import place_stages
 
         limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
         ranks = tuple(
             evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, devices[0].type))
             for rank in range(processes)
         )
-        placement = place_on_ranks(network, planned, ranks)
+        hosted = place_stages(_as_placed(network, planned, ranks), Partition(stages=planned.stages))
+        placement = evolve(hosted, kept=planned.kept, notes=planned.notes, by_cost=True)
         check_limits(network, placement)
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
@@ -120,9 +125,16 @@ def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
     """
     limited = _with_own_limits(placement.devices)
     if any(device.memory_bytes is not None for device in limited):
-        from petra_graph.planning.place.search_placement import check_memory
+        from petra_graph.compiler.placement_search import within_memory
 
-        check_memory(network, placement, limited)
+        within_memory(_as_placed(network, placement, limited), Partition(stages=placement.stages))
+
+
+def _as_placed(network: MeasuredNetwork, placement: Placement, devices: tuple[Device, ...]) -> PlannerInputs:
+    """Return inputs on some devices under which stages keep the depths of a placement, and nodes what they keep there."""
+    inputs = network.planner_inputs(devices)
+    kept = inputs.kept if placement.kept is None else placement.kept
+    return evolve(inputs, schedule=placement.schedule, kept=kept)
 
 
 def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
@@ -139,17 +151,36 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool 
     """Place a network under the limits that devices state; without `fill`, nodes keep least if what they keep is open."""
     checked, hosts = network.checked, _given_hosts(network, devices)
     limited = any(device.memory_bytes is not None for device in devices)
-    by_cost = limited or checked.schedule == "auto" or network.spec.method.keep == "auto"
-    if checked.stages is None or hosts is None or by_cost:
-        from petra_graph.planning.place.search_placement import search_placement
-
-        placement = search_placement(network, devices, hosts, fill=fill)
+    open_keep = network.spec.method.keep == "auto"
+    if checked.stages is None or hosts is None or limited or checked.schedule == "auto" or open_keep:
+        keep: Literal["fill", "least"] | None = ("fill" if fill else "least") if open_keep else None
+        placement = evolve(_search(network, devices, hosts, keep), by_cost=True)
     else:
         stages = checked.stages.spread_over(hosts)
-        assert checked.schedule != "auto"
         placement = Placement(stages=stages.stages, devices=devices, schedule=checked.schedule)
     check_stages(network, placement)
     return placement
+
+
+def _search(
+    network: MeasuredNetwork,
+    devices: tuple[Device, ...],
+    hosts: list[str] | None,
+    keep: Literal["fill", "least"] | None,
+) -> Placement:
+    """Place by cost; the search is imported here, which a run with given stages does not need."""
+    from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages, within_memory
+
+    inputs, given, number = network.planner_inputs(devices), network.checked.stages, network.spec.partition.stages
+    if given is not None:
+        return (
+            place_stages(inputs, given, keep)
+            if hosts is None
+            else within_memory(inputs, given.spread_over(hosts), keep)
+        )
+    listed = len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1
+    check_number(network.graph, network.shapes, number if isinstance(number, int) else listed, inputs.together)
+    return cut_and_place(inputs, number, keep) if isinstance(number, int) else cut_into_fewest(inputs, keep)
 
 
 def _given_hosts(network: MeasuredNetwork, devices: tuple[Device, ...]) -> list[str] | None:

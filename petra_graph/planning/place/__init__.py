@@ -1,1 +1,0 @@
-"""The place step: stages, devices and depths, and what each node keeps."""
