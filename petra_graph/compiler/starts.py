@@ -132,7 +132,8 @@ class _Intervals:
         for at, host in enumerate(hosts):
             distance = stages - 1 - at * stages // len(hosts)
             held = self._kept(distance) + most + channels
-            found.append(np.where(np.isfinite(held), held / proportions[host], inf))
+            unlimited = proportions[host] == inf
+            found.append(np.where(np.isfinite(held), 0.0, inf) if unlimited else held / proportions[host])
         return found
 
     def _kept(self, distance: int) -> Array:

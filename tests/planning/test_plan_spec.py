@@ -152,7 +152,7 @@ def test_spare_devices_are_the_slow_ones(revnet):
     """The first two of three devices were taken, whatever they are: 8.5 ms."""
     _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
     assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
-    assert said.startswith("the cut: the smallest tick found, with ")
+    assert said.startswith("the cut: the smallest tick found, of ")
 
 
 def test_a_spare_device_with_too_little_memory_is_not_used(spec):
@@ -261,4 +261,4 @@ def test_unlike_devices_are_taken_in_the_best_order(revnet):
     unlike = {"stages": 4, "devices": 4, "device_type": ("t4", "h100", "a100-40gb", "v100")}
     _, devices, _, said = placed(revnet, **unlike)
     assert devices != [f"cuda:{place}" for place in range(4)]
-    assert said.startswith("the cut: the smallest tick found, with ")
+    assert said.startswith("the cut: the smallest tick found, of ")

@@ -10,24 +10,24 @@ from math import inf
 from typing import Any, get_args
 
 from attrs import evolve, frozen
-from petra_graph.compiler.memory.segment_memory import EncodedShare
 
 from petra_graph.compiler.lower import MessageTypes, partition
 from petra_graph.compiler.placement_search import Keep, cut_and_place, resolved_placement
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
-from petra_graph.program.node_costs import CostTable, NodeCost, Work
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.placement import Partition
 from petra_graph.spec.model import BufferedKeeps, Keeps, RequestedSchedule
 from tests.support.settings import UNITS
 
 FLOAT = 4
-SECONDS = {**UNITS, "update": 0.3, "copy": 0.2}
+SECONDS: Mapping[Operation, float] = {**UNITS, "update": 0.3, "copy": 0.2}
 
 
 @frozen
@@ -141,7 +141,7 @@ def _drawn(draw: random.Random, size: int) -> Table:
     return Table(inputs, stages)
 
 
-def _seconds(table: Mapping[tuple[str, str], float], *at: Any) -> float:
+def _seconds(table: Mapping[Any, float], *at: Any) -> float:
     return table.get(at, 0.0)
 
 
@@ -179,7 +179,11 @@ def _costs(draw: random.Random, graph: NodeGraph) -> CostTable:
         read = tuple(sizes[producer] for producer in node.inputs)
         weights = FLOAT * draw.choice([0, 10_000, 100_000, 1_000_000])
         work = Work(working_bytes=draw.randint(1, 10) * 40_000, kept_bytes=draw.randint(1, 10) * 40_000)
-        returned = {**dict.fromkeys(SECONDS, len(read)), "reverse": 2 * len(read), "first_update": len(read)}
+        returned: dict[Operation, int] = {
+            **dict.fromkeys(SECONDS, len(read)),
+            "reverse": 2 * len(read),
+            "first_update": len(read),
+        }
         nodes[name] = NodeCost(
             kind=node.kind,
             parameters=weights // FLOAT,

@@ -10,12 +10,12 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
-from petra_graph.program.node_costs import CostTable
+from petra_graph.program.node_costs import CostTable, Operation
 from petra_graph.spec.model import NodeSpec, RequestedSchedule
 from tests.support.costs import costs, messages_of
 from tests.support.pipelines import CHAIN, built_graph
 
-UNITS = {
+UNITS: Mapping[Operation, float] = {
     "forward": 1.0,
     "reverse": 3.0,
     "recompute": 3.0,
@@ -58,7 +58,7 @@ def setting(
     chosen = METHODS[method]
     heavier = weights or {}
 
-    def clock(name: str, operation: str) -> float:
+    def clock(name: str, operation: Operation) -> float:
         return heavier.get(name, 1.0) * UNITS.get(operation, 0.0)
 
     hosts = devices(count, memory=memory, link=link)
