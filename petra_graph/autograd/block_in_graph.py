@@ -35,7 +35,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
-from petra_graph.blocks.couplings.coupling import owned
+from petra_graph.blocks.couplings import owned
 from petra_graph.blocks.randomness import fork_rng, random_key, under_key
 
 

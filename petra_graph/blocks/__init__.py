@@ -15,8 +15,8 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 Each is a `torch.nn.Module`, built as `cls(inputs, **options)`: `inputs` are the shapes of the streams that it reads, without the batch,
 and its keyword parameters are its options. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
 streams that it reads, are attributes of the class; so are `undecayed`, names of parameters without weight decay, and `tables`, of those with
-a row for each position or the like; a class says `draws = False` if its code draws no random numbers. For blocks that write `reverse_steps` or
-`reverse_vjp` themselves there are `leaf`, `backpropagate`, `Undone`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()`
+a row for each position or the like; a class says `draws = False` if its code draws no random numbers. For blocks that write
+`reverse_vjp` themselves there are `leaf`, `backpropagate`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `micro_batch()`
 is the time, for values that change in a training. `petra-graph check` tries a block.
 """
 
@@ -27,25 +27,23 @@ from petra_graph.blocks.block_kinds import Reversed as Reversed
 from petra_graph.blocks.block_kinds import Reversible as Reversible
 from petra_graph.blocks.block_kinds import Shape as Shape
 from petra_graph.blocks.block_kinds import Streams as Streams
-from petra_graph.blocks.block_kinds import Undo as Undo
-from petra_graph.blocks.block_kinds import Undone as Undone
-from petra_graph.blocks.couplings.additive import AdditiveCoupling as AdditiveCoupling
-from petra_graph.blocks.couplings.additive import TwoFunctionCoupling as TwoFunctionCoupling
-from petra_graph.blocks.couplings.affine import AffineCoupling as AffineCoupling
-from petra_graph.blocks.couplings.coupling import Coupling as Coupling
-from petra_graph.blocks.couplings.residual_chain import DualResidualEntry as DualResidualEntry
-from petra_graph.blocks.couplings.residual_chain import DualResidualStep as DualResidualStep
-from petra_graph.blocks.couplings.residual_chain import MidpointEntry as MidpointEntry
-from petra_graph.blocks.couplings.residual_chain import MidpointStep as MidpointStep
-from petra_graph.blocks.couplings.space_to_depth import SpaceToDepth as SpaceToDepth
-from petra_graph.blocks.couplings.two_step import Coefficients as Coefficients
-from petra_graph.blocks.couplings.two_step import MidpointCoupling as MidpointCoupling
-from petra_graph.blocks.couplings.two_step import MomentumCoupling as MomentumCoupling
-from petra_graph.blocks.couplings.two_step import TwoStepCoupling as TwoStepCoupling
+from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
+from petra_graph.blocks.couplings import AffineCoupling as AffineCoupling
+from petra_graph.blocks.couplings import Coefficients as Coefficients
+from petra_graph.blocks.couplings import Coupling as Coupling
+from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
+from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
+from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
+from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
 from petra_graph.blocks.differentiation import leaf as leaf
 from petra_graph.blocks.randomness import micro_batch as micro_batch
 from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
+from petra_graph.blocks.residual_chain import DualResidualEntry as DualResidualEntry
+from petra_graph.blocks.residual_chain import DualResidualStep as DualResidualStep
+from petra_graph.blocks.residual_chain import MidpointEntry as MidpointEntry
+from petra_graph.blocks.residual_chain import MidpointStep as MidpointStep
+from petra_graph.blocks.space_to_depth import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks.differentiation import backpropagate, leaf
@@ -96,32 +94,17 @@ class Head(Block):
         return streams[0] if len(streams) == 1 else streams
 
 
-@frozen
-class Reversed:
+class Reversed(NamedTuple):
     """The result of a backward: a segment's input (reconstructed by a reversible block), and the gradient with respect to it."""
 
     inputs: Streams
     gradients: Streams
 
 
-@frozen(eq=False)
-class Undone:
-    """A step of a block, of which the function has been evaluated with a graph: `vjp` is called first, then `inputs`, each once."""
-
-    inputs: Callable[[], Streams]
-    """Returns the streams before the step."""
-    vjp: Callable[[Streams], Streams]
-    """Maps the gradients of the streams after the step to those of the streams before it, by `backpropagate`."""
-
-
-Undo = Callable[[Streams], Undone]
-"""The streams after a step -> what undoes it."""
-
-
 class Reversible(Block):
     """A block whose input follows from its output, in its shapes; they may differ from the output's.
 
-    Override `inverse`. Override `reverse_steps` too where inverse and gradient share work, as couplings do.
+    Override `inverse`. Override `reverse_vjp` too where inverse and gradient share work, as couplings do.
     """
 
     kind = "reversible"
@@ -134,40 +117,22 @@ class Reversible(Block):
         """Return the input streams of `inverse`."""
         return as_streams(self.inverse(*outputs))
 
-    def reverse_steps(self) -> Sequence[Undo]:
-        """Return what undoes the block's steps, the last step first.
-
-        This default has one step, and evaluates the block twice: once to invert, once to differentiate; running statistics
-        follow the second alone (PETRA algorithm 1, lines 13 to 18).
-        """
-        return (partial(_inverted_and_evaluated, self),)
-
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Reconstruct the input, and differentiate there with the current parameters, one step after the other.
+        """Reconstruct the input, and differentiate there with the current parameters.
 
-        Parameter gradients are added to each parameter's `grad`. The graph of one step lives at a time.
+        Parameter gradients are added to each parameter's `grad`. This default evaluates the block twice: once to invert, once to
+        differentiate; running statistics follow the second alone (PETRA algorithm 1, lines 13 to 18).
 
         Args:
             outputs: the output streams, without a graph.
             gradients: the loss's gradient with respect to each of them.
         """
-        for undo in self.reverse_steps():
-            undone = undo(outputs)
-            # The gradient first: what its graph has saved is free before the streams are made.
-            gradients = undone.vjp(gradients)
-            outputs = undone.inputs()
-            del undone
-        return Reversed(outputs, gradients)
-
-
-def _inverted_and_evaluated(block: Reversible, outputs: Streams) -> Undone:
-    with torch.no_grad(), frozen_statistics(block):
-        inputs = block.invert(*outputs)
-    reseed()
-    leaves = tuple(map(leaf, inputs))
-    with torch.enable_grad():
-        recomputed = block(*leaves)
-    return Undone(
-        lambda: tuple(stream.detach() for stream in leaves),
-        lambda gradients: backpropagate(recomputed, gradients, leaves),
-    )
+        with torch.no_grad(), frozen_statistics(self):
+            inputs = self.invert(*outputs)
+        reseed()
+        leaves = tuple(map(leaf, inputs))
+        with torch.enable_grad():
+            recomputed = self(*leaves)
+        # The gradient first: what its graph has saved is free before the streams go on.
+        found = backpropagate(recomputed, gradients, leaves)
+        return Reversed(tuple(stream.detach() for stream in leaves), found)

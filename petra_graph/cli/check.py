@@ -122,7 +122,7 @@ def _trial(
     plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None, tokens: int | None
 ) -> tuple[AnyTrial | None, str]:
     from petra_graph import testing
-    from petra_graph.blocks.couplings.coupling import WrongResult
+    from petra_graph.blocks.couplings import WrongResult
     from petra_graph.testing.block_trial import normal
     from petra_graph.testing.other_checks import OTHERS
 

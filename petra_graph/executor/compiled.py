@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from petra_graph.blocks import Block, Reversible
-from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings import Coupling
 from petra_graph.blocks.randomness import current_states
 from petra_graph.errors import RunFailed
 
@@ -47,8 +47,8 @@ def _functions(block: Block) -> tuple[str, ...]:
         return block.functions
     if not isinstance(block, Reversible):
         return ("forward",)
-    # One with steps of its own, such as a permutation of channels, calls neither to go back.
-    return ("forward", "inverse") if type(block).reverse_steps is Reversible.reverse_steps else ()
+    # One with a backward of its own, such as a permutation of channels, calls neither to go back.
+    return ("forward", "inverse") if type(block).reverse_vjp is Reversible.reverse_vjp else ()
 
 
 def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable[..., Any]:

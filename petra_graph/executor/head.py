@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import torch
 from attrs import define, field, frozen
@@ -19,7 +19,7 @@ from petra_graph.errors import placed
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_count, target_weight
-from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, mapped
+from petra_graph.plugins.tensor_trees import Tree, main, mapped
 
 
 @frozen(kw_only=True)
@@ -44,15 +44,12 @@ class HeadResult:
     loss: Tensor
     """Mean over the targets, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
-    """Sums over the samples, scalars."""
-    output_sum: Tensor | None = None
-    """Of a training micro-batch, for a diagnosis: not finite where the head's output is not."""
+    """Sums over the samples, scalars; none where nobody asks for them."""
     evaluated: Evaluated | None = None
     """Of an evaluation batch."""
 
 
-@frozen(kw_only=True)
-class Compared:
+class Compared(NamedTuple):
     """An output, compared with its targets."""
 
     loss: Tensor
@@ -73,18 +70,33 @@ class HeadRunner(SegmentRunner):
 
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
+    measures: bool = field(default=True, init=False)
+    """Whether somebody asks for the metrics of training micro-batches."""
+    _one: Tensor | None = field(default=None, init=False)
+    """The gradient of a loss whose targets all count."""
 
     def forward_backward(self, micro_batch: int, inputs: Streams, target: Tree) -> HeadResult:
         """Run forward and loss, and differentiate both."""
-        own = self.leaves(inputs)
-        output = self.returned(self.run(micro_batch, own))
-        compared = self.compare(micro_batch, output, target)
-        weight = torch.full_like(compared.loss, compared.share)
-        gradients = self.differentiate([compared.loss], (weight,), own)
+        leaves = self.leaves(inputs)
+        output = self.returned(self.run(micro_batch, leaves))
+        loss, weight, counted, targets = self.compare(micro_batch, output, target)
+        samples = len(main(targets))
+        share = self._one
+        if weight != samples or share is None or share.dtype != loss.dtype:
+            share = torch.full_like(loss, weight / samples)
+            if weight == samples:
+                self._one = share
+        gradients = self.differentiate([loss], (share,), leaves)
         self.pending.append((micro_batch, Reversed(inputs, gradients)))
-        output = mapped(Tensor.detach, output)
-        sums = torch.stack([one.sum().float() for one in leaves(output)]).sum() if is_several(output) else output.sum()
-        return self._result(micro_batch, output, compared, output_sum=sums)
+        metrics = self._metrics(mapped(Tensor.detach, output), targets) if self.measures else {}
+        return HeadResult(
+            micro_batch=micro_batch,
+            samples=samples,
+            weight=weight,
+            counted=counted,
+            loss=loss.detach(),
+            metrics=metrics,
+        )
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
@@ -98,9 +110,16 @@ class HeadRunner(SegmentRunner):
     def eval_step(self, inputs: Streams, target: Tree) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
         output = self.returned(self.run(None, inputs))
-        compared = self.compare(None, output, target)
-        evaluated = Evaluated(outputs=main(output), targets=compared.targets)
-        return self._result(-1, output, compared, evaluated=evaluated)
+        loss, weight, counted, targets = self.compare(None, output, target)
+        return HeadResult(
+            micro_batch=-1,
+            samples=len(main(targets)),
+            weight=weight,
+            counted=counted,
+            loss=loss,
+            metrics=self._metrics(output, targets),
+            evaluated=Evaluated(outputs=main(output), targets=targets),
+        )
 
     def returned(self, streams: Streams) -> Tree:
         """Return what the network returned, of which these are the tensors."""
@@ -109,28 +128,21 @@ class HeadRunner(SegmentRunner):
 
     def compare(self, micro_batch: int | None, output: Tree, target: Tree) -> Compared:
         """Compute the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
-        name = f"the loss behind {next(iter(self.modules))}"
         device = main(output).device
         beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
-        with self.numerics.draws(name, micro_batch), self._behind:
+        with self.numerics.draws(self._name, micro_batch), self._behind:
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
-            loss = mean_loss(self.loss, output, beside, weight)
-        return Compared(loss=loss, weight=weight, counted=counted, targets=beside)
+            return Compared(mean_loss(self.loss, output, beside, weight), weight, counted, beside)
+
+    def _metrics(self, output: Tree, targets: Tree) -> Mapping[str, Tensor]:
+        with torch.no_grad(), self._behind:
+            return self.loss.metrics(output, targets)
+
+    @cached_property
+    def _name(self) -> str:
+        return f"the loss behind {next(iter(self.modules))}"
 
     @cached_property
     def _behind(self) -> placed:
         return placed(f'behind node "{next(iter(self.modules))}"')
-
-    def _result(self, micro_batch: int, output: Tree, compared: Compared, **more: Any) -> HeadResult:
-        with torch.no_grad(), self._behind:
-            metrics = self.loss.metrics(output, compared.targets)
-        return HeadResult(
-            micro_batch=micro_batch,
-            samples=len(main(compared.targets)),
-            weight=compared.weight,
-            counted=compared.counted,
-            loss=compared.loss.detach(),
-            metrics=metrics,
-            **more,
-        )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
@@ -88,6 +88,14 @@ class NumericsContext:
         return STREAM_DTYPE[self.precision.compute]
 
     @cached_property
+    def _constants(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation by channel, made once: the host would wait for each copy to a GPU."""
+        assert self.normalisation is not None
+        values = (self.normalisation.mean, self.normalisation.std)
+        mean, std = (torch.tensor(one, dtype=self.dtype, device=self.device) for one in values)
+        return mean, std
+
+    @cached_property
     def _image_format(self) -> torch.memory_format:
         return torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
 
@@ -160,11 +168,8 @@ class NumericsContext:
             if self.normalisation is None:
                 return scaled
             per_channel = (1, -1, *(1,) * (sample.dim() - 2))
-            # Made once on a GPU: the host would wait for each copy.
-            constant = _constant if scaled.is_cuda else _constant.__wrapped__
-            mean = constant(self.normalisation.mean, scaled.dtype, scaled.device).view(per_channel)
-            std = constant(self.normalisation.std, scaled.dtype, scaled.device).view(per_channel)
-            return scaled.sub_(mean).div_(std)
+            mean, std = self._constants
+            return scaled.sub_(mean.view(per_channel)).div_(std.view(per_channel))
         return _canonical(sample, self.dtype, self.memory_format(sample.dim()))
 
 
@@ -224,8 +229,3 @@ def _canonical(stream: Tensor, dtype: torch.dtype, layout: torch.memory_format) 
     # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
     strides = dense_strides(tuple(dense.shape), channels_last=layout == torch.channels_last)
     return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
-
-
-@lru_cache
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)

@@ -156,12 +156,13 @@ class SegmentRunner(ABC):
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+        if self.recorded is not None:
+            return self.recorded.forward(partial(self._evaluated, micro_batch), inputs)
+        return self._evaluated(micro_batch, *inputs)
 
-        def evaluated(*streams: Tensor) -> Streams:
-            with torch.no_grad(), self.frozen:
-                return self.run(micro_batch, streams)
-
-        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
+    def _evaluated(self, micro_batch: int, *inputs: Tensor) -> Streams:
+        with torch.no_grad(), self.frozen:
+            return self.run(micro_batch, inputs)
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
@@ -195,9 +196,10 @@ class BodyRunner(SegmentRunner):
             outputs = self.run(micro_batch, leaves, parameters)
             return self.differentiate(outputs, tensors[count:], leaves, parameters)
 
-        tensors = (*inputs, *gradients)
-        found = differentiated(*tensors) if self.recorded is None else self.recorded.backward(differentiated, tensors)
-        return Reversed(inputs, found)
+        return Reversed(inputs, self._backward(differentiated, (*inputs, *gradients)))
+
+    def _backward(self, function: Callable[..., Streams], tensors: Streams) -> Streams:
+        return function(*tensors) if self.recorded is None else self.recorded.backward(function, tensors)
 
     def older_parameters(self, micro_batch: int) -> Parameters | None:
         """Return the parameters that the backward must use, None where they are the modules' current ones."""
@@ -227,8 +229,7 @@ class Reconstruct(BodyRunner):
                 found = module.reverse_vjp(tensors[:count], tensors[count:])
             return self.numerics.canonicalize((*found.inputs, *found.gradients))
 
-        tensors = (*outputs, *gradients)
-        found = reconstructed(*tensors) if self.recorded is None else self.recorded.backward(reconstructed, tensors)
+        found = self._backward(reconstructed, (*outputs, *gradients))
         return Reversed(found[: len(found) // 2], found[len(found) // 2 :])
 
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -135,8 +135,6 @@ class StageExecutor:
         """Names the stage in problems of its update."""
         self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
         self._numerics = numerics
-        self._inside = {INPUT, *program.nodes}
-        """What no other stage sends."""
         self._stored = numerics.precision.channel_dtype
         self._encodes = self._stored != "as-streams"
         """Whether messages are other tensors than streams."""
@@ -147,9 +145,14 @@ class StageExecutor:
         self._weights: InFlight[float] = InFlight()
         """Of the head's micro-batches."""
         self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
+        inside = {INPUT, *program.nodes}  # what no other stage sends
+        self._forwards = [
+            (segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs])
+            for segment, runner in self.runners
+        ]
+        """Each segment with where its outputs go, and whether they stay inside the stage."""
         self._backwards = [
-            (segment, runner, tuple(_returned_edges(segment, self._inside)))
-            for segment, runner in reversed(self.runners)
+            (segment, runner, list(_returned_edges(segment, inside))) for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
         self.observers: list[StageObserver] = []
@@ -172,11 +175,16 @@ class StageExecutor:
             return _OBSERVED
         if self.versions is not None or self.predicted is not None or self.earlier is not None:
             return "its passes have other parameters than the stage's own"
+        bodies = [runner for _, runner in self.runners if isinstance(runner, Reconstruct | Recompute)]
+        for runner in bodies:
+            runner.recorded = RecordedSegment.of(recorder, runner.modules)
+        return "" if bodies else "each segment is the head, or keeps its graph until its backward"
+
+    def measure(self, *, metrics: bool) -> None:
+        """Compute the metrics of training micro-batches from now on, or leave them out: nobody asks for them."""
         for _, runner in self.runners:
-            if isinstance(runner, Reconstruct | Recompute):
-                runner.recorded = RecordedSegment.of(recorder, runner.modules)
-        recorded = any(runner.recorded is not None for _, runner in self.runners)
-        return "" if recorded else "each segment is the head, or keeps its graph until its backward"
+            if isinstance(runner, HeadRunner):
+                runner.measures = metrics
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
@@ -202,24 +210,24 @@ class StageExecutor:
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
-        for segment, runner in self.runners:
-            inputs = _take_inputs(segment, received)
+        for segment, runner, sends in self._forwards:
+            inputs = self._taken(segment, received)
             for observer in self.observers:
                 observer.segment_forward(micro_batch, segment, inputs)
             if isinstance(runner, BodyRunner):
                 outputs = runner.forward(micro_batch, inputs)
-                for edge in segment.outputs:
-                    if edge.consumer in self._inside:
+                for edge, stays in sends:
+                    if stays:
                         received[edge] = outputs
                     else:
-                        sent[edge] = encode(outputs, self._stored)
+                        sent[edge] = encode(outputs, self._stored) if self._encodes else outputs
                 del outputs
             elif isinstance(runner, HeadRunner):
                 assert target is not None
                 result = runner.forward_backward(micro_batch, inputs, target)
                 self._weights.append((micro_batch, result.weight / result.samples))
             del inputs
-        return Forwarded(sent=sent, result=result)
+        return Forwarded(sent, result)
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
@@ -250,23 +258,20 @@ class StageExecutor:
         self.updater.accumulated(micro_batch, weight)
         for segment, runner, returns in self._backwards:
             if len(segment.outputs) == 1 and not self._encodes:
-                message = received.pop(segment.outputs[0])
-                gradients, outputs = message.gradients, message.activation
-                del message
+                gradients, outputs, _ = received.pop(segment.outputs[0])
             else:
-                gradients, outputs = _join_messages([received.pop(edge) for edge in segment.outputs])
-            reverse = runner.backward(micro_batch, outputs, gradients)
+                gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
+            inputs, through = runner.backward(micro_batch, outputs, gradients)
             for observer in self.observers:
-                observer.segment_reconstructed(micro_batch, segment, reverse.inputs)
+                observer.segment_reconstructed(micro_batch, segment, inputs)
                 observer.segment_backward(micro_batch, segment)
-            for edge, own, returns_activation, inside in returns:
-                stored = "as-streams" if inside else self._stored
-                message = BackwardMessage(
-                    gradients=encode(reverse.gradients[own], stored),
-                    activation=encode(reverse.inputs[own], stored) if returns_activation else None,
-                    weight=weight,
-                )
-                (received if inside else sent)[edge] = message
+            for edge, own, returns_activation, stays in returns:
+                passed: EncodedTensors = through[own]
+                activation: EncodedTensors | None = inputs[own] if returns_activation else None
+                if self._encodes and not stays:
+                    passed = encode(through[own], self._stored)
+                    activation = encode(inputs[own], self._stored) if returns_activation else None
+                (received if stays else sent)[edge] = BackwardMessage(passed, activation, weight)
         if self.versions is not None:
             self.versions.end(micro_batch)
         return sent
@@ -303,21 +308,28 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         with torch.no_grad():
-            for segment, runner in self.runners:
-                inputs = _take_inputs(segment, received)
+            for segment, runner, sends in self._forwards:
+                inputs = self._taken(segment, received)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
                     result = runner.eval_step(inputs, target)
                 else:
                     outputs = runner.run(None, inputs)
-                    for edge in segment.outputs:
-                        (received if edge.consumer in self._inside else sent)[edge] = outputs
-        return Forwarded(sent=sent, result=result)
+                    for edge, stays in sends:
+                        (received if stays else sent)[edge] = outputs
+        return Forwarded(sent, result)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""
         for module in self.modules.values():
             module.train(mode)
+
+    def _taken(self, segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
+        """Take what a segment reads from the messages that its stage has received."""
+        if len(segment.inputs) == 1:
+            message = received.pop(segment.inputs[0].edge)
+            return decode(message) if self._encodes else cast(Streams, message)
+        return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
     def _delayed_weights(self, method: str) -> DelayedWeights | None:
         """Return what the stage's optimizer gives late passes; None if it does not, or needs no delays."""
@@ -342,14 +354,7 @@ def _returned_edges(segment: Segment, inside: Collection[str]) -> Iterator[tuple
             yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
 
 
-def _take_inputs(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
-    """Take what a segment reads from the messages that its stage has received."""
-    if len(segment.inputs) == 1:
-        return decode(received.pop(segment.inputs[0].edge))
-    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
-
-
-def _join_messages(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
+def _joined(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
     """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
     gradients = [decode(message.gradients) for message in messages]
     summed = (

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred import DeferredCheck
+from petra_graph.executor.steps import step_of
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.optimizer import set_rates
 from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
@@ -117,6 +118,9 @@ class Updater:
         default=Factory(lambda self: noted(lambda: f"{self.owner}, at update {self.updates + 1}"), takes_self=True),
         init=False,
     )
+    _step: Callable[[], object] = field(
+        default=Factory(lambda self: step_of(self.optimizer) if self.optimizer else None, takes_self=True), init=False
+    )
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -172,7 +176,7 @@ class Updater:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
             with self._noted:
-                self.optimizer.step()
+                self._step()
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None

@@ -124,7 +124,7 @@ class Scheduler:
         self,
         data: Iterable[MicroBatch],
         micro_batches: range,
-        observe: Observer,
+        observe: Observer | None,
         at: int | None = None,
         filled: int = 0,
     ) -> None:
@@ -134,7 +134,7 @@ class Scheduler:
             data: what the stages of this process read: samples for the first, targets for the last.
             micro_batches: their numbers, counted from the run's start.
             observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
-                backward; what it raises ends the training between two operations.
+                backward; what it raises ends the training between two operations. None: nobody asks, and no metrics are computed.
             at: continue from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
             filled: the pipeline fills again before this forward, or did so before the cut.
 
@@ -152,6 +152,7 @@ class Scheduler:
             replicas.begin(micro_batches)
         for stage in self._stages:
             stage.executor.updater.filled(filled)
+            stage.executor.measure(metrics=observe is not None)
             actions = training_order(stage.executor.program, cut)
             stage.begin(actions, None if self.cuts is None else self.cuts.received)
         behind = (
@@ -177,7 +178,7 @@ class Scheduler:
             replicas.average_statistics()
         self._supervisor.status = None
 
-    def _training(self, cut: Cut, observe: Observer) -> Mapping[Verb, _Perform]:
+    def _training(self, cut: Cut, observe: Observer | None) -> Mapping[Verb, _Perform]:
         """Return what a stage does in each operation of a training."""
         cuts, replicas = self.cuts, self._replicas
 
@@ -186,7 +187,7 @@ class Scheduler:
                 cuts.reached(stage.executor, attrs.evolve(cut, at=micro_batch))
             result = stage.forward(micro_batch)
             stage.forwards += 1
-            if result is not None:
+            if result is not None and observe is not None:
                 observe(result)
 
         def backward(stage: StageAtWork, micro_batch: int) -> None:

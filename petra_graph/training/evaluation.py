@@ -209,10 +209,6 @@ def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], S
 
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
-_OF_FINITE_OUTPUT = (
-    "the head's output is finite, so the loss makes it nan: where it passes over all targets (-100), let its method target_weight "
-    "say so"
-)
 Broken = tuple[int, int, str]
 """A stage, its updates, and a clause on a parameter of it that is not finite."""
 
@@ -242,17 +238,14 @@ class NotFinite(RunFailed):
 
     def problem(self, broken: Sequence[Broken]) -> Problem:
         """Return the problem with the first stage where it may have begun; `broken` is in the order of stages."""
-        result, hint = self._result, _HINT
+        result = self._result
         if isinstance(result, HeadResult):
             message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {self._epoch})"
-            output = result.output_sum
-            if not broken and output is not None and bool(output.isfinite()) and bool(result.loss.isnan()):
-                hint = _OF_FINITE_OUTPUT
         else:
             message = f"the evaluation loss is {result} after epoch {self._epoch}"
         begun = [one for one in broken if one[1] == self._updates.get(one[0], one[1])] or broken
         rest = f": {begun[0][2]}" if begun else ", though all parameters are finite"
-        return Problem(message=f"{message}{rest}", hint=hint)
+        return Problem(message=f"{message}{rest}", hint=_HINT)
 
 
 def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[Broken]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import torch
 
-from petra_graph import blocks
 from petra_graph.testing import Trial
 from tests.support import ROOT
 from tests.support.kit import kept
@@ -28,10 +25,3 @@ def test_the_block_with_a_mask_keeps_every_promise():
         return mask
 
     kept(Trial.of(names["Masked"], [(5, 8), (5, 8), (5,)], draw=draw))
-
-
-def test_every_class_of_the_table_exists():
-    named = set(re.findall(r"\[`(\w+)`\]\(couplings", PAGE.text))
-    abstract = {"Additive", "Coupling", "Coefficients"}
-    listed = {name for name, one in vars(blocks).items() if "blocks.couplings." in getattr(one, "__module__", "")}
-    assert named == listed - abstract

@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS
+from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.plugins import AtLeast, Callback, Companion, GreaterThan
 
 

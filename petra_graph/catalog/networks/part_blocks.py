@@ -18,8 +18,8 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS, coefficient
 from petra_graph.blocks.randomness import may_draw
+from petra_graph.blocks.residual_chain import COEFFICIENTS, coefficient
 from petra_graph.catalog.networks.module_blocks import as_outputs, put_together, taken_apart
 from petra_graph.catalog.networks.parts import Link, network_of, reads_names, take_part, whole_network
 from petra_graph.plugins import Code, GreaterThan

@@ -26,8 +26,8 @@ from petra_graph.blocks import (
     frozen_statistics,
     leaf,
 )
-from petra_graph.blocks.couplings.residual_chain import coefficient
 from petra_graph.blocks.randomness import fork_rng
+from petra_graph.blocks.residual_chain import coefficient
 from tests.support.examples import examples
 
 FEATURES = 6

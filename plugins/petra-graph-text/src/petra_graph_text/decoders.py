@@ -36,7 +36,7 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
-from petra_graph.blocks.couplings.residual_chain import COEFFICIENTS, coefficient
+from petra_graph.blocks.residual_chain import COEFFICIENTS, coefficient
 from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversible, Shape, Streams, Undo, Undone
+from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams
 
 
 class SpaceToDepth(Reversible):
@@ -29,8 +29,9 @@ class SpaceToDepth(Reversible):
     def inverse(self, *outputs: Tensor) -> Streams:
         return tuple(_to_space(stream, self.factor) for stream in outputs)
 
-    def reverse_steps(self) -> Sequence[Undo]:
-        return (lambda outputs: Undone(lambda: self.inverse(*outputs), lambda gradients: self.inverse(*gradients)),)
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        found = self.inverse(*gradients)
+        return Reversed(self.inverse(*outputs), found)
 
 
 # As torch's pixel_unshuffle and pixel_shuffle, which copy once more on the meta device.

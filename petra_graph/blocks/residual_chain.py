@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks.block_kinds import Reversible, Streams
-from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
+from petra_graph.blocks.couplings import Coefficients, TwoStepCoupling
 
 COEFFICIENTS = ("alpha", "beta")
 """The names of a and b, by which a schedule knows them."""

@@ -1,1 +1,0 @@
-"""Couplings, one family a module; each docstring has the formula, its inverse, its rounding and its source."""
