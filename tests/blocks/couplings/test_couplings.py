@@ -116,7 +116,7 @@ class Noisy(Reversible):
         self.norm = nn.BatchNorm1d(inputs[0][0])
 
     def noise(self, x):
-        return nn.functional.dropout(torch.ones_like(x), self.dropout, self.training) + 1
+        return nn.functional.dropout(torch.ones_like(x), 0.3, self.training) + 1
 
     def forward(self, x):
         return x * self.log_scale.exp() * self.noise(x)
