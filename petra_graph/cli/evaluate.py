@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
     device_option,
     echo,
-    import_torch,
     json_option,
+    open_run,
     print_json,
     set_option,
     warn_of_changes,
@@ -42,17 +43,13 @@ def evaluate(
 ) -> None:
     """Print loss and metrics of RUN's network on its data.
 
-    RUN is a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
+    RUN is a name that `runs` prints, a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
     """
-    import_torch()
-    import attrs
-
+    opened = open_run(run, overrides)
     from petra_graph.inference.evaluate import evaluate_run
-    from petra_graph.inference.saved_run import SavedRun
 
-    opened = SavedRun.open(run, overrides)
     found = evaluate_run(opened, which=weights, split=split, device=device)
-    warn_of_changes(found.changed)
+    warn_of_changes(found.changed[len(opened.changed) :])
     if weights is None and opened.spec.checkpoint.best is not None:
         echo("these are the last weights; --weights best takes the best ones", err=True)
     if as_json:

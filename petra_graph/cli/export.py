@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
     echo,
-    import_torch,
     json_option,
+    open_run,
     output_option,
     print_json,
-    warn_of_changes,
     weights_option,
 )
 
@@ -34,20 +34,15 @@ if TYPE_CHECKING:
 @output_option("Default: RUN/network, with a suffix.", metavar="FILE")
 @json_option
 def export(*, run: str, form: Format, weights: str | None, output: Path | None, as_json: bool) -> None:
-    """Write RUN's network: RUN is a run's directory, or `latest`.
+    """Write RUN's network: RUN is a name that `runs` prints, a run's directory, or `latest`.
 
     A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
     names its axes, and has class names and the normalisation in its metadata. The program's outputs are compared with the
     network's on the first 1,000 test samples, or on random ones if the data is not here.
     """
-    import_torch()
-    import attrs
-
+    opened = open_run(run)
     from petra_graph.inference.export import SUFFIXES, export_network
-    from petra_graph.inference.saved_run import SavedRun
 
-    opened = SavedRun.open(run)
-    warn_of_changes(opened.changed)
     network, _ = opened.load(weights)
     found = export_network(opened, network, form, output or opened.directory / f"network{SUFFIXES[form]}")
     if as_json:

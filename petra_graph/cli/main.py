@@ -6,17 +6,15 @@ below holds the line that the help shows. Verbs of other distributions are entry
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
 
 import click
 
-from petra_graph.cli import plugin_verbs
 from petra_graph.cli.standard_streams import prepare_streams
 from petra_graph.runtime.stop_signals import (
     PARENT,
@@ -27,9 +25,6 @@ from petra_graph.runtime.stop_signals import (
     stop_with_parent,
 )
 from petra_graph.version import __version__
-
-if TYPE_CHECKING:
-    from petra_graph.errors import PetraGraphError
 
 VERBS = {
     "run": "Train a spec.",
@@ -46,21 +41,39 @@ VERBS = {
     "export": "Write a run's network for other programs.",
 }
 """The verbs with their lines in the help. Each has a module of its name, with its command of that name."""
-_MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
-"""Verbs of other programs, and ours for them."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is used."""
+    """A group that imports a command when it is used; those of other distributions are entry points of `petra_graph.verbs`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*VERBS, *plugin_verbs.names()]
+        from petra_graph.plugins import discovery
+
+        others = {entry.name for entry in discovery.scan()[0] if entry.group == discovery.VERBS}
+        return [*VERBS, *sorted(others - VERBS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return plugin_verbs.command(cmd_name)
-        command: click.Command = getattr(importlib.import_module(f"petra_graph.cli.{cmd_name}"), cmd_name)
-        return command
+        if cmd_name in VERBS:
+            command: click.Command = getattr(importlib.import_module(f"petra_graph.cli.{cmd_name}"), cmd_name)
+            return command
+        from petra_graph.errors import PluginError, kind_of
+        from petra_graph.plugins import discovery
+        from petra_graph.plugins.author_code import author_code
+
+        entries = [one for one in discovery.scan()[0] if (one.group, one.name) == (discovery.VERBS, cmd_name)]
+        if len(entries) > 1:
+            owners = ", ".join(sorted(entry.distribution for entry in entries))
+            raise PluginError(
+                f"the verb {cmd_name!r} is in {len(entries)} distributions: {owners}", "remove one of them"
+            )
+        for entry in entries:
+            verb = f"{entry.distribution}: the verb {cmd_name!r} ({entry.target})"
+            with author_code(f"{verb} cannot be imported"):
+                loaded = entry.load()
+            if not isinstance(loaded, click.Command):
+                raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}")
+            return loaded
+        return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,17 +81,25 @@ class LazyGroup(click.Group):
         """Find the verb, or suggest the likeliest one."""
         name = args[0]
         if name not in VERBS and not name.startswith("-") and name not in (verbs := self.list_commands(ctx)):
-            from difflib import get_close_matches
-
-            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, verbs, n=1)
+            close = get_close_matches(name, verbs, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(verbs)}."
             ctx.fail(f"No such verb {name!r}. {meant}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs' one-line helps; the modules of ours are not imported."""
+        """Write the verbs' one-line helps; the modules of ours are not imported, and a verb that cannot be used says why."""
+        from petra_graph.errors import PetraGraphError
+
+        def line(name: str) -> str:
+            try:
+                command = self.get_command(ctx, name)
+            except PetraGraphError as error:
+                return error.problems[0].message
+            return "" if command is None else command.get_short_help_str(limit=70)
+
+        others = [name for name in self.list_commands(ctx) if name not in VERBS]
         with formatter.section("Verbs"):
-            formatter.write_dl([*VERBS.items(), *plugin_verbs.lines_of_help()])
+            formatter.write_dl([*VERBS.items(), *((name, line(name)) for name in others)])
 
 
 @click.group(cls=LazyGroup, subcommand_metavar="VERB [ARGUMENTS]...")
@@ -118,67 +139,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    """Run a verb; of errors, those that a user can mend are printed to stderr, and any other is raised."""
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError, printable
+
     try:
         code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        _print_usage(error)
+        text = io.StringIO()
+        error.show(text)
+        sys.stderr.write(printable(text.getvalue()))
         return error.exit_code
     except click.Abort:
         return 130
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # of a path that the user wrote, wherever it is looked at first
-            from petra_graph.errors import SpecError
-
-            return _report_error(SpecError(f"{error.filename} cannot be a file: {error.strerror}"))
-        if error.errno != errno.ENOSPC:
-            raise
-        sys.stderr.write(f"cannot write the output: {error.strerror}\n")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
-        return _report_error(error)
-    return code if isinstance(code, int) else 0
-
-
-def _print_usage(error: click.ClickException) -> None:
-    """Print a wrong usage to stderr, what was typed included."""
-    from petra_graph.errors import printable
-
-    text = io.StringIO()
-    error.show(text)
-    sys.stderr.write(printable(text.getvalue()))
-
-
-def _report_error(error: Exception) -> int:
-    """Print an error that a user can mend and return its exit code; raise any other error again."""
-    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
-
-    if isinstance(error, Interrupted | FailedOnAnotherProcess):
+    except (Interrupted, FailedOnAnotherProcess) as error:
         return error.exit_code
-    if not isinstance(error, PetraGraphError):
-        error = _explain_damage(error)
-    from petra_graph.cli.options_and_output import print_problems
+    except PetraGraphError as error:
+        from petra_graph.cli.options_and_output import print_problems
 
-    print_problems(error.problems)
-    return error.exit_code
-
-
-def _explain_damage(error: Exception) -> PetraGraphError:
-    """Return an error about distributions whose entry points cannot be read, if reading these has failed, or raise it again.
-
-    networkx and torch read all entry points when they are imported.
-    """
-    import traceback
-
-    from petra_graph.errors import PluginError, Problem
-    from petra_graph.plugins.discovery import scan
-
-    frames = [frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)]
-    unreadable = scan()[1] if any("importlib/metadata" in file for file in frames) else ()
-    if not unreadable:
-        raise error
-    return PluginError(
-        Problem(message=f"{name}: its entry points cannot be read", hint="reinstall it, or remove it")
-        for name in unreadable
-    )
+        print_problems(error.problems)
+        return error.exit_code
+    return code if isinstance(code, int) else 0

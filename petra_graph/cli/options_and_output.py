@@ -8,16 +8,21 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from petra_graph.errors import Problem, listed, printable
 
+if TYPE_CHECKING:
+    from petra_graph.inference.saved_run import SavedRun
+
 T = TypeVar("T", bound=Callable[..., Any])
 ANY_WIDTH = 100_000
 """Characters of a line that nothing breaks."""
+_STDOUT = "petra_graph.stdout"
 _LAST_COLUMN = 24
 """Characters that the last column of a table needs to be broken within a terminal."""
 
@@ -39,7 +44,14 @@ def import_torch() -> None:
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
-    click.echo(printable(text), err=err)
+    click.echo(printable(text), file=sys.stderr if err else results())
+
+
+def results() -> TextIO:
+    """Return where results go: stdout, of which --json leaves nothing to others."""
+    context = click.get_current_context(silent=True)
+    stdout: Any = sys.stdout if context is None else context.meta.get(_STDOUT, sys.stdout)
+    return stdout  # type: ignore[no-any-return]  # click says nothing of what a context keeps
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -54,6 +66,17 @@ def print_json(value: Any) -> None:
     echo(json_text(value))
 
 
+def write_result(text: str, output: Path | None, *, coloured: bool = False) -> None:
+    """Write a text to a file, and print its name; or print it, with its colours and nothing else that controls a terminal."""
+    if output is None:
+        click.echo((text if coloured else printable(text)).rstrip("\n"), file=results())
+        return
+    from petra_graph.record.run_directory import write_output
+
+    write_output(output, text if text.endswith("\n") else f"{text}\n")
+    echo(str(output))
+
+
 def json_text(value: Any) -> str:
     """Return a value as JSON that people can read too."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
@@ -65,7 +88,7 @@ def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
 
     On a terminal, the last column's cells are broken within their column; in a pipe, a row is a line.
     """
-    click.echo(table_text(rows, output_width(), indent), nl=False)
+    click.echo(table_text(rows, output_width(), indent), nl=False, file=results())
 
 
 def output_width(in_a_pipe: int = ANY_WIDTH) -> int:
@@ -114,7 +137,17 @@ def output_option(text: str, **more: Any) -> Callable[[T], T]:
     return click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help=text, **more)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Let everything else that prints to stdout, such as code of plugins, print to stderr."""
+    if value:
+        ctx.meta[_STDOUT] = sys.stdout
+        ctx.with_resource(redirect_stdout(sys.stderr))
+    return value
+
+
+json_option = click.option(
+    "-j", "--json", "as_json", is_flag=True, callback=_nothing_but_json, help="Print JSON, and nothing else, to stdout."
+)
 weights_option = click.option(
     "--weights",
     metavar="WHICH",
@@ -123,6 +156,16 @@ weights_option = click.option(
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'
 )
+
+
+def open_run(run: str, overrides: Sequence[str] = ()) -> SavedRun:
+    """Import torch, open a run, and say on stderr what its network computes otherwise than in the training; errors as of `SavedRun.open`."""
+    import_torch()
+    from petra_graph.inference.saved_run import SavedRun
+
+    opened = SavedRun.open(run, overrides)
+    warn_of_changes(opened.changed)
+    return opened
 
 
 def warn_of_changes(changed: Sequence[str]) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import click
 
 from petra_graph.cli.options_and_output import (
-    echo,
     import_torch,
     json_option,
     json_text,
     output_option,
     output_width,
     set_option,
+    write_result,
 )
+from petra_graph.errors import NoFeasiblePlan
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 
@@ -36,7 +37,7 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "html", "trace"]),
+    type=click.Choice(["text", "html", "trace"]),
     default="text",
     show_default=True,
     help="html is one file to open in a browser; trace opens in https://ui.perfetto.dev.",
@@ -45,7 +46,10 @@ _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 @click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
 @output_option("Write to a file instead of stdout.")
 @json_option
+@click.pass_context
 def plan(
+    ctx: click.Context,
+    /,
     *,
     spec: str,
     overrides: tuple[str, ...],
@@ -68,34 +72,33 @@ def plan(
     if compare and form == "trace":
         raise click.UsageError("A trace is of one plan: leave out --format trace.")
     form = "json" if as_json else form
+    code = 0
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
-        _write(_text(SavedPlan.read(spec).document, form, output, stages=stages, verbose=verbose), output)
-        return
-    import_torch()
-    from petra_graph.planning.plan_spec import Planner
-
-    if profile is not None:
-        overrides = (*overrides, f"partition.profile={json_text(profile)}")
-    if expand:
-        from petra_graph.errors import printable
-        from petra_graph.spec.load_spec import dump
-        from petra_graph.training.resolved_spec import expand_architecture
-
-        _write(printable(dump(expand_architecture(Planner(spec, overrides).checked))), output)
-        return
-    if compare:
-        from petra_graph.planning.compare_plans import compare_methods
-
-        document = compare_methods(Planner(spec, overrides))
+        document = SavedPlan.read(spec).document
     else:
-        document = Planner(spec, overrides).document(with_timeline=form != "text")
-    _write(_text(document, form, output, stages=stages, verbose=verbose), output)
-    if compare and document["recommended"] is None:
-        click.get_current_context().exit(3)
+        import_torch()
+        from petra_graph.planning.plan_spec import Planner
+
+        planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
+        if expand:
+            from petra_graph.spec.load_spec import dump
+            from petra_graph.training.resolved_spec import expand_architecture
+
+            write_result(dump(expand_architecture(planner.checked)), output)
+            return
+        if compare:
+            from petra_graph.planning.compare_plans import compare_methods
+
+            document = compare_methods(planner)
+            code = 0 if document["recommended"] is not None else NoFeasiblePlan.exit_code
+        else:
+            document = planner.document(with_timeline=form != "text")
+    write_result(_text(document, form, output, stages=stages, verbose=verbose), output, coloured=form == "text")
+    ctx.exit(code)
 
 
 def _text(document: dict[str, Any], form: str, output: Path | None, *, stages: bool, verbose: bool) -> str:
@@ -115,14 +118,3 @@ def _text(document: dict[str, Any], form: str, output: Path | None, *, stages: b
     width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
     colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return text_of(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
-
-
-def _write(text: str, output: Path | None) -> None:
-    """Write a text as it is: with colours on a terminal, and nothing else that controls one."""
-    if output is None:
-        click.echo(text.rstrip("\n"))
-        return
-    from petra_graph.record.run_directory import write_output
-
-    write_output(output, text if text.endswith("\n") else f"{text}\n")
-    echo(str(output))

@@ -14,15 +14,14 @@ import click
 from petra_graph.cli.options_and_output import (
     ANY_WIDTH,
     device_option,
-    echo,
-    import_torch,
     json_option,
     json_text,
+    open_run,
     print_table,
     set_option,
     table_text,
-    warn_of_changes,
     weights_option,
+    write_result,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "csv", "png", "npy"]),
-    help="Default: table; for FILE.csv csv, for other files json, for a folder png.",
+    type=click.Choice(["table", "csv", "png", "npy"]),
+    help="Default: table; for FILE.csv csv, for other files JSON, for a folder png.",
 )
 @click.option(
     "--output",
@@ -80,7 +79,7 @@ def predict(
 ) -> None:
     """Print what RUN's network says about FILES: images, arrays (.npy; .npz for several inputs), or what its data set reads.
 
-    RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
+    RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
     sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class
     at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION).
 
@@ -95,23 +94,18 @@ def predict(
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
     form = _choose_form(form, output, as_json=as_json, of_text=bool(given))
-    import_torch()
+    opened = open_run(run, overrides if batch is None else (*overrides, f"data.evaluation_batch={batch}"))
     from petra_graph.inference.continued_text import continued_text, read_sampling_options
     from petra_graph.inference.predict import classes_are_probable, predict_samples, write_predictions
     from petra_graph.inference.samples import read_samples
-    from petra_graph.inference.saved_run import SavedRun
 
-    chosen = read_sampling_options(given) if given else None
-    if batch is not None:
-        overrides = (*overrides, f"data.evaluation_batch={batch}")
-    opened = SavedRun.open(run, overrides)
-    warn_of_changes(opened.changed)
-    if chosen is not None:
-        text = continued_text(opened, opened.load(weights)[0], chosen, device)
-        _write(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
+    network, _ = opened.load(weights)
+    if given:
+        chosen = read_sampling_options(given)
+        text = continued_text(opened, network, chosen, device)
+        write_result(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
         return
     samples = read_samples(list(files), opened.network.checked.data, opened.facts)
-    network, _ = opened.load(weights)
     if form in {"png", "npy"}:
         written = write_predictions(
             opened, network, samples, cast("Path", output), cast("FileForm", form), top=top, device=device
@@ -121,22 +115,22 @@ def predict(
     found = predict_samples(opened, network, samples, top=top, device=device, summed_up=form == "table")
     rows = [_row(one, probable=classes_are_probable(opened)) for one in found]
     if form == "json":
-        _write(json_text([prediction.record() for prediction in found]), output)
+        write_result(json_text([prediction.record() for prediction in found]), output)
     elif form == "csv":
-        _write(_csv_text(found), output)
+        write_result(_csv_text(found), output)
     elif output is None:
         print_table(rows)
     else:
-        _write(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
+        write_result(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
 
 
 def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:
     """Return the form of the output, which follows from its path where no option gives it."""
     folder = output is not None and (output.is_dir() or (not output.suffix and not output.exists()))
-    if as_json and given not in {None, "json"}:
-        raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
-    if of_text and given not in {None, "table", "json"}:
-        raise click.UsageError(f"A text that is continued is written as text or json (got --format {given}).")
+    if given is not None and (as_json or of_text):
+        raise click.UsageError(
+            f"{'JSON' if as_json else 'A text that is continued'} has no other form: leave out --format {given}."
+        )
     by_path = "table"
     if output is not None and not of_text:
         suffixes = {".csv": "csv", ".png": "png", ".npy": "npy"}
@@ -148,14 +142,6 @@ def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_te
     if form not in {"png", "npy"} and output is not None and output.is_dir():
         raise click.UsageError(f"--format {form} writes one file, and {output} is a folder.")
     return form
-
-
-def _write(text: str, output: Path | None) -> None:
-    from petra_graph.record.run_directory import write_output
-
-    if output is not None:
-        write_output(output, text + "\n")
-    echo(text if output is None else str(output))
 
 
 def _csv_text(found: Sequence[Prediction]) -> str:

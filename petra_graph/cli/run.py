@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`: the newest run.",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is a name that `runs` prints, its directory, or `latest`: the newest run.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."

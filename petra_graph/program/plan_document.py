@@ -208,7 +208,7 @@ SHAPE: dict[str, Any] = {
     "warnings": [str],
 }
 
-_SAVE = "save one with `petra-graph plan SPEC --format json`"
+_SAVE = "save one with `petra-graph plan SPEC --json`"
 _SHOWN = 5
 """Faults of a damaged plan that are listed."""
 _LIKELY_PLAN = {"name", "stages"}

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.record.metrics import METRICS, read_events
 from petra_graph.record.run_directory import locked, sha256_of
@@ -30,14 +32,6 @@ from petra_graph.spec.run_tables import CheckpointSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-import os
-import shutil
-
-from attrs import asdict
-from torch import Tensor
-
-from petra_graph.errors import cannot_write
 
 FORMAT = 3
 FOLDER = "checkpoints"

@@ -152,13 +152,13 @@ _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
 
 def find_run(name: str) -> Path:
-    """Return a run's directory: the one that is named, or that is alone in the folder that is named, or the latest one in `runs`.
+    """Return a run's directory: the one that is named, here or in `runs`, or that is alone in the folder that is named, or the latest one in `runs`.
 
     Raises:
         SpecError: the folder holds none.
     """
     if name != LATEST:
-        return _alone_in(Path(name).expanduser())
+        return _alone_in(Path(name).expanduser(), Path(RUNS))
     found = run_directories(Path(RUNS)) if Path(RUNS).exists() else []
     if not found:
         raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
@@ -195,7 +195,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
         if not found:
             raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
         return max(found, key=began)
-    directory = _alone_in(Path(name).expanduser())
+    directory = _alone_in(Path(name).expanduser(), parent)
     if not directory.is_dir():
         raise no_run(name)
     if not repair(directory):
@@ -232,8 +232,9 @@ def began(directory: Path) -> datetime:
     return written
 
 
-def _alone_in(folder: Path) -> Path:
-    """Return the run that is the only one in a folder, or the folder itself."""
+def _alone_in(folder: Path, parent: Path) -> Path:
+    """Return the run that is the only one in a folder, which is here or in a folder of runs, or the folder itself."""
+    folder = parent / folder if not folder.exists() and (parent / folder).is_dir() else folder
     if folder.is_dir() and not is_run(folder) and len(runs := run_directories(folder)) == 1:
         return runs[0]
     return folder

@@ -92,9 +92,7 @@ def _choose(found: Mapping[Path, Any], where: Iterable[str]) -> Mapping[Path, An
     for key, one in wanted.items():
         if found and key not in keys:
             problems.append(
-                Problem(
-                    message=f"no run has the key {key}", hint=suggestion(key, keys), where=Where(file=one.source.file)
-                )
+                Problem(message=f"no run has the key {key}", hint=suggestion(key, keys), where=Where(file=one.file))
             )
     if problems:
         raise SpecError(problems)

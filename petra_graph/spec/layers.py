@@ -238,6 +238,11 @@ class Override:
     keys: tuple[str, ...]
     value: Any
 
+    @property
+    def file(self) -> str:
+        """What stands for a file's name in messages: the assignment, as it was given."""
+        return _as_given(self.text)
+
     def refusal(self, message: str, hint: str = "") -> SpecError:
         return _refusal(self.text, message, hint)
 
@@ -312,7 +317,7 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[
 
 def _assigned(layers: Layers, override: Override) -> Layers:
     values, path = _put(layers.values, override.keys, (), override)
-    source = Source(file=_as_given(override.text), text=override.text)
+    source = Source(file=override.file, text=override.text)
     origins = {at: origin for at, origin in layers.origins.items() if at[: len(path)] != path}
     made = {
         path[:length]: source for length in range(1, len(path) + 1)

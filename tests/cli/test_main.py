@@ -11,21 +11,22 @@ import pytest
 from petra_graph.cli import main as front
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 from tests.support import ROOT
+from tests.support.specs import SHORT_SPEC
 
 VERBS = """\
-run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run --json
-plan SPEC --set --profile --compare --expand --format --stages --verbose --output --json
-validate SPECS... --set --json
-report RUNS... --output --json
-runs [FOLDER] --sort --where --json
-profile SPEC --set --output --micro-batches --json
-check NAMES... --set --inputs --tokens --json
-list [WHAT] --json
+run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run -j --json
+plan SPEC --set --profile --compare --expand --format --stages --verbose --output -j --json
+validate SPECS... --set -j --json
+report RUNS... --output -j --json
+runs [FOLDER] --sort --where -j --json
+profile SPEC --set --output --micro-batches -j --json
+check NAMES... --set --inputs --tokens -j --json
+list [WHAT] -j --json
 new plugin NAME
-evaluate RUN --set --weights --split --device --json
-predict RUN [FILES...] --set --weights --top --batch --device --format --output --json --prompt --tokens --temperature --top-k --seed
-export RUN --format --weights --output --json
-sweep SPEC [VARIED...] --set --seeds --at-once --processes --plan --json
+evaluate RUN --set --weights --split --device -j --json
+predict RUN [FILES...] --set --weights --top --batch --device --format --output -j --json --prompt --tokens --temperature --top-k --seed
+export RUN --format --weights --output -j --json
+sweep SPEC [VARIED...] --set --seeds --at-once --processes --plan -j --json
 """
 
 
@@ -77,7 +78,6 @@ def test_version(capsys):
             ["xyz"],
             "Error: No such verb 'xyz'. Verbs: run, plan, validate, ",
         ),
-        (["train", "a.toml"], "Error: No such verb 'train'. Did you mean 'run'?\n"),
         (["run", "--proceses", "2"], "Error: No such option '--proceses'. (Did you mean one of: '--processes'"),
         (["runs", "--epochs", "3"], "Error: No such option '--epochs'.\n"),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
@@ -139,25 +139,6 @@ for words in (["run", "--dry-run", "--set", "graph.node.1.block=mine:Own"], ["pl
 """
 
 
-@pytest.mark.processes
-def test_a_distribution_that_breaks_networkx_and_torch_is_named(install, site):
-    """They read the entry points of all distributions when they are imported, and fail at what is malformed."""
-    contents = {"aaa-broken": b"[x]\ny = \xff\n", "aab-broken": b"[x]\ny\n"}
-    for name, content in contents.items():
-        (install(name, "") / "entry_points.txt").write_bytes(content)
-    done = subprocess.run(
-        [sys.executable, "-m", "petra_graph", "run", "--dry-run", str(ROOT / "specs" / "quickstart.toml")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 4, done.stderr
-    rest = "its entry points cannot be read\n    help: reinstall it, or remove it\n"
-    assert all(f"{name}: {rest}" in done.stderr for name in contents)
-    assert "Traceback" not in done.stderr
-
-
 def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     # `head -c1` closes the pipe while the list is still being written.
     command = f"{sys.executable} -m petra_graph list --json | head -c1"
@@ -188,7 +169,7 @@ def test_a_preparation_and_a_plan_import_no_compiler_and_print_for_any_locale(wr
         """,
     )
     spec = str(ROOT / "specs" / "quickstart.toml")
-    assert front.main(["plan", spec, "--format", "json"]) == 0
+    assert front.main(["plan", spec, "--json"]) == 0
     document = capsys.readouterr().out
     assert json.loads(document.encode("latin-1", "backslashreplace").decode("latin-1")) == json.loads(document)
     variables = os.environ | {"PYTHONIOENCODING": "latin-1", "PETRA_GRAPH_CACHE": str(tmp_path)}
@@ -213,9 +194,106 @@ def program(*arguments):
         (["--help"], "0 ['attrs']"),
         (["list"], "0 ['attrs']"),
         (["runs"], "0 ['attrs']"),
-        (["validate", "specs/quickstart.toml"], "0 ['attrs', 'networkx']"),
     ],
 )
 def test_what_is_imported(monkeypatch, arguments, imported):
     monkeypatch.chdir(ROOT)
     assert program(*arguments) == imported
+
+
+# --- verbs of other distributions ----------------------------------------------------------------------------------------
+
+VERB = """\
+import click
+
+@click.command()
+def greet():
+    "Greet whoever calls."
+    click.echo("hello")
+
+not_a_verb = 3
+"""
+
+
+@pytest.fixture
+def verbs(install):
+    def installed(*targets, name="greet"):
+        for at, target in enumerate(targets):
+            install(f"my-verbs-{at}", f"[petra_graph.verbs]\n{name} = {target}\n", my_verbs=VERB)
+
+    return installed
+
+
+def test_a_verb_of_another_distribution_runs_and_is_in_the_help(verbs, capsys):
+    verbs("my_verbs:greet")
+    assert front.main(["greet"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+    assert front.main(["--help"]) == 0
+    assert "  greet     Greet whoever calls.\n" in capsys.readouterr().out
+    assert front.main(["gret"]) == 2
+    assert "Did you mean 'greet'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["my_verbs:missing"], "my-verbs-0: the verb 'greet' (my_verbs:missing) cannot be imported: AttributeError: "),
+        (["nowhere:greet"], "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        (["my_verbs:not_a_verb"], "(my_verbs:not_a_verb) must be a click command, and is an object of class int\n"),
+        (
+            ["my_verbs:greet"] * 2,
+            "the verb 'greet' is in 2 distributions: my-verbs-0, my-verbs-1\n    help: remove one",
+        ),
+    ],
+)
+def test_a_verb_that_cannot_be_used(verbs, capsys, targets, message):
+    verbs(*targets)
+    assert front.main(["greet"]) == 4
+    assert message in capsys.readouterr().err
+    assert front.main(["--help"]) == 0, "the others can be used"
+    assert "greet" in capsys.readouterr().out
+
+
+def test_our_own_verbs_come_first(verbs, capsys):
+    verbs("my_verbs:greet", name="run")
+    assert front.main(["run", "--help"]) == 0
+    assert "Greet" not in capsys.readouterr().out
+
+
+PRINTS = """
+from torch import nn
+print("imported")
+
+class Stem(nn.Module):
+    def __init__(self):
+        super().__init__()
+        print("built")
+        self.linear = nn.Linear(64, 8)
+
+    def forward(self, x):
+        y = self.linear(x.flatten(1))
+        return y, y
+"""
+
+
+def test_what_code_prints_is_no_json(write, capsys):
+    write("prints.py", PRINTS)
+    text = SHORT_SPEC.replace('"linear-stem"', '"module"').replace("{ features = 8 }", '{ module = "prints:Stem" }')
+    write("a.toml", text)
+    for words in (["validate"], ["plan"], ["run", "--fast-dev-run"]):
+        assert front.main([*words, "a.toml", "-j"]) == 0
+        printed = capsys.readouterr()
+        json.loads(printed.out)
+        assert "built" in printed.err
+
+
+def test_a_run_goes_by_the_name_that_runs_prints(write, capsys):
+    write("a.toml", SHORT_SPEC)
+    assert front.main(["run", "a.toml", "--fast-dev-run"]) == 0
+    capsys.readouterr()
+    assert front.main(["runs", "-j"]) == 0
+    [record] = json.loads(capsys.readouterr().out)
+    for words in (["evaluate"], ["export", "--format", "safetensors"]):
+        assert front.main([*words, record["run"]]) == 0
+    assert front.main(["run", "--resume", record["run"]]) == 2
+    assert "has no checkpoint" in capsys.readouterr().err

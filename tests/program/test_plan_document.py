@@ -20,7 +20,7 @@ from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
 from tests.support.plan_documents import three_stages
 
-HINT = "    help: save one with `petra-graph plan SPEC --format json`"
+HINT = "    help: save one with `petra-graph plan SPEC --json`"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_another_version_is_refused(spec, capsys):
     Path("plan.json").write_text(json.dumps(plan | {"version": 99}))
     text = refused(capsys, spec, "--plan", "plan.json")
     assert "plan.json is a plan of version 99, and this petra-graph reads version 1" in text
-    assert "upgrade petra-graph, or save one with `petra-graph plan SPEC --format json`" in text
+    assert "upgrade petra-graph, or save one with `petra-graph plan SPEC --json`" in text
 
 
 def test_a_damaged_plan_is_refused(spec, capsys):

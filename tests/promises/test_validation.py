@@ -200,7 +200,7 @@ def test_a_dry_run_counts_the_samples(spec, capsys):
 
 
 def test_a_plan_counts_the_micro_batches_that_are_left(spec, capsys):
-    assert main(["plan", spec, "--format", "json", *words("data.validation=0.5")]) == 0
+    assert main(["plan", spec, "--json", *words("data.validation=0.5")]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["micro_batches_per_epoch"] == 719 // 128
 
 
