@@ -1,5 +1,4 @@
-# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test, `make test-all` the long one;
-# `make test-pages` tests what stands around the package: pages, tools, and packages as they are installed, ours and those of plugins/. CI runs it after `make test`.
+# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test.
 PYTHON ?= python3
 TEST_PROCESSES ?= 3
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
@@ -10,12 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-AROUND := tests/pages tests/packages tests/tools
 
 # Hundreds of processes read what one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test tests test-pages test-all quick check format gpu clean
+.PHONY: quickstart test tests quick check format gpu clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
@@ -25,16 +23,10 @@ test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(STAMP)
-	$(PYTEST) $(addprefix --ignore ,$(AROUND))
-
-test-pages: $(STAMP)
-	$(PYTEST) $(AROUND)
-
-test-all: check
-	$(PYTEST) -m '' --hypothesis-profile thorough
+	$(PYTEST)
 
 quick: $(STAMP)
-	$(PYTEST) $(addprefix --ignore ,$(AROUND)) -m 'not slow and not processes and not thorough' --hypothesis-profile quick
+	$(PYTEST) -m 'not slow and not processes' --hypothesis-profile quick
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

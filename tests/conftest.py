@@ -30,9 +30,8 @@ os.environ.pop("COLUMNS", None)
 # The user's own cache is neither read nor written to.
 _CACHE = tempfile.TemporaryDirectory(prefix="petra-graph-cache-")
 os.environ.setdefault("PETRA_GRAPH_CACHE", _CACHE.name)
-settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True, max_examples=50)
-settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=5)
+settings.register_profile("usual", deadline=None, derandomize=True, print_blob=True, max_examples=15)
+settings.register_profile("quick", settings.get_profile("usual"), max_examples=5)
 settings.load_profile("usual")
 # Examples follow from the test alone: hypothesis would also draw constants of every module that is imported by then, after parsing them all.
 providers.is_local_module_file = lambda _: False

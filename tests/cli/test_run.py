@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import time
 
@@ -142,32 +140,6 @@ def intact_after_interruption() -> None:
     assert load_file(directory / "weights.safetensors")["head/linear.weight"].isfinite().all()
     assert {event["epoch"] for event in events(directory)} >= set(range(1, summary["epochs"] + 1))
     assert json.loads((directory / "env.json").read_text())
-
-
-@pytest.mark.processes
-@pytest.mark.thorough
-def test_ctrl_c_without_a_terminal(write):
-    """The signal reaches the whole group, loader processes included, as a shell's does."""
-    write("small.toml", ENDLESS)
-    process = subprocess.Popen(
-        [*COMMAND, "--json", "--set", "data.workers=1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        lines = [process.stderr.readline() for _ in range(4)]
-        assert lines[3].startswith("epoch      1/100000 ")
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130
-    assert json.loads(out) == summary_of(only_run())
-    assert all(line.startswith("epoch ") for line in err.splitlines()), err
-    intact_after_interruption()
 
 
 @pytest.mark.processes

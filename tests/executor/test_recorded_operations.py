@@ -11,7 +11,6 @@ from petra_graph.executor.stage import StageObserver
 from petra_graph.training.assembly import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
-from tests.support.pairwise import pairs_of
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
 from tests.support.poisoned_pool import PoisonedPool
 
@@ -46,7 +45,18 @@ def same(one, other) -> None:
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.parametrize(("method", "graph"), pairs_of(METHODS, GRAPHS, together=1))
+@pytest.mark.parametrize(
+    ("method", "graph"),
+    [
+        ("petra, lockstep", "chain"),
+        ("petra, 1f1b", "revnet"),
+        ("dsp", "skip"),
+        ("reversible-backprop", "branches"),
+        ("bfloat16", "chain"),
+        ("int8 messages and buffers", "chain"),
+        ("two stages", "chain"),
+    ],
+)
 def test_recorded_operations_have_the_bits_of_those_as_written(method, graph):
     settings = METHODS[method]
     data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]

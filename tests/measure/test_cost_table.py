@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import attrs
 import pytest
 import torch
@@ -20,7 +18,6 @@ from petra_graph.plugins.kinds import BLOCK, LOSS
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.costs import conditions, costs
-from tests.support.pairwise import thinned
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
 
 pytestmark = pytest.mark.slow
@@ -60,10 +57,17 @@ NETWORKS = {
     "skip": (SKIP, (8,), "channels-last"),
     "branches": (BRANCHES, (8,), "contiguous"),
 }
-COMPUTED = list(product(NETWORKS, ["float32", "float64", "bfloat16"]))
+COMPUTED = [
+    ("revnet-last", "float32"),
+    ("revnet", "float64"),
+    ("resnet-last", "bfloat16"),
+    ("resnet", "float32"),
+    ("skip", "float64"),
+    ("branches", "bfloat16"),
+]
 
 
-@pytest.mark.parametrize(("network", "compute"), thinned(COMPUTED, COMPUTED[::4]))
+@pytest.mark.parametrize(("network", "compute"), COMPUTED)
 def test_without_memory_it_is_what_the_cpu_holds_to_the_byte(monkeypatch, network, compute):
     nodes, shape, memory_format = NETWORKS[network]
     precision = PrecisionSpec(compute=compute, memory_format=memory_format)

@@ -57,7 +57,6 @@ def test_it_trains(installed, source):
     assert BLOCK in (installed.folder / summary["directory"] / "resolved.toml").read_text()
 
 
-@pytest.mark.thorough
 def test_its_own_tests_pass(installed, source):
     done = installed.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,7 +19,6 @@ from petra_graph.spec.load_spec import load_values
 from tests.promises.test_specs import random_data
 from tests.support import ROOT
 from tests.support.pages import Page, copy_by_links, guide, pages, unnamed_listings
-from tests.support.pairwise import pairwise as selected
 
 PAGES = pages()
 COMMANDS: dict[tuple[str, ...], Page] = {}
@@ -115,22 +114,10 @@ def folders(tmp_path_factory):
     return folder
 
 
-def options(command):
-    """The names that a command's words begin with; a misspelt one is another value, and so among the usual."""
-    return dict.fromkeys(re.findall(r"--(?:set |format )?[\w.-]+", " ".join(command)))
-
-
 OURS = [command for command in COMMANDS if command[0] == "petra-graph"]
-PLANS = [command for command in OURS if command[1] == "plan"]
-FURTHER = set(PLANS) - set(selected(PLANS, options, together=1))
-"""Plans all of whose options others have."""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [pytest.param(one, marks=pytest.mark.thorough if one in FURTHER else ()) for one in OURS],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("command", OURS, ids=" ".join)
 def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install_from):
     page = COMMANDS[command]
     monkeypatch.chdir(folders(page))

@@ -30,7 +30,6 @@ def same_run(one: Path, other: Path) -> None:
     "setting",
     [
         "method.schedule=lockstep",
-        pytest.param("method.name=pipedream", marks=pytest.mark.thorough),
         "optimizer.name=adamw",
     ],
 )

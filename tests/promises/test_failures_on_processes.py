@@ -11,7 +11,6 @@ import pytest
 
 from petra_graph.cli.main import main
 from tests.support.forks import ENDLESS, RUN, SPEC, alone, ended, free_port, ranks, under_way, until
-from tests.support.pairwise import thinned
 from tests.support.runs import only_run, summary_of
 
 pytestmark = pytest.mark.processes
@@ -30,13 +29,10 @@ class Faulty(RevMlp):
         return super().residual(x)
 """
 KILLED = [
-    (0, "stages 1 to 2", True),
     (0, "stages 1 to 2", False),
     (1, "stages 3 to 4", True),
-    (1, "stages 3 to 4", False),
 ]
 """A rank, its stages, and whether a launcher keeps the store."""
-ASKED = [(0, True), (0, False), (1, True), (1, False)]
 HEARD_OF_SECONDS = 0.6
 """Longer than two heartbeats, in which a process reports its status."""
 
@@ -58,7 +54,7 @@ def faulty(folder: Path, fault: str, node: str) -> None:
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("victim", "stages", "hosted"), thinned(KILLED, KILLED[1:3]))
+@pytest.mark.parametrize(("victim", "stages", "hosted"), KILLED)
 def test_a_killed_process(shared_folder, victim, stages, hosted):
     """The head's process tells of it and, where that is the one that was killed, the other."""
     with ranks(RUN, RUN, hosted=hosted) as running:
@@ -109,15 +105,11 @@ else:
 
     one_of_several.gather_tensors = gather_slowly
 """
-LAST = [
-    (victim, moment, hosted)
-    for hosted in (True, False)
-    for moment in ("_wait_for_completion", "_wait_for_others")
-    for victim in (0, 1)
-]
 
 
-@pytest.mark.parametrize(("victim", "moment", "hosted"), thinned(LAST, [LAST[0], LAST[7]]))
+@pytest.mark.parametrize(
+    ("victim", "moment", "hosted"), [(0, "_wait_for_completion", True), (1, "_wait_for_others", False)]
+)
 def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
@@ -135,7 +127,7 @@ def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, mom
 # --- stuck -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("node", [pytest.param("near", marks=pytest.mark.thorough), "far"])
+@pytest.mark.parametrize("node", ["far"])
 def test_a_process_that_sleeps_for_ever(shared_folder, node):
     faulty(shared_folder, "time.sleep(1e6)", node)
     with ranks(*[(*RUN, "--set", "run.watchdog=1.5")] * 2) as running:
@@ -156,7 +148,7 @@ def test_a_process_that_sleeps_for_ever(shared_folder, node):
 # --- raises ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("node", [pytest.param("near", marks=pytest.mark.thorough), "far"])
+@pytest.mark.parametrize("node", ["far"])
 def test_a_stage_that_raises(shared_folder, node):
     faulty(shared_folder, 'raise ValueError("no more")', node)
     with ranks(RUN, RUN) as running:
@@ -198,7 +190,7 @@ def test_a_full_disk(shared_folder):
 # --- stopped ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "hosted"), thinned(ASKED, ASKED[::3]))
+@pytest.mark.parametrize(("asked", "hosted"), [(0, True), (1, False)])
 def test_a_signal_to_any_process_stops_all_between_two_micro_batches(shared_folder, asked, hosted):
     with ranks(RUN, RUN, hosted=hosted) as running:
         until(under_way)

@@ -77,9 +77,7 @@ def test_under_delay_a_node_that_stores_its_input_is_not_one_that_reconstructs()
     assert relative_error(trained(settings={"keep": {"a0": "input"}}), trained()) > 1e-6
 
 
-@pytest.mark.parametrize(
-    ("method", "allow_stored"), [pytest.param("1f1b-flush", False, marks=pytest.mark.thorough), ("petra", True)]
-)
+@pytest.mark.parametrize(("method", "allow_stored"), [("petra", True)])
 def test_memory_is_as_predicted_under_five_limits(method, allow_stored):
     """What the planner chooses at each is another mixture; the promise is 1 percent."""
     table = costs(CHAIN, (8,), batch=SAMPLES)

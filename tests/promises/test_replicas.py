@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from tests.support.forks import ended, ranks, under_way, until
-from tests.support.pairwise import thinned
 from tests.support.runs import events, only_run, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
@@ -39,7 +38,7 @@ def assert_same_weights(one: Path, other: Path) -> list[str]:
     return list(own)
 
 
-@pytest.mark.parametrize("accumulation", thinned([1, 3], [3]))
+@pytest.mark.parametrize("accumulation", [3])
 def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder, accumulation):
     """Three windows of eight micro-batches do not come out even: the last one before a drain is shorter."""
     settings = (*SHORT, *EXACT, "--set", f"method.accumulation={accumulation}", "--set", "data.options.train=128")

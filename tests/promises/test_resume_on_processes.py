@@ -103,24 +103,6 @@ def test_other_numbers_of_processes(as_if_nothing_had_happened):
     as_if_nothing_had_happened()
 
 
-@pytest.mark.thorough
-def test_replicas(folder):
-    """Each replica's stages have statistics, inputs and random keys of their own."""
-    replicas = (*RUN, "--set", "partition.replicas=2", "--set", "run.epochs=30")
-    with ranks([*replicas, *EVERY], [*replicas, *EVERY]) as running:
-        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        running[1].kill()
-        assert ended(running) == [1, -signal.SIGKILL]
-    with ranks(RESUMED, RESUMED) as running:
-        assert ended(running) == [0, 0]
-    assert summary_of(only_run())["resumed_from"]
-    whole = (*replicas, "--set", "run.directory=whole")
-    with ranks(whole, whole) as running:
-        assert ended(running) == [0, 0]
-    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
-    assert without_times(only_run()) == without_times(only_run("whole"))
-
-
 def test_machines_that_share_no_folder(folder):
     """Two processes in two folders."""
     (folder / "elsewhere").mkdir()

@@ -13,7 +13,6 @@ from petra_graph.program.cut import aligned
 from petra_graph.training.resume import restore_at_cut
 from tests.support import same_bits_cases
 from tests.support.kept_cut import KeptCut
-from tests.support.pairwise import thinned
 from tests.support.same_bits_cases import COMPUTED, MICRO_BATCHES, USUAL, Case, held, train
 
 EPOCH = 1
@@ -41,7 +40,7 @@ def resumed(case: Case, *cuts: int) -> Iterator[tuple[Held, Held]]:
         yield held(built.executors, said[-len(after) :]), held(again.executors, after)
 
 
-@pytest.mark.parametrize("name", thinned(COMPUTED, USUAL))
+@pytest.mark.parametrize("name", USUAL)
 def test_a_cut_in_the_middle(name):
     case = COMPUTED[name]
     program = case.built().programs[0]
@@ -52,10 +51,10 @@ def test_a_cut_in_the_middle(name):
 
 LONG = 14
 """Micro-batches of an epoch in which the deepest stage, of depth 13, comes to its backwards."""
-STORED = [name for name in COMPUTED if "pipedream" in name or "delayed" in name or "lockstep" in name]
+STORED = [name for name in USUAL if "pipedream" in name or "delayed" in name]
 
 
-@pytest.mark.parametrize("name", thinned(STORED, STORED[::6]))
+@pytest.mark.parametrize("name", STORED)
 def test_a_cut_with_a_full_pipeline(name, monkeypatch):
     """Older versions of parameters are in use, of nodes without any too."""
     monkeypatch.setattr(same_bits_cases, "MICRO_BATCHES", LONG)
@@ -66,7 +65,7 @@ def test_a_cut_with_a_full_pipeline(name, monkeypatch):
 EVERY_CUT = range(EPOCH * MICRO_BATCHES, (EPOCH + 1) * MICRO_BATCHES)
 
 
-@pytest.mark.parametrize("name", [next(name for name in COMPUTED if "lockstep" in name and "accumulation=4" in name)])
+@pytest.mark.parametrize("name", [next(name for name in USUAL if "lockstep" in name and "accumulation=4" in name)])
 def test_every_cut_of_an_epoch(name):
     for uninterrupted, again in resumed(COMPUTED[name], *EVERY_CUT):
         assert again == uninterrupted

@@ -10,8 +10,7 @@ import json
 import pytest
 
 from tests.support.forks import ended, ranks
-from tests.support.pairwise import thinned
-from tests.support.same_bits_cases import CASES, USUAL_CASES, alone
+from tests.support.same_bits_cases import CASES, alone
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PATIENCE_SECONDS = 150
@@ -38,7 +37,7 @@ def held(request, tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("name", thinned(CASES, USUAL_CASES), ids=str)
+@pytest.mark.parametrize("name", CASES, ids=str)
 def test_case(shared_folder, held, name):
     parts = held(CASES[name].processes)[name]
     together = {key: value for part in parts for key, value in part.items()}

@@ -14,7 +14,6 @@ from petra_graph.runtime.stage_io import current_device
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.evaluation import Meters
-from tests.support.pairwise import pairs_of
 from tests.support.pipelines import (
     CHAIN,
     CLASSES,
@@ -61,7 +60,18 @@ def in_flight(built: Pipeline) -> int:
 # --- drains ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("graph", "schedule", "count"), pairs_of(GRAPHS, SCHEDULES, [1, 2, 13]))
+@pytest.mark.parametrize(
+    ("graph", "schedule", "count"),
+    [
+        ("chain", "lockstep", 1),
+        ("chain", "1f1b", 2),
+        ("revnet", "lockstep", 13),
+        ("revnet", "sequential", 2),
+        ("skip", "1f1b", 13),
+        ("branches", "lockstep", 2),
+        ("branches", "1f1b", 1),
+    ],
+)
 def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=2)
     results = built.train(batches(SHAPES[graph], count, size=2))

@@ -8,5 +8,5 @@ from hypothesis import settings
 
 
 def examples(most: int, **others: Any) -> settings:
-    """Return settings with as many examples as the profile has, or fewer: `make test-all` tries more than `make test`."""
+    """Return settings with as many examples as the profile has, or fewer."""
     return settings(max_examples=min(most, settings().max_examples), **others)

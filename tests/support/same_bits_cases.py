@@ -14,7 +14,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache, wraps
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +22,6 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.executor.head import HeadResult
-from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
@@ -33,7 +32,6 @@ from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.model import ClipSpec
 from petra_graph.spec.run_tables import Transport
-from tests.support.pairwise import Factors, pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
 EPOCHS = 2
@@ -96,82 +94,9 @@ class Case:
         how = [f"{self.processes} processes", self.sharing, self.transport, self.policy, *["delayed"] * self.delayed]
         return " ".join([self.computation, *how])
 
-    def factors(self) -> Factors:
-        """Return the properties of which all pairs are covered."""
-        settings = {key: str(value) for key, value in self.settings.items()}
-        return {
-            "stages": "per-block",
-            **settings,
-            "processes": self.processes,
-            "sharing": self.sharing,
-            "transport": self.transport,
-            "policy": self.policy,
-            "delayed": self.delayed,
-        }
-
-    def computed_by(self) -> Factors:
-        """Return the properties that decide what one process would compute; lists of depths are one schedule."""
-        settings = {key: str(value) for key, value in self.settings.items()}
-        if isinstance(self.settings.get("schedule"), tuple):
-            settings["schedule"] = "listed"
-        return {"nodes": len(self.nodes), "stages": "per-block", "method": "petra", "schedule": "lockstep", **settings}
-
     def built(self) -> Pipeline:
         usual = {"compute": "float32", "momentum": 0.9, "batch": BATCH, "evaluation_batch": EVALUATION_BATCH}
         return pipeline(self.nodes, self.shape, policy=self.policy, **{**usual, **self.settings})
-
-
-def cases() -> Iterator[Case]:
-    """Every pair of method, schedule, accumulation, stages, processes, sharing, policy, transport and delay; then other settings.
-
-    PETRA's own schedules are in shared memory under both policies, whatever the choice of pairs is.
-    """
-    transports = get_args(Transport)
-    methods = [(name, schedule) for name, method in METHODS.items() for schedule in method.schedules]
-    rows = [
-        Case(
-            settings={
-                "method": method,
-                "schedule": schedule,
-                "accumulation": accumulation,
-                **({"stages": CUTS} if cut else {}),
-            },
-            processes=processes,
-            sharing=sharing,
-            policy=policy,
-            transport=transport,
-            delayed=delayed,
-        )
-        for (method, schedule), accumulation, cut, processes, sharing, policy, transport, delayed in product(
-            methods, (1, 4), (False, True), (2, 4), ("even", "balanced"), get_args(Policy), transports, (False, True)
-        )
-        if schedule != "auto"  # It only chooses depths, and every method runs under those of other schedules.
-    ]
-    yield from pairwise(rows, Case.factors)
-    for schedule, policy in product(("lockstep", "1f1b"), get_args(Policy)):
-        settings = {"method": "petra", "schedule": schedule, "accumulation": 4}
-        for processes in (2, 4):
-            yield Case(settings=settings, processes=processes, sharing="balanced", policy=policy, delayed=True)
-    yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
-    yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
-    yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
-    for kept in KEPT:
-        yield Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True)
-    yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
-    for stored, transport in zip(("bfloat16", "int8", "int8"), transports, strict=True):
-        precision = {"channel_dtype": stored, "buffer_dtype": stored}
-        for processes in (2, 4):
-            settings = {"schedule": "1f1b", "precision": precision}
-            yield Case(settings=settings, processes=processes, transport=transport, delayed=True)
-    yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}})
-    clip = ClipSpec(by="norm", limit=0.1, scope="global")
-    yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
-    settings = {"method": "gpipe", "clip": clip, "accumulation": 2}
-    yield Case(settings=settings, processes=2, sharing="balanced", policy="static")
-    falling = {"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}
-    yield Case(settings=falling, processes=2, delayed=True)
-    branches = {"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}
-    yield Case(settings=branches, nodes=BRANCHES, shape=(8,), delayed=True)
 
 
 KEPT: tuple[dict[str, Any], ...] = (
@@ -188,15 +113,81 @@ KEPT: tuple[dict[str, Any], ...] = (
     },
 )
 """What single nodes keep: what is kept beside other parameters than the forward's, beside the forward's, and beside those of both."""
-CASES = {case.name: case for case in cases()}
-USUAL_CASES = pairwise(
-    list(CASES), lambda name: {**CASES[name].computed_by(), **CASES[name].factors(), "nodes": len(CASES[name].nodes)}, 1
-)
-"""Cases in which every property of a training and of its processes occurs."""
+
+
+def in_few_bits(stored: str) -> dict[str, str]:
+    return {"channel_dtype": stored, "buffer_dtype": stored}
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            settings={"method": "backprop", "schedule": "sequential", "accumulation": 4, "stages": CUTS},
+            sharing="balanced",
+            transport="process-group",
+            policy="static",
+            delayed=True,
+        ),
+        Case(
+            settings={"method": "gpipe", "schedule": "fill-drain", "accumulation": 1},
+            processes=2,
+            sharing="balanced",
+            transport="nccl",
+            policy="static",
+            delayed=True,
+        ),
+        Case(
+            settings={"method": "pipedream", "schedule": "lockstep", "accumulation": 1},
+            transport="process-group",
+            delayed=True,
+        ),
+        Case(
+            settings={"method": "dsp", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
+            processes=2,
+            sharing="balanced",
+            policy="static",
+        ),
+        Case(
+            settings={"method": "delayed-reconstructed", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
+            sharing="balanced",
+            transport="process-group",
+        ),
+        Case(settings={"method": "petra", "schedule": "lockstep", "accumulation": 4}, sharing="balanced", delayed=True),
+        Case(
+            settings={"method": "petra", "schedule": "1f1b", "accumulation": 4},
+            processes=2,
+            sharing="balanced",
+            policy="static",
+            delayed=True,
+        ),
+        Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True),
+        Case(settings={"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}, processes=2, delayed=True),
+        Case(settings={"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}, nodes=BRANCHES, shape=(8,), delayed=True),
+        *(Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True) for kept in KEPT),
+        Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2),
+        Case(settings={"schedule": "1f1b", "precision": in_few_bits("bfloat16")}, processes=2, delayed=True),
+        Case(
+            settings={"schedule": "1f1b", "precision": in_few_bits("int8")},
+            processes=2,
+            transport="process-group",
+            delayed=True,
+        ),
+        Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}}),
+        Case(
+            settings={
+                "method": "reversible-backprop",
+                "clip": ClipSpec(by="norm", limit=0.1, scope="global"),
+                "accumulation": 4,
+            },
+            sharing="balanced",
+        ),
+    )
+}
+"""Every method, schedule, transport, policy and precision, shared by two and by four processes."""
 COMPUTED = {case.computation: case for case in CASES.values()}
 """A case of each computation."""
-USUAL = pairwise(list(COMPUTED), lambda name: COMPUTED[name].computed_by(), together=1)
-"""Computations in which every property occurs."""
+USUAL = list(COMPUTED)
 
 
 class Samples:

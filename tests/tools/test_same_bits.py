@@ -105,7 +105,6 @@ def test_every_case_has_a_network_and_a_name_of_its_own():
     assert [len(killed.steps((), killed=kills)) for kills in (False, True)] == [1, 2]
 
 
-@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_working_tree_equals_itself(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-from itertools import product
 from math import ceil, exp, hypot, sin, sqrt
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.spec.model import ClipSpec, LrScheduleSpec
-from tests.support.pairwise import pairwise, thinned
 from tests.support.pipelines import BLOCKS, Quadratic, node, pipeline
 
 EXACT = 1e-12
@@ -243,17 +241,18 @@ RULES = {
 }
 
 
-def by_factor(row):
-    return dict(zip(("rule", "depths", "k", "clip", "delay_epochs"), row, strict=True))
+ROWS = [
+    *((rule, (3, 2, 1), 1, False, 0) for rule in RULES),
+    ("momentum, spike", (5, 3, 1), 2, True, 1.5),
+    ("momentum, prediction", (2, 2, 1), 3, False, 0),
+    ("nesterov, prediction and spike", (5, 3, 1), 3, True, 0),
+    ("adam, feedback", (2, 2, 1), 2, False, 1.5),
+    ("adamw, discrepancy and feedback", (5, 3, 1), 2, True, 1.5),
+    ("nadam by stage", (5, 3, 1), 2, True, 1.5),
+]
 
 
-ROWS = list(product(RULES, [(3, 2, 1), (5, 3, 1), (2, 2, 1)], [1, 2, 3], [False, True], [0, 1.5]))
-USUAL, PAIRS, TRIPLES = (pairwise(ROWS, by_factor, together) for together in (1, 2, 3))
-
-
-@pytest.mark.parametrize(
-    ("rule", "depths", "k", "clip", "delay_epochs"), thinned(list(dict.fromkeys((*USUAL, *PAIRS, *TRIPLES))), USUAL)
-)
+@pytest.mark.parametrize(("rule", "depths", "k", "clip", "delay_epochs"), ROWS)
 def test_the_weights_are_those_of_plain_floats(rule, depths, k, clip, delay_epochs):
     case, numbers = Case(rule, depths, k, clip, delay_epochs), random.Random(0)
     data = [(0.5 + numbers.random(), numbers.randrange(3)) for _ in range(EPOCHS * MICRO_BATCHES)]

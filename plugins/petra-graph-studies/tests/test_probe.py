@@ -20,16 +20,15 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.method_cases import cases, chosen_parameters
+from tests.support.method_cases import DRAINED, EXACT, MethodCase
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 ROUNDING = 1e-12
-SYNCHRONOUS = cases(lambda point: point.synchronous, accumulations=(1, 3))
-DRAINED = cases(lambda point: point.method.flush == "drain")
-STORED = cases(
-    lambda point: point.method.backward == "stored" and point.method.reversible != "nothing" and not point.synchronous,
-    accumulations=(1, 3),
+STORED = (
+    MethodCase("chain", "one a node", 1, "pipedream", "lockstep"),
+    MethodCase("revnet", "one a pair", 3, "pipedream", "1f1b"),
+    MethodCase("skip", "one a node", 1, "pipedream", "1f1b"),
 )
 """PipeDream: the backward reads stored inputs and parameters, both of the forward."""
 
@@ -80,7 +79,7 @@ def all_gradients_are_one(built, graph, count, micro_batches):
             assert stage.get("reconstruction_error", 0.0) < ROUNDING
 
 
-@pytest.mark.parametrize("case", chosen_parameters(SYNCHRONOUS), ids=str)
+@pytest.mark.parametrize("case", EXACT, ids=str)
 def test_without_delay_all_gradients_are_one(case):
     all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
 
@@ -91,12 +90,12 @@ def test_with_depths_of_one_all_gradients_are_one(graph):
     all_gradients_are_one(built, graph, 8, [0, 3, 4, 7])
 
 
-@pytest.mark.parametrize("case", chosen_parameters(DRAINED), ids=str)
+@pytest.mark.parametrize("case", DRAINED, ids=str)
 def test_with_learning_rate_zero_all_gradients_are_one(case):
     all_gradients_are_one(case.built(rate=lambda _: 0.0), case.graph, 14, [0, 6, 13])
 
 
-@pytest.mark.parametrize("case", chosen_parameters(STORED), ids=str)
+@pytest.mark.parametrize("case", STORED, ids=str)
 def test_pipedream_computes_the_delayed_gradient(case):
     """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
     built = case.built(momentum=0.9)
