@@ -50,12 +50,14 @@ def test_the_index_of_the_guide_names_every_page():
     assert {page.path for page in guide()[1:]} == set((ROOT / "plugins" / "guide").glob("*.md"))
 
 
-README_LINES = 200
+README_LINES, README_WORDS = 130, 1_100
 """What a visitor reads at once; everything else is on the page of the folder that it is about."""
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= README_LINES
+    assert len(re.findall(r"(?<!\S)\S*\w\S*", text)) <= README_WORDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
