@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.pipeline import StageSeconds
+from petra_graph.compiler.simulation import StageSeconds
 from petra_graph.program.device_types import EFFICIENCY, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.stage_program import Segment, StageProgram

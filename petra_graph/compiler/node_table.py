@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import backward_operations, forward_operations
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.pipeline import StageSeconds
+from petra_graph.compiler.simulation import StageSeconds
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import is_synchronous

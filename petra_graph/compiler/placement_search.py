@@ -27,10 +27,9 @@ from petra_graph.compiler.kept_by_node import choices_by_kind, fill_memory, kept
 from petra_graph.compiler.lower import partition
 from petra_graph.compiler.node_table import NodeTable, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.least_depths import least_depths
-from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.starts import starts
+from petra_graph.compiler.timing import least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Link
 from petra_graph.program.placement import Partition, Placement

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
-from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
@@ -145,6 +145,7 @@ class PlannerInputs(Lowering):
             self.paced(programs),
             channel_bytes=self.channel_bytes(programs),
             links=dict(self._links(programs)),
+            policy=self.policy,
         )
 
     def _links(self, programs: Sequence[StageProgram]) -> Iterator[tuple[tuple[str, str], Link]]:

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from petra_graph.compiler.durations import HostAndDevice, estimated, stage_seconds
 from petra_graph.compiler.lower import partition
-from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.compiler.timing import tick
 from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, OPERATION_SECONDS
 from petra_graph.program.node_costs import Work
 from tests.support.pipelines import REVNET, SHAPES, pipeline

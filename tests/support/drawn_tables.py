@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 from petra_graph.compiler.lower import MessageTypes, partition
 from petra_graph.compiler.placement_search import Keep, cut_and_place, resolved_placement
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.stage_memory import EncodedShare
+from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link

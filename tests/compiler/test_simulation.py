@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulator import simulation as drawn_in
-from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
-from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.compiler import simulation as drawn_in
+from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, simulate
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order
 from tests.support.schedule_drawing import drawn

@@ -1,0 +1,414 @@
+"""The time model: the operations of a pipeline in the order in which the runtimes begin them.
+
+Three stages under `1f1b` where a forward takes 1 second and a backward 2, one column a second:
+
+    stage 1   F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
+    stage 2   .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 -- .  .
+    stage 3   .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- .  .  .  .
+
+Every stage follows `program.schedule.order`, and a device does one operation at a time. Of the operations whose messages were sent, the one
+that can start first goes next, and of several, that of the stage nearest to the head: so does the scheduler under `arrival`. Under
+`static` that of the stage nearest to the head goes next, whenever it can start (`program.schedule.static_order`).
+
+Times are whole numbers of a tiny unit, a power of two of a second, so that nothing depends on the rounding of sums, and a state that
+recurs does so exactly.
+
+Decision: messages between two stages of one device cost no time: they are handed over in place. Transfers overlap computation, one after
+another on each directed pair of devices; each occupies the link for bytes / bandwidth and arrives a latency later. Channels have no bound,
+since their capacities never delay a stage (`program.channels.capacity`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from heapq import heappop, heappush
+from math import frexp, ldexp
+from typing import NamedTuple, get_args
+
+import networkx as nx
+from attrs import define, evolve, field, frozen
+from attrs.validators import ge
+
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.device_types import Link
+from petra_graph.program.schedule import Action, Policy, Verb, order
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Flush
+
+_UNITS = 40
+"""Binary digits of the longest time."""
+_VERBS: Sequence[Verb] = get_args(Verb)
+
+
+@frozen(kw_only=True)
+class StageSeconds:
+    """Seconds of one stage's operations on its device, for one micro-batch."""
+
+    forward: float = field(validator=ge(0))
+    backward: float = field(validator=ge(0))
+    """With reconstruction or recomputation; the head's with its loss."""
+    update: float = field(default=0.0, validator=ge(0))
+    """One optimizer step, with an all-reduce that no computation hides."""
+    exchange: float = field(default=0.0, validator=ge(0))
+    """Of `update`: waiting for the all-reduce, which does not count as work."""
+
+    def of(self, verb: Verb) -> float:
+        seconds: float = getattr(self, verb)
+        return seconds
+
+    def per_micro_batch(self, accumulation: int) -> float:
+        """Return the work of a micro-batch, with its share of an update."""
+        return self.forward + self.backward + (self.update - self.exchange) / accumulation
+
+    def scaled(self, share: float) -> StageSeconds:
+        """Return a share of all that is not waiting."""
+        if share == 1:
+            return self
+        return StageSeconds(
+            forward=share * self.forward,
+            backward=share * self.backward,
+            update=share * (self.update - self.exchange) + self.exchange,
+            exchange=self.exchange,
+        )
+
+
+@frozen(kw_only=True)
+class MessageBytes:
+    """Sizes of one edge's messages."""
+
+    forward: int = field(default=0, validator=ge(0))
+    backward: int = field(default=0, validator=ge(0))
+
+
+@frozen(kw_only=True)
+class TimedStage:
+    """One stage: its device, its order of operations and their durations."""
+
+    index: int
+    """From 1 to J."""
+    device: str
+    depth: int
+    accumulation: int
+    flush: Flush
+    seconds: StageSeconds
+
+    def actions(self, micro_batches: int) -> Iterator[Action]:
+        """Yield the stage's operations between two drains."""
+        return order(self.depth, range(micro_batches), self.accumulation, self.flush)
+
+
+@frozen(kw_only=True)
+class ChannelTiming:
+    """Durations of one channel's messages."""
+
+    sender: int
+    """Index of the stage whose operation sends it."""
+    receiver: int
+    link: tuple[str, str] | None
+    """The devices, sender and receiver; None on one device."""
+    occupies_seconds: float
+    """Time in which no other message enters the link."""
+    latency_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """From leaving to arriving, on an idle link."""
+        return self.occupies_seconds + self.latency_seconds
+
+
+@define(kw_only=True, frozen=True, eq=False, slots=False)
+class Pipeline:
+    """All stages, from the source's to the head's, in topological order."""
+
+    stages: tuple[TimedStage, ...]
+    channels: Mapping[ChannelKey, ChannelTiming]
+    """All directions of every edge between stages, forward ones first."""
+    links: Mapping[tuple[str, str], Link]
+    """By sending and receiving device."""
+    policy: Policy = "arrival"
+
+    @property
+    def accumulation(self) -> int:
+        return self.stages[0].accumulation
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the pipeline empties after each window of accumulation."""
+        return self.stages[0].flush == "window"
+
+    @property
+    def head(self) -> TimedStage:
+        return self.stages[-1]
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        graph = nx.DiGraph()
+        graph.add_nodes_from(stage.index for stage in self.stages)
+        graph.add_edges_from(
+            (channel.sender, channel.receiver) for key, channel in self.channels.items() if key.direction == "forward"
+        )
+        return graph
+
+    @cached_property
+    def hosted(self) -> Mapping[str, Sequence[TimedStage]]:
+        """The stages of each device, devices in the order of their first stage."""
+        found: dict[str, list[TimedStage]] = {}
+        for stage in self.stages:
+            found.setdefault(stage.device, []).append(stage)
+        return found
+
+    def with_depths(self, depths: Sequence[int]) -> Pipeline:
+        """Return the same pipeline with other depths, in the order of its stages."""
+        stages = zip(self.stages, depths, strict=True)
+        return evolve(self, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
+
+    def with_free_links(self) -> Pipeline:
+        """Return the same pipeline where messages take no time."""
+        channels = {
+            key: evolve(channel, occupies_seconds=0.0, latency_seconds=0.0) for key, channel in self.channels.items()
+        }
+        return evolve(self, channels=channels)
+
+
+def pipeline(
+    programs: Sequence[StageProgram],
+    seconds: Sequence[StageSeconds],
+    *,
+    channel_bytes: Mapping[Edge, MessageBytes],
+    links: Mapping[tuple[str, str], Link],
+    policy: Policy = "arrival",
+) -> Pipeline:
+    """Return the time model's view of compiled programs.
+
+    Args:
+        seconds: each stage's durations on its device.
+        channel_bytes: sizes of messages, by edge.
+        links: by names of sending and receiving device.
+        policy: the order in which the stages of a device take turns.
+    """
+    sender_of = {edge: program for program in programs for edge in program.sends}
+    ends = {
+        edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
+    }
+
+    def channel(edge: Edge, direction: Direction) -> ChannelTiming:
+        sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
+        devices = sender.device, receiver.device
+        local = devices[0] == devices[1]
+        link = Link() if local else links.get(devices) or links[devices[::-1]]
+        return ChannelTiming(
+            sender=sender.index,
+            receiver=receiver.index,
+            link=None if local else devices,
+            occupies_seconds=getattr(channel_bytes[edge], direction) / link.bytes_per_second,
+            latency_seconds=link.latency_seconds,
+        )
+
+    return Pipeline(
+        stages=tuple(
+            TimedStage(
+                index=program.index,
+                device=program.device,
+                depth=program.depth,
+                accumulation=program.accumulation,
+                flush=program.flush,
+                seconds=each,
+            )
+            for program, each in zip(programs, seconds, strict=True)
+        ),
+        channels={
+            ChannelKey(edge, direction): channel(edge, direction) for direction in get_args(Direction) for edge in ends
+        },
+        links=links,
+        policy=policy,
+    )
+
+
+class Begun(NamedTuple):
+    """An operation that was begun; its start and its end, in units of the simulation."""
+
+    stage: TimedStage
+    action: Action
+    start: int
+    end: int
+
+
+@define(eq=False)
+class _Stage:
+    """A stage at work."""
+
+    stage: TimedStage
+    times: Mapping[Verb, int]
+    operations: Iterator[Action]
+    following: Action | None
+    reads: Mapping[Verb, list[deque[int]]] = field(factory=lambda: {verb: [] for verb in _VERBS})
+    """By operation, when the messages arrive that it needs, on each of its channels."""
+    sends: Mapping[Verb, list[_Channel]] = field(factory=lambda: {verb: [] for verb in _VERBS})
+    waits: bool = True
+    """For a message, or for its turn among those whose messages were sent."""
+
+
+@define(eq=False)
+class _Channel:
+    """A channel at work; messages come and go in order."""
+
+    receiver: _Stage
+    link: tuple[str, str] | None
+    occupies: int
+    takes: int
+    arrivals: deque[int] = field(factory=deque)
+    """Of the messages that were sent and not yet received."""
+
+
+class Simulation:
+    """The operations of all stages, between two drains; iterated, it yields them in the order in which they are begun."""
+
+    def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
+        longest = max(
+            *(stage.seconds.of(verb) for stage in pipeline.stages for verb in _VERBS),
+            *(channel.seconds for channel in pipeline.channels.values()),
+            0.0,
+        )
+        self._digits = _UNITS - frexp(longest)[1]
+        self._in_order = pipeline.policy == "static"
+        self._stages: list[_Stage] = []
+        for timed in pipeline.stages:
+            operations = timed.actions(micro_batches)
+            times = {verb: self._units(timed.seconds.of(verb)) for verb in _VERBS}
+            self._stages.append(_Stage(timed, times, operations, next(operations, None)))
+        self._free = {stage.device: 0 for stage in pipeline.stages}
+        """When each device has done what was begun."""
+        self._link_free = {channel.link: 0 for channel in pipeline.channels.values() if channel.link is not None}
+        self._channels: list[_Channel] = []
+        for key, timing in pipeline.channels.items():
+            sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
+            times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
+            channel = _Channel(receiver, timing.link, *times_on_link)
+            receiver.reads[key.direction].append(channel.arrivals)
+            sender.sends[key.direction].append(channel)
+            self._channels.append(channel)
+
+    def _units(self, seconds: float) -> int:
+        return round(ldexp(seconds, self._digits))
+
+    def seconds(self, time: float) -> float:
+        return ldexp(time, -self._digits)
+
+    def __iter__(self) -> Iterator[Begun]:
+        free, in_order = self._free, self._in_order
+        sent: list[tuple[int, int]] = []
+        """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
+
+        def start_of(stage: _Stage, verb: Verb) -> int:
+            start = free[stage.stage.device]
+            for arrivals in stage.reads[verb]:
+                start = max(start, arrivals[0])
+            return start
+
+        def enter(stage: _Stage) -> None:
+            if stage.waits and stage.following is not None and all(stage.reads[stage.following.verb]):
+                stage.waits = False
+                start = 0 if in_order else start_of(stage, stage.following.verb)
+                heappush(sent, (start, -stage.stage.index))
+
+        for stage in self._stages:
+            enter(stage)
+        while sent:
+            when, number = heappop(sent)
+            stage = self._stages[-number - 1]
+            action = stage.following
+            assert action is not None
+            verb = action.verb
+            start = start_of(stage, verb)
+            if start > when and not in_order:  # Its device has begun something else meanwhile.
+                heappush(sent, (start, number))
+                continue
+            for arrivals in stage.reads[verb]:
+                arrivals.popleft()
+            end = free[stage.stage.device] = start + stage.times[verb]
+            stage.following, stage.waits = next(stage.operations, None), True
+            yield Begun(stage.stage, action, start, end)
+            for channel in stage.sends[verb]:
+                self._send(channel, end)
+                enter(channel.receiver)
+            enter(stage)
+        assert not any(stage.following for stage in self._stages), "every stage waits: depths grow along an edge"
+
+    def _send(self, channel: _Channel, end: int) -> None:
+        if channel.link is None:
+            channel.arrivals.append(end)
+            return
+        enters = max(end, self._link_free[channel.link])
+        self._link_free[channel.link] = enters + channel.occupies
+        channel.arrivals.append(enters + channel.takes)
+
+    def state(self, begun: Begun) -> Hashable:
+        """Return all that decides what follows an operation, with times and micro-batches after its own."""
+        (_, (_, micro_batch), now, _) = begun
+        # Of what is over, an operation that is begun at `now` or later does not depend on when it was.
+        after: Callable[[int], int] = (lambda time: time - now) if self._in_order else (lambda time: max(0, time - now))
+        return (
+            tuple(
+                (stage.following.verb, stage.following.micro_batch - micro_batch) if stage.following else None
+                for stage in self._stages
+            ),
+            tuple(map(after, self._free.values())),
+            tuple(map(after, self._link_free.values())),
+            tuple(tuple(map(after, channel.arrivals)) for channel in self._channels),
+        )
+
+
+class Event(NamedTuple):
+    """One operation of a stage; times in seconds."""
+
+    stage: int
+    device: str
+    verb: Verb
+    micro_batch: int
+    start: float
+    end: float
+
+    @property
+    def action(self) -> Action:
+        return Action(self.verb, self.micro_batch)
+
+
+@frozen(kw_only=True)
+class Timeline:
+    """A simulated run from its start to its drain."""
+
+    head: int
+    """Index of the stage with the loss."""
+    events: tuple[Event, ...]
+    """In the order of their starts."""
+
+    @property
+    def seconds(self) -> float:
+        """From the start until the last operation has ended."""
+        return max((event.end for event in self.events), default=0.0)
+
+    def of(self, stage: int, verb: Verb) -> Iterator[Event]:
+        return (event for event in self.events if event.stage == stage and event.verb == verb)
+
+    @property
+    def fill_seconds(self) -> float:
+        """Until the head starts its first forward."""
+        return next((event.start for event in self.of(self.head, "forward")), 0.0)
+
+    @property
+    def drain_seconds(self) -> float:
+        """From the end of the head's last backward to the end of everything."""
+        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
+
+
+def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
+    """Run `micro_batches` from start to drain."""
+    simulation = Simulation(pipeline, micro_batches)
+    events = [
+        Event(stage.index, stage.device, *action, simulation.seconds(start), simulation.seconds(end))
+        for stage, action, start, end in simulation
+    ]
+    return Timeline(head=pipeline.head.index, events=tuple(sorted(events, key=lambda event: event.start)))
