@@ -200,7 +200,7 @@ def test_a_class_within_a_function_is_refused():
 @pytest.mark.parametrize("name", ["tests.test_api:Rows", "tests.test_api:Mine"])
 def test_a_class_that_is_no_data_set(name):
     spec = of_own_classes().replace({"data.name": name})
-    with pytest.raises(PluginError, match=r"is not a class with `facts`, a DataFacts of its samples"):
+    with pytest.raises(PluginError, match=r"has no `facts`, a DataFacts of its samples"):
         pg.plan(spec)
 
 

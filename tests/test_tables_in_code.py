@@ -34,7 +34,7 @@ def test_tables():
             lambda: pg.buffered(torch.nn.Linear(2, 2)),
             r"got an object of class Linear\)(.|\n)*give the class and its arguments",
         ),
-        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "a lambda has no name, and the run"),
+        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "has no name at the top level"),
         (
             lambda: pg.buffered(Mine, norm=torch.nn.LayerNorm),
             "norm cannot be the class LayerNorm(.|\n)*makes the whole module",

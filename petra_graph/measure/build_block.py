@@ -26,6 +26,7 @@ from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.contract import make
+from petra_graph.plugins.generators import seeded_as_torch
 from petra_graph.record.weights import SEPARATOR, is_named
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     assert node.plugin is not None
     _check_class(node, node.plugin.code)
     try:
-        block = make(node.plugin, inputs, options=node.options)
+        with seeded_as_torch():
+            block = make(node.plugin, inputs, options=node.options)
         fault = stated_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pkgutil
 import sys
 import sysconfig
 import traceback
@@ -78,13 +77,15 @@ class noted:  # noqa: N801  it is used like a function: `with noted(...):`
 
 
 def named_code(option: str, location: str) -> Any:
-    """Return what an option names; what importing its module raises is left to the caller's caller, which names the line.
+    """Return what an option annotated as `Code` names; what importing its module raises is left to the caller's caller, which names the line.
 
     Raises:
         SpecError: there is no such module, or it has no such attribute.
     """
+    from petra_graph.plugins.local_plugins import find_code
+
     try:
-        return pkgutil.resolve_name(location)
+        return find_code(location, getattr(location, "folders", ()))
     except (ImportError, AttributeError, ValueError) as error:
         hint = 'write "module:attribute", of a module that can be imported'
         raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error

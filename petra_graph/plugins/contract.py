@@ -12,7 +12,7 @@ classes of torch and torchmetrics are plugins as they are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -85,6 +85,8 @@ class Plugin:
     code: Any
     options: type = field(eq=False)
     """The attrs class of its options; whether it has further ones, only the code knows."""
+    folders: Sequence[str] = field(default=(), eq=False)
+    """Where code that its options name may lie, besides Python's path."""
 
     def __str__(self) -> str:
         return f"{self.kind.noun} {shown(self.name)}"
@@ -125,7 +127,7 @@ def label(kind: PluginKind, name: str) -> str:
     return f"{kind.short}/{name.rpartition(':')[2]}"
 
 
-def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "") -> Plugin:
+def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
     """Return a class or function as a plugin.
 
     Raises:
@@ -134,9 +136,8 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "") ->
     plugin, code = f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)}", kind.adapt(code)
     if fault := _fault(kind, code):
         raise PluginError(f"{plugin} {fault}")
-    return Plugin(
-        kind=kind, name=name, distribution=distribution, code=code, options=options_class(code, len(kind.gives))
-    )
+    options = options_class(code, len(kind.gives))
+    return Plugin(kind=kind, name=name, distribution=distribution, code=code, options=options, folders=folders)
 
 
 def _fault(kind: PluginKind, code: Any) -> str:
@@ -174,7 +175,7 @@ def make(plugin: Plugin, *given: Any, options: Any, stage: StageFacts | None = N
         stage: the facts of the stage for which it is built, which code is given that asks for them.
     """
     asked = {STAGE: stage} if stage is not None and plugin.asks_for_stage else {}
-    return plugin.kind.make(plugin.code, given, arguments(options) | asked)
+    return plugin.kind.make(plugin.code, given, arguments(options, plugin.folders) | asked)
 
 
 def build_plugin(
@@ -206,7 +207,7 @@ def ask(plugin: Plugin, method: str, options: Any, *given: Any) -> Any:
     """Return what a static method of a plugin says, which is called with those of the options that it has parameters for; errors as of `build_plugin`."""
     function = getattr(plugin.code, method)
     with author_code(f"{plugin.owned}: {method} failed"), refusals(plugin):
-        return function(*given, **accepted(function, arguments(options)))
+        return function(*given, **accepted(function, arguments(options, plugin.folders)))
 
 
 @contextmanager

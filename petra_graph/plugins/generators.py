@@ -28,6 +28,22 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
+def seeded_as_torch() -> Iterator[None]:
+    """Run with numpy's and Python's generators seeded as torch's was: a block's constructor draws the same from any of them in every process."""
+    import numpy as np
+    import torch
+
+    python, numpy, key = random.getstate(), np.random.get_state(), torch.initial_seed()  # noqa: NPY002
+    random.seed(key)
+    np.random.seed(key % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+@contextmanager
 def seeded_by(seed: int, name: str) -> Iterator[None]:
     """Run with the global generators seeded by a run's seed and a name, so that what a constructor draws follows from both."""
     from petra_graph.blocks.randomness import random_key

@@ -18,7 +18,7 @@ without that value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from attrs import frozen
@@ -26,7 +26,7 @@ from attrs import frozen
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main
+from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, named_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -122,6 +122,21 @@ def are_classes(output: Tree, target: Tree) -> bool:
     return bool(output.ndim == target.ndim + 1 and output.shape[:1] + output.shape[2:] == target.shape)
 
 
+def _trained(loss: Any) -> Iterator[str]:
+    """Yield the names of what asks for gradients in a loss: parameters of a module, or of the attributes of any object."""
+    if hasattr(loss, "named_parameters"):
+        yield from (name for name, one in loss.named_parameters() if one.requires_grad)
+        return
+    for name, held in getattr(loss, "__dict__", {}).items():
+        for _, one in named_leaves(held):
+            if getattr(one, "requires_grad", False) is True or any(True for _ in _trained_of(one)):
+                yield name
+
+
+def _trained_of(module: Any) -> Iterator[str]:
+    return _trained(module) if hasattr(module, "named_parameters") else iter(())
+
+
 def reads_logits(plugin: Plugin) -> bool:
     """Whether a loss reads outputs as logits of classes, whose softmax is a probability: its attribute `logits`, or torch's cross-entropy."""
     of_torch = getattr(plugin.code, "__name__", "") in {"CrossEntropyLoss", "cross_entropy"}
@@ -137,12 +152,7 @@ class UsedLoss:
         for name in _OF_TARGETS:
             if hasattr(loss, name):
                 setattr(self, name, getattr(loss, name))
-        trained = [
-            name
-            for name, one in (loss.named_parameters() if hasattr(loss, "named_parameters") else ())
-            if one.requires_grad
-        ]
-        if trained:
+        if trained := list(_trained(loss)):
             fault = f"it has parameters of its own, {', '.join(trained)}, which nothing trains"
             raise SpecError(Problem(message=f"{plugin}: {fault}", hint="let them be parameters of the network's head"))
 

@@ -46,11 +46,24 @@ def options_class(code: Callable[..., Any], given: int, further: tuple[str, ...]
     return made
 
 
-def arguments(options: Any) -> dict[str, Any]:
+class CodeName(str):  # noqa: SLOT000  it has an attribute
+    """The "module:attribute" that an option names, with the folders in which the module may lie besides Python's path."""
+
+    folders: Sequence[str] = ()
+
+
+def arguments(options: Any, folders: Sequence[str] = ()) -> dict[str, Any]:
     """Return an instance of `options_class` as the arguments of the code; what is not set is left to its own defaults."""
-    values = {one: getattr(options, one.name) for one in attrs.fields(type(options))}
-    given = {one: value for one, value in values.items() if value is not None}
-    return {one.name: Path(value) if one.metadata.get(IS_PATH) else value for one, value in given.items()}
+    found: dict[str, Any] = {}
+    for one in attrs.fields(type(options)):
+        value = getattr(options, one.name)
+        if value is None:
+            continue
+        if one.metadata.get(IS_CODE):
+            value = CodeName(value)
+            value.folders = folders
+        found[one.name] = Path(value) if one.metadata.get(IS_PATH) else value
+    return found
 
 
 def takes_further(code: Callable[..., Any]) -> bool:

@@ -82,7 +82,7 @@ class Registry:
         plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
         with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
             code = entry.load()
-        return plugin_of(kind, name, code, entry.distribution)
+        return plugin_of(kind, name, code, entry.distribution, self.folders)
 
     def find(self, kind: PluginKind, name: str) -> Entry:
         """Return the entry point of a name or `dist:name`, without loading it.

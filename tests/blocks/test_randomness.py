@@ -95,7 +95,7 @@ class Quiet(AdditiveCoupling):
     draws = False
 
     def __init__(self, *parts: nn.Module) -> None:
-        super().__init__([(3,), (3,)], None)
+        super().__init__([(3,), (3,)])
         self.parts = nn.Sequential(*parts)
 
     def residual(self, x):
@@ -153,7 +153,7 @@ def test_layers_that_may_draw(layer):
     assert may_draw(Quiet(nn.Linear(3, 3), nn.Sequential(layer)))
 
 
-@pytest.mark.parametrize("block", [None, Inherits(), NamesAMethodSo(), AdditiveCoupling([(3,), (3,)], None)])
+@pytest.mark.parametrize("block", [None, Inherits(), NamesAMethodSo(), AdditiveCoupling([(3,), (3,)])])
 def test_what_does_not_say_so_itself_may_draw(block):
     assert may_draw(block)
 

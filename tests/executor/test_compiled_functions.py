@@ -132,6 +132,6 @@ class Plain(Buffered):
 )
 def test_what_is_compiled_of_a_block(backend, block, compiled):
     backend("eager")
-    made = block([(2,), (2,)], None)
+    made = block([(2,), (2,)])
     compile_functions("a", made)
     assert {name for name in ("forward", "inverse", "residual", "factor") if name in vars(made)} == compiled

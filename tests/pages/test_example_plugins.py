@@ -8,9 +8,10 @@ import tomllib
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.environments import pip
 from tests.support.forks import command
-from tests.support.pages import files_of, guide
+from tests.support.pages import Page, files_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
-    for name, text in files_of(*guide()).items():
+    for name, text in files_of(Page(ROOT / "plugins" / "guide" / "package.md")).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")
@@ -38,8 +39,8 @@ def test_a_spec_that_uses_all_of_them_trains(package):
     tables = [table for value in spec.values() for table in (value if isinstance(value, list) else [value])]
     used = {table["name"] for table in tables if isinstance(table, dict) and "name" in table}
     assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
-    nodes = (package / "src" / "petra_graph_examples" / "declared.py").read_text()
-    assert all(f'block="{block}"' in nodes for block in declared["petra_graph.blocks"])
+    code = (package / "petra_graph_examples.py").read_text()
+    assert all(f'block="{block}"' in code for block in declared["petra_graph.blocks"])
     summary = json.loads(done(package, "run", "example.toml", "--json"))
     assert summary["test"]["top1"] > 0.9
     assert "stopped_early" not in summary
@@ -48,8 +49,8 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 
 def test_its_own_tests_pass(package):
-    printed = done(package, "-q", "-p", "no:cacheprovider", "tests", program="pytest")
-    assert int(re.search(r"(\d+) passed", printed)[1]) > 30, printed
+    printed = done(package, "-q", "-p", "no:cacheprovider", "test_plugins.py", program="pytest")
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 12, printed
 
 
 def test_its_spec_and_all_of_the_distribution_are_checked(package):

@@ -223,5 +223,5 @@ def test_functions_and_classes_stand_for_their_names_in_code(folder):
         data={"name": beside.Points, "batch": 16},
     )
     assert (spec.architecture.name, spec.optimizer.name) == ("beside:network", "beside:optimizer")
-    with pytest.raises(pg.SpecError, match="a lambda has no name"):
+    with pytest.raises(pg.SpecError, match="has no name at the top level of a module"):
         pg.make_spec(loss={"name": lambda options: None}, data={"name": beside.Points})

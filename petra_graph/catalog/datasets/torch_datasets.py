@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
@@ -59,6 +59,8 @@ class TorchSplit:
     """ "training", "validation" or "test"."""
     unaugmented: TorchSplit | None = None
     """The same samples, of the Dataset that `plain` names."""
+    _told: list[int] = field(factory=list, init=False)
+    """The epoch that a training Dataset with `set_epoch` knows."""
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -86,6 +88,9 @@ class TorchSplit:
             RunFailed: one is not like the first sample of the training data.
         """
         at = (seed, epoch) if self.part == "training" else (self.part,)
+        if self.part == "training" and hasattr(self.dataset, "set_epoch") and self._told != [epoch]:
+            self.dataset.set_epoch(epoch)
+            self._told[:] = [epoch]
         rows = []
         with fork_generators():
             for index in map(int, indices):

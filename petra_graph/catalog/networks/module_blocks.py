@@ -16,7 +16,7 @@ from torch.utils._pytree import (  # the structures that torch.export knows, too
     tree_unflatten,
 )
 
-from petra_graph.blocks import Block, Buffered, Head, Shape, Streams
+from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Head, Shape, Streams
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import Code, named_code
 
@@ -32,7 +32,7 @@ class _OfModule(Block):
         kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
     ) -> None:
         super().__init__(inputs)
-        self.named, self.module = module, _made(module, kwargs)
+        self.named, self.module = module, _made("module", module, kwargs)
 
 
 class Module(_OfModule, Buffered):
@@ -67,13 +67,34 @@ class ModuleHead(_OfModule, Head):
         return put_together(self.structure, streams)
 
 
-def _made(module: str, kwargs: Mapping[str, Any]) -> nn.Module:
-    make = named_code("module", module)
+class Additive(AdditiveCoupling):
+    """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
+
+    draws = False
+
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        f: Made,
+        kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
+    ) -> None:
+        super().__init__(inputs)
+        self.f = _made("f", f, kwargs)
+
+    def residual(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        """Return F(x)."""
+        value: Tensor = self.f(x)
+        return value
+
+
+def _made(option: str, module: str, kwargs: Mapping[str, Any]) -> nn.Module:
+    make = named_code(option, module)
     made = make(**kwargs) if callable(make) and not isinstance(make, nn.Module) else make
     if made is make or not isinstance(made, nn.Module):
         found = "is an object already" if made is make else f"returned {type(made).__name__}, and no torch.nn.Module"
         hint = "name a class, or a function that makes a new module at each call: each node has parameters of its own"
-        raise SpecError(Problem(message=f"{module} {found}", hint=hint, path=("module",)))
+        raise SpecError(Problem(message=f"{module} {found}", hint=hint, path=(option,)))
     return made
 
 

@@ -40,7 +40,7 @@ def module_nodes(
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
     """Any torch.nn.Module, by its parts: the children of an nn.Sequential, or what its method nodes() returns."""
-    coupled = {"coupling": coupling, "anchors": anchors, "alpha": alpha, "beta": beta}
+    coupled: dict[str, Any] = {"coupling": coupling, "anchors": anchors, "alpha": alpha, "beta": beta}
     return network_nodes(facts, build=build, kwargs=kwargs, split=split, path=("build",), **coupled)
 
 
@@ -77,7 +77,7 @@ def network_nodes(
     """
     from petra_graph.catalog.networks.parts import layout_of
 
-    given: dict[str, Any] = {"build": build}
+    given: dict[str, Any] = {"build": str(build)}
     if kwargs:
         given["kwargs"] = dict(kwargs)
     if split:

@@ -304,7 +304,7 @@ class Masks(TwoFunctionCoupling):
 def test_the_two_functions_draw_different_masks():
     x1, x2 = torch.randn(2, 4, 32)
     with fork_rng(0, CPU):
-        y1, y2 = Masks([(32,)] * 2, None)(x1, x2)
+        y1, y2 = Masks([(32,)] * 2)(x1, x2)
     assert not torch.equal(y1 - x1 > 1, y2 - x2 > 1)
 
 
@@ -319,13 +319,13 @@ def test_a_residual_of_another_shape_is_refused():
     with pytest.raises(
         ValueError, match=r"residual must return a tensor of its input's shape, \[4, 6\] \(got \[4, 1\]\)"
     ):
-        Broadcasts(((FEATURES,),) * 2, None)(*torch.randn(2, 4, FEATURES))
+        Broadcasts(((FEATURES,),) * 2)(*torch.randn(2, 4, FEATURES))
 
 
 def test_space_to_depth_is_torchs_and_undone():
     inputs = [(3, 4, 6), (2, 4, 6)]
     images = torch.randn(2, 3, 4, 6), torch.randn(2, 2, 4, 6)
-    block = SpaceToDepth(inputs, SpaceToDepth.Options(factor=2))
+    block = SpaceToDepth(inputs)
     outputs = block(*images)
     for found, image in zip(outputs, images, strict=True):
         assert torch.equal(found, nn.functional.pixel_unshuffle(image, 2))
@@ -333,4 +333,4 @@ def test_space_to_depth_is_torchs_and_undone():
     for found in (block.inverse(*outputs), undone.inputs, undone.gradients):
         assert all(torch.equal(*pair) for pair in zip(found, images, strict=True))
     with pytest.raises(ValueError, match=r"sides of images must be multiples of 2 \(got \[3, 5, 6\]\)"):
-        SpaceToDepth([(3, 5, 6)], SpaceToDepth.Options())
+        SpaceToDepth([(3, 5, 6)])
