@@ -49,9 +49,11 @@ def test_a_full_disk(tmp_path, monkeypatch, fails):
     assert str(caught.value).startswith(f"cannot write {tmp_path / 'tensorboard'}: No space left on device")
 
 
-def test_closing_gives_the_hook_of_threads_back(tmp_path):
+def test_closing_gives_the_hook_of_threads_back(tmp_path, monkeypatch):
+    module = SimpleNamespace(SummaryWriter=lambda log_dir: FakeWriter())
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     hook = threading.excepthook
-    made = TensorBoard(FakeWriter(), tmp_path)
+    made = opened(tmp_path)
     assert threading.excepthook is not hook
     made.close()
     assert threading.excepthook is hook
