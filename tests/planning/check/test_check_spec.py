@@ -107,10 +107,7 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
         """,
     )
     assert faults(write, SPEC.replace('"digits"', '"bad"'), PluginError) == [
-        (
-            'a.toml:1: data set "bad" of bad-data: facts failed: '
-            "NameError: name 'nothing' is not defined"
-        )
+        ("a.toml:1: data set \"bad\" of bad-data: facts failed: NameError: name 'nothing' is not defined")
     ]
     text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
     assert faults(write, text, PluginError) == [
