@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -164,16 +163,10 @@ class BlockState:
     """How often what functions read has been changed in place, as autograd counts, with its name."""
     modes: tuple[tuple[nn.Module, bool], ...]
     """All modules, and whether they train."""
-    tracks_statistics: bool
-    """Whether a module has running statistics."""
 
     @staticmethod
     def of(block: nn.Module) -> BlockState:
-        """Walk over a block's modules.
-
-        Raises:
-            RuntimeError: parameters have no shape yet, or were cached without a graph.
-        """
+        """Walk over a block's modules."""
         places: dict[nn.Parameter, int] = {}
         slots: list[tuple[_Slot, int]] = []
         fixed: list[tuple[_Slot, Tensor]] = []
@@ -183,10 +176,6 @@ class BlockState:
             for name, value in module._parameters.items():  # noqa: SLF001  `named_parameters` is ten times slower
                 if value is None:
                     continue
-                if nn.parameter.is_lazy(value):
-                    raise RuntimeError(
-                        f"petra_graph.reversible: parameter {name} of a function has no shape yet: call it once"
-                    )
                 if value.requires_grad:
                     slots.append(((module._parameters, name), places.setdefault(value, len(places))))  # noqa: SLF001
                 else:
@@ -200,15 +189,12 @@ class BlockState:
                     fixed.append(((module._buffers, name), buffer))  # noqa: SLF001
                     if not follows:
                         read.append((f"buffer {name}", buffer))
-            if parametrize._cache_enabled and parametrize.is_parametrized(module):  # noqa: SLF001  nothing public says it
-                raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
         return BlockState(
             values=tuple(places),
             slots=tuple(slots),
             fixed=tuple(fixed),
             versions=versions_of(read),
             modes=tuple((module, module.training) for module in modules),
-            tracks_statistics=any(getattr(module, "track_running_stats", False) for module in modules),
         )
 
     @property
@@ -232,12 +218,6 @@ class BlockState:
         finally:
             for ((table, name), _), before in zip(wanted, held, strict=True):
                 table[name] = before
-
-
-_CACHED = (
-    "torch.nn.utils.parametrize.cached() keeps parametrized weights without a graph, so that they would get no gradient: "
-    "leave it out around the sequence, or set keep_graphs=len(sequence)"
-)
 
 
 def versions_of(
@@ -293,8 +273,8 @@ class Step:
     ) -> tuple[Reversed, list[Tensor | None]]:
         """Undo the block; return its inputs, and the gradients with respect to all that it read."""
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
-        frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
-        with self.call.block(self.index), self.state.evaluated_again() as leaves, frozen_where_any:
+        again = self.state.evaluated_again()
+        with self.call.block(self.index), again as leaves, frozen_statistics(self.block):
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         found = [one.grad for one in leaves]
         # Whoever is given a gradient may change it in place, as an optimizer in the backward does.

@@ -1,14 +1,19 @@
-"""`reversible`: a sequence of residual functions whose training keeps no activation, whatever its depth."""
+"""`reversible`: a sequence of residual functions whose training keeps no activation, whatever its depth.
+
+    forward     (x, t) -> (t + F(x), x)         block after block; the last one keeps its outputs
+    backward    (y, s) -> (s, y - F(s))         reconstructs the inputs of each block, from the last one down,
+                (dy, ds) -> (ds + J^T dy, dy)   with J = dF/dx at s, from the same evaluation of F
+
+for "additive" (Gomez et al. 2017, https://arxiv.org/abs/1707.04585); `petra_graph.blocks.couplings` has the others. Dropout and autocast of
+the backward are the forward's; functions that write buffers are refused, running statistics follow the forward alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
-from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.autograd.block_in_graph import (
@@ -95,25 +100,13 @@ class TwoFunctions(TwoFunctionCoupling):
         return evaluated(self.second, x, *differentiated)
 
 
-@frozen
-class _Wrapper:
-    """How functions are coupled, and the coefficient that a caller may choose."""
-
-    block: type[_OneFunction]
-    coefficient: str = ""
-    least: float = 0.0
-    most: float = inf
-    """Between them, and not at 0, the coupling has an inverse."""
-
-
-_WRAPPERS: Mapping[str, _Wrapper] = MappingProxyType(
-    {
-        "additive": _Wrapper(Additive),
-        "affine": _Wrapper(Affine, "log_scale_bound"),
-        "midpoint": _Wrapper(Midpoint, "step_size", least=-inf),
-        "momentum": _Wrapper(Momentum, "momentum", most=1),
-    }
-)
+_COUPLINGS: Mapping[str, tuple[type[_OneFunction], str]] = {
+    "additive": (Additive, ""),
+    "affine": (Affine, "log_scale_bound"),
+    "midpoint": (Midpoint, "step_size"),
+    "momentum": (Momentum, "momentum"),
+}
+"""How functions are coupled, and the coefficient that a caller may choose."""
 _FUNCTIONS = (_OneFunction, TwoFunctions)
 """Blocks of functions, which read what a call gives beside the streams; any other block reads streams alone."""
 
@@ -150,21 +143,19 @@ def reversible(
         TypeError: an entry is not a module, or the coupling does not take a coefficient.
         ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
     """
-    if coupling not in _WRAPPERS:
-        raise ValueError(f'coupling must be one of {", ".join(_WRAPPERS)} (got "{coupling}")')
-    wrapper = _WRAPPERS[coupling]
-    if unknown := sorted(coefficients.keys() - {wrapper.coefficient}):
-        allowed = wrapper.coefficient or "none"
-        raise TypeError(f'coupling "{coupling}" has the coefficients: {allowed} (got {", ".join(unknown)})')
+    if coupling not in _COUPLINGS:
+        raise ValueError(f'coupling must be one of {", ".join(_COUPLINGS)} (got "{coupling}")')
+    _, coefficient = _COUPLINGS[coupling]
+    if unknown := coefficients.keys() - {coefficient}:
+        raise TypeError(
+            f'coupling "{coupling}" has the coefficients: {coefficient or "none"} (got {", ".join(sorted(unknown))})'
+        )
+    if not all(coefficients.values()) or not 0 <= coefficients.get("momentum", 1.0) <= 1:
+        raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
     if split is not None and coupling in _NEWEST:
         raise ValueError(
             f'split halves the input for "additive" and "affine"; "{coupling}" couples a state with its past'
         )
-    for name, value in coefficients.items():
-        if not wrapper.least <= value <= wrapper.most or value == 0:
-            raise ValueError(f"{name} must lie in {wrapper.least:g} .. {wrapper.most:g} and not be 0 (got {value})")
-    if isinstance(functions, nn.Module) and not isinstance(functions, Iterable):
-        raise TypeError(f"functions must be several modules, one a block (got one, {type(functions).__name__})")
     blocks = [_wrapped(entry, coupling, coefficients) for entry in functions]
     return ReversibleSequence(
         blocks,
@@ -187,7 +178,7 @@ def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
         return entry
     plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
     if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
-        return _WRAPPERS[coupling].block(entry, coefficients)
+        return _COUPLINGS[coupling][0](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
         raise TypeError(
@@ -242,17 +233,9 @@ class ReversibleSequence(nn.ModuleList):
         """Return a block, or a sequence of some."""
         if not isinstance(index, slice):
             return super().__getitem__(index)
-        return ReversibleSequence(
-            cast(list[Reversible], list(self))[index],
-            coupling=self.coupling,
-            split=self.split,
-            keep_graphs=self.keep_graphs,
-            anchor_every=self.anchor_every,
-            preserve_rng_state=self.preserve_rng_state,
-        )
-
-    def __repr__(self) -> str:
-        return super().__repr__().replace("(\n", f"(  # {self.coupling}, keep_graphs={self.keep_graphs}\n", 1)
+        names = ("coupling", "split", "keep_graphs", "anchor_every", "preserve_rng_state")
+        blocks = cast(list[Reversible], list(self))[index]
+        return ReversibleSequence(blocks, **{name: getattr(self, name) for name in names})
 
     def forward(self, x: Tensor | Sequence[Tensor], *arguments: Any, **named: Any) -> Any:
         """Run all blocks.
@@ -271,7 +254,13 @@ class ReversibleSequence(nn.ModuleList):
     def _forward(self, x: Tensor | Sequence[Tensor], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         single = isinstance(x, Tensor)
         given = (x,) if isinstance(x, Tensor) else tuple(x)
-        self._expect_streams(given, single=single)
+        if not single and len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
+            raise ValueError(
+                f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
+                "arguments of functions follow the streams"
+            )
+        if any(stream.is_complex() for stream in given):
+            raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
         dtype = given[0].dtype
         streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
         outputs = self._run(self._streams(streams[0]) if single else streams, dtype, arguments, named)
@@ -309,26 +298,6 @@ class ReversibleSequence(nn.ModuleList):
                     streams = block(*streams, *read)[: len(streams)]
         call.versions = versions_of(("an argument", one) for one in held.leaves if isinstance(one, Tensor))
         return streams
-
-    def _expect_streams(self, given: Streams, *, single: bool) -> None:
-        """Check what is called, and with what.
-
-        Raises:
-            TypeError, ValueError: saying what was expected.
-        """
-        for index, block in enumerate(self):
-            if not isinstance(block, Reversible):
-                kind = type(block).__name__
-                raise TypeError(
-                    f"block {index} is not a reversible block (got {kind}): give functions to reversible(...)"
-                )
-        if not single and len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
-            raise ValueError(
-                f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
-                "arguments of functions follow the streams"
-            )
-        if any(stream.is_complex() for stream in given):
-            raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
 
     def _streams(self, x: Tensor) -> Streams:
         if self.split is None:

@@ -242,7 +242,6 @@ def test_it_is_a_list_of_blocks():
     assert isinstance(made[1:3], ReversibleSequence)
     assert list(made[1:3]) == list(made)[1:3]
     assert made[1:3].keep_graphs == 1
-    assert repr(made).startswith("ReversibleSequence(  # additive, keep_graphs=1\n  (0-3): 4 x Additive(\n")
     assert petra_graph.reversible is reversible
 
 
