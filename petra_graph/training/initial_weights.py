@@ -8,7 +8,7 @@ that has a tensor of that name. Tensors of a block's `begun_anew` may be missing
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -62,14 +62,49 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     if not (file.is_file() or file.is_dir()):
         hint = "give a file, a run's directory, or a folder of safetensors"
         raise SpecError(Problem(message=f"there is no file {file}", hint=hint, path=_PATH))
-    here, shared, new = _shapes_and_names(network)
+
+    here, of, new = _tensors_of(network)
+    forms: dict[str, list[str]] = {}
+    for name, one in of.items():
+        forms.setdefault(one, []).extend((name, _key(name)))
+
     with _open(file) as opened:
-        names = _strip_prefixes(opened.shapes, {*here, *map(_key, here)})
-        there = {name: opened.shapes[stored] for name, stored in names.items()}
-        matched, left_out, faults = _match_names(init, here, there, new, shared)
-        fitting = {name: names[stored] for name, stored in matched.items()}
-        if not network.spec.partition.untie:
-            faults = [*faults, *_name_unequal(opened, fitting, shared)]
+        names, known = {name: name for name in opened.shapes}, {*here, *map(_key, here)}
+        for name in opened.shapes:
+            plain = name.replace(_COMPILED, "").removeprefix(_WRAPPER)
+            if name not in known and plain in known and plain not in names:
+                names[plain] = names.pop(name)
+        found = {
+            name: next((form for form in (name, _key(name), *forms[of[name]]) if form in names), "") for name in here
+        }
+        owners = Counter(key for key, _ in {(_key(name), of[name]) for name in here})
+        several = [key for key in names if owners[key] > 1 and key in found.values()]
+        own = {name: form for name, form in found.items() if form and form not in several}
+        left_out = [name for name in here if is_named(init.leave_out, name)]
+        asked, begun = [name for name in here if name not in left_out], {of[name] for name in new}
+        missing = [name for name in asked if not found[name] and of[name] not in begun]
+        shapes = {name: opened.shapes[names[own[name]]] for name in asked if name in own}
+        fitting = {name: names[own[name]] for name, shape in shapes.items() if shape == here[name]}
+        other = [
+            f"{name} is {list(shape)} in the file, and {list(here[name])} here"
+            for name, shape in shapes.items()
+            if name not in fitting
+        ]
+        taken = {*own.values(), *several}
+        unknown = [name for name in names if name not in taken and not is_named(init.leave_out, name)]
+        unequal = [] if network.spec.partition.untie else list(_name_unequal(opened, fitting, of))
+    every = [
+        (several, "in the file {are} in several nodes of the network"),
+        (missing, "{are} not in the file"),
+        (other, ""),
+        (unknown, "of the file {are} not in the network"),
+        (unequal, "of the file {are} one tensor in the network, and differ"),
+    ]
+    faults = [
+        f"{listed(names, _LISTED)} {text.format(are='is' if len(names) == 1 else 'are')}".strip()
+        for names, text in every
+        if names
+    ]
     if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
@@ -77,109 +112,42 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         )
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
-    if begun := (new & here.keys()) - fitting.keys():
-        said.append(f"{plural(len(begun), 'tensor')} begin anew")
+    if anew := new - fitting.keys():
+        said.append(f"{plural(len(anew), 'tensor')} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
 
 
-def _match_names(
-    init: InitSpec,
-    here: Mapping[str, tuple[int, ...]],
-    there: Mapping[str, tuple[int, ...]],
-    new: Iterable[str],
-    of: Mapping[str, str],
-) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
-    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
-
-    Args:
-        init: what is left out.
-        here: the network's.
-        there: the file's.
-        new: the network's names that may be missing in the file.
-        of: by name, one name for all names of a tensor, in one node or several; the file may have any of them.
-
-    Returns:
-        what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
-    """
-    begun = {of[name] for name in new if name in of}
-    owners = Counter(key for key, _ in {(_key(name), of[name]) for name in here})
-    alike: dict[str, list[str]] = {}
-    for name, one in of.items():
-        alike.setdefault(one, []).extend((name, _key(name)))
-    names = {
-        name: next((form for form in (name, _key(name), *alike[of[name]]) if form in there), _key(name))
-        for name in here
-    }
-    several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
-    own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
-    left_out = [name for name in here if is_named(init.leave_out, name)]
-    asked = here.keys() - set(left_out)
-    fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
-    missing = [name for name in here if name in asked and names[name] not in there and of[name] not in begun]
-    other = [
-        f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
-        for name, stored in own.items()
-        if name in asked and name not in fitting
-    ]
-    known = {*own.values(), *several}
-    unknown = [key for key in there if key not in known and not is_named(init.leave_out, key)]
-    faults = [
-        (several, "in the file {are} in several nodes of the network"),
-        (missing, "{are} not in the file"),
-        (other, ""),
-        (unknown, "of the file {are} not in the network"),
-    ]
-    said = [f"{listed(found, _LISTED)} {text.format(are=_are(found))}".strip() for found, text in faults if found]
-    return fitting, left_out, said
+def _tensors_of(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str], set[str]]:
+    """Return the shapes of the network's tensors by name, one name for all names of a tensor, and those that a file may lack."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    one: dict[str, str] = {}
+    new = set[str]()
+    for node, graph_node in network.graph.nodes.items():
+        block = build_to_look_at(graph_node, network.shapes[node].inputs)
+        state = block.state_dict(keep_vars=True)
+        labels = {id(state[key]): shared.label for key, shared in network.shapes[node].shared.items()}
+        for key, value in state.items():
+            name = f"{node}{SEPARATOR}{key}"
+            shapes[name], one[name] = tuple(value.shape), labels.setdefault(id(value), name)
+            if is_named(block.begun_anew, key):
+                new.add(name)
+    return shapes, one, new
 
 
 def _key(name: str) -> str:
     return name.partition(SEPARATOR)[2]
 
 
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
-def _shapes_and_names(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str], set[str]]:
-    """Return the shapes of the network's tensors by name, one name for all names of a tensor, and those that a file may lack."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    one: dict[str, str] = {}
-    new = set[str]()
-    for node, graph_node in network.graph.nodes.items():
-        measured = network.shapes[node]
-        block = build_to_look_at(graph_node, measured.inputs)
-        state = block.state_dict(keep_vars=True)
-        new |= {f"{node}{SEPARATOR}{key}" for key in state if is_named(block.begun_anew, key)}
-        labels = {id(state[key]): shared.label for key, shared in measured.shared.items()}
-        for key, value in state.items():
-            name = f"{node}{SEPARATOR}{key}"
-            shapes[name], one[name] = tuple(value.shape), labels.setdefault(id(value), name)
-    return shapes, one, new
-
-
-def _strip_prefixes(stored: Iterable[str], known: Container[str]) -> dict[str, str]:
-    """Return a file's names by those without the prefixes of wrappers, where the network has such a name."""
-    names = {name: name for name in stored}
-    for name in list(names):
-        plain = name.replace(_COMPILED, "").removeprefix(_WRAPPER)
-        if name not in known and plain in known and plain not in names:
-            names[plain] = names.pop(name)
-    return names
-
-
 def _name_unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, str]) -> Iterator[str]:
-    """Say which tensors of the file differ, and are one in the network."""
+    """Name tensors of the file that differ, and are one in the network."""
     stored: dict[str, dict[str, None]] = {}
     for name, there in fitting.items():
         stored.setdefault(of[name], {})[there] = None
     for names in stored.values():
-        if len(names) > 1 and any(
-            not torch.equal(opened.read(one), opened.read(other)) for one, other in pairwise(names)
-        ):
-            yield f"{listed(list(names), _LISTED)} of the file are one tensor in the network, and differ"
+        if any(not torch.equal(opened.read(one), opened.read(other)) for one, other in pairwise(names)):
+            yield from names
 
 
 @contextmanager
