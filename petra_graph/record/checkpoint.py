@@ -1,4 +1,4 @@
-"""Checkpoints as folders of a run's directory: whole, or not there; `write_checkpoint` writes them.
+"""Checkpoints as folders of a run's directory: whole, or not there.
 
     RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
@@ -231,12 +231,10 @@ def digest_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-# --- Checkpoints as they are written: under another name, until the manifest is on the disk.
-#
+# --- written: under another name, until the manifest is on the disk ---------------------------------------------------
+
 # Each process writes the files of its own stages, and has the system write them to the disk (`fsync`); the process that records
 # then writes the manifest, and gives the folder its name.
-
-
 _REMOVING = ".removing"
 
 
@@ -295,12 +293,6 @@ def finish(directory: Path, manifest: Manifest) -> None:
 def discard(directory: Path, at: int) -> None:
     """Remove the files of a checkpoint that will not be completed."""
     shutil.rmtree(_unfinished(directory, at), ignore_errors=True)
-
-
-def missing_file(directory: Path, at: int, file: StageFile) -> bool:
-    """Whether a file that a process has written cannot be seen here: its folder is not shared."""
-    path = _unfinished(directory, at) / file.name
-    return not path.is_file() or path.stat().st_size != file.bytes
 
 
 def keep_only(directory: Path, kept: Sequence[int]) -> None:

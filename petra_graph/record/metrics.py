@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,9 +27,8 @@ from petra_graph.plugins.callback import Logger
 
 METRICS = "metrics.jsonl"
 """The file in a run's directory."""
-_EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
-_SHOWN, _LONGEST = 60, 2**16
-"""Characters to show of a line that is not an event, and the most of an event."""
+_SHOWN = 60
+"""Characters to show of a line that is not an event."""
 
 
 @frozen(kw_only=True)
@@ -147,35 +145,20 @@ def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapp
         OSError: the file cannot be read.
         SpecError: a line is not an event.
     """
-    path, left = directory / METRICS, most_bytes
-    with path.open("rb") as lines:
-        for number in count(1):
-            line = lines.readline(min(left, _LONGEST))
-            left -= len(line)
-            if not line or (not line.endswith(b"\n") and left and len(line) < _LONGEST):  # written at this moment
-                return
-            event = event_of(line)
-            if event is None:
-                hint = "remove that line, or restore the file from a copy"
-                raise SpecError(
-                    f"{path}:{number}: is not an event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
-                )
-            if event["value"] is not None:
-                yield event
-
-
-def event_of(line: bytes) -> Mapping[str, Any] | None:
-    """Return the event of a line; None where it holds none."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict) or not event.keys() >= _EVENT.keys():
-        return None
-    if not all(isinstance(event[key], kind) for key, kind in _EVENT.items()):
-        return None
-    numbers = (event["epoch"], event["step"], event["value"] or 0)
-    return event if all(abs(number) < sys.float_info.max for number in numbers) else None
+    path = directory / METRICS
+    content = path.read_bytes()[:most_bytes]
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n") and len(content) < most_bytes:  # written at this moment
+            return
+        try:
+            event = json.loads(line)
+            _ = int(event["epoch"]), int(event["step"]), event["name"].strip, float(event["value"] or 0)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            hint = "remove that line, or restore the file from a copy"
+            shown = line[:_SHOWN].decode(errors="replace").rstrip()
+            raise SpecError(f"{path}:{number}: is not an event: {shown}", hint) from None
+        if event["value"] is not None:
+            yield event
 
 
 def _run(name: str, action: Callable[[], None]) -> None:

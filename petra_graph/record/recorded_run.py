@@ -8,7 +8,7 @@ killed                        neither: no process was left that could write a su
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,9 +141,6 @@ def quantity_and_stage(name: str) -> tuple[str, int] | None:
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
-# --- Which directories are runs, which of them is the latest, and when each began; a damaged one is a run as well.
-
-
 LATEST = "latest"
 RUNS = "runs"
 """The folder of runs, where a specification names no other."""
@@ -151,58 +148,44 @@ _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
 
-def find_run(name: str) -> Path:
-    """Return a run's directory: the one that is named, here or in `runs`, or that is alone in the folder that is named, or the latest one in `runs`.
-
-    Raises:
-        SpecError: the folder holds none.
-    """
-    if name != LATEST:
-        return _alone_in(Path(name).expanduser(), Path(RUNS))
-    found = run_directories(Path(RUNS)) if Path(RUNS).exists() else []
-    if not found:
-        raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
-    return max(found, key=began)
-
-
-def no_run(name: str | Path) -> SpecError:
-    return SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
-
-
-def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
-    """Return the directory of the run to resume.
+def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> Path:
+    """Return a run's directory: the one that is named, here or in `parent`, or alone in the folder of that name, or "latest": the latest one in `parent`.
 
     Args:
-        resume: the directory of a run, or "latest": the latest below `run.directory`, as set or "runs".
-        overrides: `--set` assignments.
-
-    Raises:
-        SpecError: it does not exist, or is a run without a checkpoint.
-    """
-    given = [parse_override(text) for text in overrides]
-    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
-    return run_to_resume(resume, Path((parents or [RUNS])[-1]).expanduser())
-
-
-def run_to_resume(name: str, parent: Path) -> Path:
-    """Return a run's directory that has a checkpoint: the one that is named, or the latest one below `parent`.
+        resumes: only of a run that has a checkpoint.
 
     Raises:
         SpecError: the folder holds none.
     """
     if name == LATEST:
-        found = [path for path in parent.glob("*") if path.is_dir() and repair(path)]
+        chosen = repair if resumes else is_run
+        found = [path for path in parent.glob("*") if path.is_dir() and chosen(path)]
         if not found:
-            raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
+            what = f"no run in {parent} has a checkpoint" if resumes else f"there is no run in {parent}"
+            raise SpecError(what, "give the directory of a run")
         return max(found, key=began)
-    directory = _alone_in(Path(name).expanduser(), parent)
-    if not directory.is_dir():
+    directory = Path(name).expanduser()
+    if not directory.exists() and (parent / directory).is_dir():
+        directory = parent / directory
+    if directory.is_dir() and not is_run(directory) and len(runs := run_directories(directory)) == 1:
+        directory = runs[0]
+    if resumes and not directory.is_dir():
         raise no_run(name)
-    if not repair(directory):
-        raise SpecError(
-            f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
-        )
+    if resumes and not repair(directory):
+        hint = "runs write them where [checkpoint] has `every`, and when they are interrupted"
+        raise SpecError(f"{name} has no checkpoint", hint)
     return directory
+
+
+def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
+    """Return the directory of the run to resume, where "latest" is the latest below `run.directory`, as overrides set it; errors as of `find_run`."""
+    given = [parse_override(text) for text in overrides]
+    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
+    return find_run(resume, Path((parents or [RUNS])[-1]).expanduser(), resumes=True)
+
+
+def no_run(name: str | Path) -> SpecError:
+    return SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
 
 
 def run_directories(folder: Path) -> list[Path]:
@@ -232,18 +215,10 @@ def began(directory: Path) -> datetime:
     return written
 
 
-def _alone_in(folder: Path, parent: Path) -> Path:
-    """Return the run that is the only one in a folder, which is here or in a folder of runs, or the folder itself."""
-    folder = parent / folder if not folder.exists() and (parent / folder).is_dir() else folder
-    if folder.is_dir() and not is_run(folder) and len(runs := run_directories(folder)) == 1:
-        return runs[0]
-    return folder
-
-
 def is_run(path: Path) -> bool:
     """Whether this is a run's directory; a damaged one is."""
-    return _STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1
+    return _STAMP.fullmatch(path.name) is not None or len(_present(path)) > 1
 
 
-def _present(directory: Path) -> Iterator[Path]:
-    return (path for name in _FILES if (path := directory / name).is_file())
+def _present(directory: Path) -> list[Path]:
+    return [path for name in _FILES if (path := directory / name).is_file()]

@@ -38,23 +38,23 @@ def create_run_directory(parent: str, name: str) -> Path:
         RunFailed: it cannot be created.
     """
     root = _folder(parent)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     while True:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
         try:
             directory.mkdir(parents=True)
-        except FileExistsError:
-            if not root.is_dir():
-                raise RunFailed(
-                    f"cannot create a run directory: {root} is not a folder", hint="set run.directory to another folder"
-                ) from None
+        except FileExistsError as error:
+            if root.is_dir():
+                continue
+            raise RunFailed(
+                f"cannot create a run directory: {root} is not a folder", hint="set run.directory to another folder"
+            ) from error
         except OSError as error:
             raise RunFailed(
                 f"cannot create the run directory {directory}: {error.strerror or error}",
                 hint="set run.directory to a folder that can be written",
             ) from error
-        else:
-            return directory
+        return directory
 
 
 def lock(directory: Path) -> int | None:
@@ -227,9 +227,6 @@ def environment() -> dict[str, Any]:
 def _without_secret(word: str) -> str:
     """Return a word of the command line, without what follows a key that looks like that of a secret, at its begin or in a table."""
     return re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
-
-
-# --- Files of a run's directory as they are read: its resolved specification, its JSON, the packages of its plugins; without torch.
 
 
 _HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"

@@ -1,11 +1,11 @@
-"""One evaluation of a split's samples by the stages of this process."""
+"""One evaluation of a split's samples by the stages of this process: means, metrics, and what is not finite."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import evolve, frozen
@@ -17,36 +17,33 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.record.weights import SEPARATOR
-from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.data import MicroBatches, require_finite_samples
-from petra_graph.training.prepare import Prepared
+
+if TYPE_CHECKING:
+    from petra_graph.training.trainer import Trainer
 from petra_graph.units import plural
 
 
 def evaluate(
-    prepared: Prepared,
-    scheduler: Scheduler,
+    trainer: Trainer,
     batches: MicroBatches,
     split: str,
-    *,
     epoch: int,
-    warn: Callable[[str], None],
-    show: Callable[[Tensor, Any], None] | None = None,
+    show: Callable[[int, Tensor, Any], None] | None = None,
 ) -> Mapping[str, float]:
     """Return the means and metrics over a split; zeros where the head is in another process.
 
     Args:
-        prepared: the run.
-        scheduler: of this process's stages, which have the weights to evaluate.
+        trainer: whose stages have the weights to evaluate.
         batches: of the split.
         split: "validation" or "test".
-        epoch: of the weights, for messages.
-        warn: is told of metrics that are undefined.
-        show: is given the head's outputs and targets of every batch; None: nobody sees them.
+        epoch: of the weights.
+        show: is given the epoch, the head's outputs and the targets of every batch; None: nobody sees them.
 
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
     """
+    prepared, scheduler = trainer.prepared, trainer.scheduler
     meters, metrics = Meters(prepared.loss), MetricsOfEvaluation.of(prepared.checked.metrics)
     for number, result in enumerate(scheduler.evaluate(batches), start=1):
         meters.add(result)
@@ -55,7 +52,7 @@ def evaluate(
         if result.evaluated is not None:
             metrics.update(result.evaluated.outputs, result.evaluated.targets)
             if show is not None:
-                show(result.evaluated.outputs, result.evaluated.targets)
+                show(epoch, result.evaluated.outputs, result.evaluated.targets)
     meters.expect_targets(f"{split} data")
 
     means = meters.means()
@@ -71,7 +68,7 @@ def evaluate(
         raise RunFailed(message, suggestion(best, recorded))
     values, others = split_undefined(found)
     for text in others:
-        warn(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
+        trainer.warn(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
     return {**means, **values}
 
 
@@ -80,9 +77,6 @@ def load_weights(executors: Iterable[StageExecutor], weights: Mapping[str, Tenso
     for node, module in (pair for executor in executors for pair in executor.modules.items()):
         for key, tensor in module.state_dict().items():
             tensor.copy_(weights[f"{node}{SEPARATOR}{key}"])
-
-
-# --- The means over an epoch or an evaluation of what the head returns for each micro-batch, and the metrics of an evaluation.
 
 
 class Meters:

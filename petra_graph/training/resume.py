@@ -144,7 +144,7 @@ class Resumption:
         for path, (before, now) in pairs.items():
             if before != now:
                 texts = ["unset" if one is None else shown(one) for one in (before, now)]
-                message = f"{'.'.join(path)} chooses the validation samples: it was {texts[0]} in the run, and is {texts[1]} now"
+                message = f"{'.'.join(path)} was {texts[0]} in the run, and is {texts[1]} now"
                 problem = Problem(message=message, hint="resume with that of the run", path=path)
                 raise SpecError(prepared.checked.loaded.located([problem]))
 

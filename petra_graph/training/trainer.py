@@ -1,4 +1,4 @@
-"""Where a training is: the value that a checkpoint keeps, and from which a training continues."""
+"""The training loop: each epoch trains, drains, evaluates and records; and where a training is, which a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import asdict, define, evolve, field
@@ -19,15 +18,17 @@ from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.plugins.callback import EpochEnded, Listener
-from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.cut import Cut
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.callbacks import Callbacks
-from petra_graph.training.data import MicroBatches, require_finite_samples
+from petra_graph.training.data import require_finite_samples
 from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
 from petra_graph.training.prepare import Prepared
+
+if TYPE_CHECKING:
+    from petra_graph.training.processes.one import RunProcess
 
 
 def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:
@@ -84,64 +85,6 @@ class TrainingPosition:
         return self.micro_batches if begun and not self.evaluates else None
 
 
-# --- The other processes of a run, as its training loop sees them, and the warnings of all of them.
-
-
-class Peers:
-    """The other processes of a run. A run in one process has none, so here nothing is exchanged with any."""
-
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Merge the meters of other replicas' heads, or send this process's own."""
-
-    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
-        return own
-
-    def text_of_recorder(self, name: str, own: str) -> str:
-        """Return a text of the process that records, under a name that is used once in a run."""
-        return own
-
-    def warn(self, texts: Sequence[str]) -> None:
-        """Publish all warnings of this process so far, for the process that records."""
-
-    def warnings(self) -> Sequence[str]:
-        """Return the warnings that other processes have published, in the order of ranks."""
-        return ()
-
-    def publish(self, trained: Mapping[str, Any]) -> None:
-        """Publish how far the training came, in case this process is killed."""
-
-
-@define(eq=False)
-class RunWarnings:
-    """Warnings of what a training shows without ending, each said once, by the process that records."""
-
-    peers: Peers
-    observers: Sequence[Listener]
-    """The observers of the run, in the process that records; () in another one."""
-    texts: list[str] = field(factory=list, init=False)
-    """The warnings of all processes in the process that records; elsewhere those of this process."""
-
-    def say(self, text: str) -> None:
-        """Say a warning, unless it has been said."""
-        if text in self.texts:
-            return
-        self.texts.append(text)
-        for observer in self.observers:
-            observer.warned(text)
-        if not self.observers:
-            self.peers.warn(self.texts)
-
-    def collect(self) -> None:
-        """Say the warnings of other processes, if this one records."""
-        if self.observers:
-            for text in self.peers.warnings():
-                self.say(text)
-
-
-# --- The training loop: each epoch trains, drains, evaluates and records.
-
-
 @define(eq=False, kw_only=True)
 class Trainer:
     """Trains the stages of one process; where the head is not there, nothing is observed."""
@@ -152,7 +95,7 @@ class Trainer:
     metrics: Metrics | None
     """The recorded metrics; None in a process that does not record."""
     listener: Listener
-    peers: Peers
+    peers: RunProcess
     callbacks: Callbacks
     position: TrainingPosition
     """Where the training begins or is resumed, and afterwards where it is."""
@@ -162,7 +105,8 @@ class Trainer:
     """A text on why the training stopped early, and after which epoch."""
     tested: Mapping[str, Any] = field(factory=dict, init=False)
     """What the summary says of the test that ended the run: `test`, and with which weights; {}: there was none."""
-    warnings: RunWarnings = field(init=False)
+    warnings: list[str] = field(factory=list, init=False)
+    """The warnings of all processes in the process that records; elsewhere those of this process."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
     """The first micro-batches of this process, in which libraries start, and their seconds."""
     _first_count: int = field(init=False)
@@ -176,11 +120,8 @@ class Trainer:
     def __attrs_post_init__(self) -> None:
         self._before = self.position.micro_batches, self.position.seconds
         self._first_count = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
-        self.warnings = RunWarnings(self.peers, self.observers)
         if self.prepared.probe is not None:
-            self._begin_probe = self.prepared.probe.observe_stages(
-                self.executors, self._record_probed, self.warnings.say
-            )
+            self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed, self.warn)
 
     @property
     def executors(self) -> Sequence[StageExecutor]:
@@ -220,7 +161,7 @@ class Trainer:
             "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
             "resumed_from": list(position.resumed_from),
             **({"changed": list(position.changed)} if position.changed else {}),
-            **({"warnings": list(self.warnings.texts)} if self.warnings.texts else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"stopped_early": self.stopped_early} if self.stopped_early else {}),
         }
 
@@ -274,17 +215,17 @@ class Trainer:
                 position.epoch_began = position.seconds, position.micro_batches
             position.train = self._train(epoch, at)
             if text := self.prepared.opened.began_again:
-                self.warnings.say(text)
+                self.warn(text)
         assert position.train is not None
         position.evaluates = True
         split, values = self.prepared.spec.data.evaluated, None
-        if self._evaluation_due(epoch):
+        run = self.prepared.spec.run
+        due = epoch % run.evaluate_every == 0 or epoch == run.epochs
+        if due and self.prepared.opened.batches.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 for observer in self.observers:
                     observer.evaluating(epoch)
-                values = self._evaluate(
-                    self.prepared.opened.evaluated, split, epoch, partial(self.callbacks.evaluated, epoch)
-                )
+                values = evaluate(self, self.prepared.opened.evaluated, split, epoch, show=self.callbacks.evaluated)
                 if self.callbacks.read_weights:
                     self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
@@ -305,7 +246,7 @@ class Trainer:
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
         self.peers.publish(self.summary())
-        self.warnings.collect()
+        self.collect_warnings()
         for observer in self.observers:
             observer.epoch_ended(report)
 
@@ -325,7 +266,9 @@ class Trainer:
                 means = meters.means()
             position.micro_batches += 1
             if position.micro_batches == warm_at:
-                self._note_first()
+                assert self._began is not None
+                wait_for(torch.device(self.executors[-1].program.device))
+                self.first = self._first_count, self.seconds_here + time.perf_counter() - self._began
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
@@ -347,12 +290,6 @@ class Trainer:
         self.peers.exchange_meters(epoch, meters)
         meters.expect_targets("training data")
         return meters.means()
-
-    def _note_first(self) -> None:
-        """Note how long the first micro-batches have taken, once the device has done them."""
-        assert self._began is not None
-        wait_for(torch.device(self.executors[-1].program.device))
-        self.first = self._first_count, self.seconds_here + time.perf_counter() - self._began
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights of this process's stages, by their names in the file of weights."""
@@ -378,11 +315,6 @@ class Trainer:
                 raise NotFinite(self.executors, result, done + 1, updates)
         return loss
 
-    def _evaluation_due(self, epoch: int) -> bool:
-        """Whether an evaluation follows an epoch, counted from 1; the first replica evaluates alone."""
-        run = self.prepared.spec.run
-        return self.prepared.opened.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
-
     def test(self, best: tuple[int, Mapping[str, Tensor]] | None) -> Interrupted | None:
         """Evaluate the test data, which ends a run with validation samples; return the interruption that ended the test.
 
@@ -403,7 +335,7 @@ class Trainer:
                 nullcontext() if loaders is None else loaders.at_work(),
                 evaluating(self.executors) if best is None else nullcontext(),
             ):
-                values = self._evaluate(test, "test", epoch)
+                values = evaluate(self, test, "test", epoch)
         except Interrupted as request:
             return request
         weights = {"weights": "last" if best is None else "best", "epoch": epoch}
@@ -412,11 +344,20 @@ class Trainer:
         self._record(len(self.position.epochs), self.position.micro_batches, record)
         return None
 
-    def _evaluate(
-        self, batches: MicroBatches, split: str, epoch: int, show: Callable[[Tensor, Tree], None] | None = None
-    ) -> Mapping[str, float]:
-        say = self.warnings.say
-        return evaluate(self.prepared, self.scheduler, batches, split, epoch=epoch, warn=say, show=show)
+    def warn(self, text: str) -> None:
+        """Say a warning of what the training shows without ending, unless it has been said; the process that records says it."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            for observer in self.observers:
+                observer.warned(text)
+            if not self.observers:
+                self.peers.warn(self.warnings)
+
+    def collect_warnings(self) -> None:
+        """Say the warnings of other processes, if this one records."""
+        if self.observers:
+            for text in self.peers.warnings():
+                self.warn(text)
 
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""

@@ -14,7 +14,6 @@ from petra_graph.record.recorded_run import (
     began,
     find_run,
     run_directories,
-    run_to_resume,
 )
 from petra_graph.record.run_directory import _HINT
 
@@ -43,16 +42,16 @@ def test_which_run_goes_on(here):
         (here / "runs" / name).mkdir(parents=True)
         for at in range(checkpoints):
             (here / "runs" / name / "checkpoints" / f"{at:012d}").mkdir(parents=True)
-    assert run_to_resume("latest", here / "runs").name == "20260202T000000Z-a-2"
+    assert find_run("latest", here / "runs", resumes=True).name == "20260202T000000Z-a-2"
     renamed = (here / "runs" / "20260101T000000Z-z-1").rename(here / "runs" / "best")
     (renamed / "resolved.toml").touch()  # now
-    assert run_to_resume("latest", here / "runs") == renamed
+    assert find_run("latest", here / "runs", resumes=True) == renamed
     with pytest.raises(SpecError, match="has no checkpoint"):
-        run_to_resume("runs/20260303T000000Z-c-3", here)
+        find_run("runs/20260303T000000Z-c-3", resumes=True)
     with pytest.raises(SpecError, match="there is no run directory"):
-        run_to_resume("runs/none", here)
+        find_run("runs/none", resumes=True)
     with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
-        run_to_resume("latest", here)
+        find_run("latest", here, resumes=True)
 
 
 def test_the_hint_shows_a_name_that_is_one():

@@ -7,19 +7,22 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torch import Tensor
+
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.store import RunStore
 from petra_graph.runtime.watchdog import Supervisor
 from petra_graph.spec.load_spec import Given
+from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import UNTRAINED, RunRecord
-from petra_graph.training.trainer import Peers, Trainer
+from petra_graph.training.trainer import Trainer
 
 
-class RunProcess(Peers):
+class RunProcess:
     """The process of a run that hosts all stages, and has no other process to tell anything.
 
     It holds what the run has so far, which is needed if the run fails: None before the step that makes it.
@@ -112,6 +115,31 @@ class RunProcess(Peers):
     def blind(self) -> Sequence[str]:
         """Return the processes that cannot see the run directory."""
         return ()
+
+    # --- called by the training loop ----------------------------------------------------------------------------------
+
+    def exchange_meters(self, epoch: int, meters: Meters) -> None:
+        """Merge the meters of other replicas' heads, or send this process's own."""
+
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
+        return own
+
+    def text_of_recorder(self, name: str, own: str) -> str:
+        """Return a text of the process that records, under a name that is used once in a run."""
+        return own
+
+    def warn(self, texts: Sequence[str]) -> None:
+        """Publish all warnings of this process so far, for the process that records."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return the warnings that other processes have published, in the order of ranks."""
+        return ()
+
+    def publish(self, trained: Mapping[str, Any]) -> None:
+        """Publish how far the training came, in case this process is killed."""
+
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""

@@ -200,7 +200,7 @@ class OneOfSeveral(RunProcess):
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """As `Peers` promises; in a process that does not record, only its own tensors."""
+        """As `RunProcess` promises; in a process that does not record, only its own tensors."""
         found = gather_tensors(self.world, name, own, self.ranks)
         self.watchdog.check()
         return found
@@ -238,7 +238,7 @@ class OneOfSeveral(RunProcess):
         return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
 
     def publish(self, trained: Mapping[str, Any]) -> None:
-        """As `Peers` promises: another process then writes the summary."""
+        """As `RunProcess` promises: another process then writes the summary."""
         if self.record is not None:
             self.world.store.set("trained", trained)
 
