@@ -38,7 +38,7 @@ def export(*, run: str, form: Format, weights: str | None, output: Path | None, 
 
     A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
     names its axes, and has class names and the normalisation in its metadata. The program's outputs are compared with the
-    network's on the first 1,000 test samples, or on random ones if the data is not here.
+    network's on samples of the training, which the run has kept.
     """
     opened = open_run(run)
     from petra_graph.inference.export import SUFFIXES, export_network

@@ -9,8 +9,8 @@ Programs read samples as the data set has them (images as uint8), and normalise 
 of tokens shorter, where the network's code does not fix its length. They compute in the type of the network's parameters, without
 autocast; parametrized weights are computed once.
 
-What is written is run again on real samples, and compared with the network: a program, or the class of the user's own network, with the
-tensors. Outputs may differ in the last bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The
+What is written is run again on the samples of the run's fingerprint, and compared with the network: a program, or the class of the user's
+own network, with the tensors. Outputs may differ in the last bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The
 tolerance is `_TERMS` times the eps of the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
 """
 
@@ -36,15 +36,15 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.residual_chain import COEFFICIENTS
-from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.predict import classes_are_probable, gives_classes, output_shape
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
+from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
@@ -55,8 +55,6 @@ _HINTS = {
 }
 _INSTEAD = "torch-export and onnx write what was trained, and weights.safetensors in the run's directory has the tensors by node"
 _TERMS, _MIXED_TERMS = 128, 8
-_COMPARED = 1000
-"""Test samples with which programs are compared."""
 _TRACED = 2
 """Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
 _OPSET = 18
@@ -107,7 +105,7 @@ class Portable(nn.Module):
 
 
 def export_network(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
-    """Write a network, and compare what was written with it: on the run's test samples or, without them, on random ones.
+    """Write a network, and compare what was written with it.
 
     Args:
         run: which the network is of.
@@ -125,7 +123,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
     missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[export]'")
-    chosen, note = _samples_to_compare(run)
+    chosen = _samples_of(run)
     portable = Portable(merged).eval()
     try:
         _compute_parametrized(portable)
@@ -148,7 +146,15 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
     difference, tolerance = _compare(
         network, run_program, compared, f"{file} is written", "please report it, with the spec"
     )
-    return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
+    return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
+
+
+def _samples_of(run: SavedRun) -> Tree:
+    """Return the samples that what is written is compared with, which a run keeps."""
+    trained = Fingerprint.read(run.directory)
+    if trained is None:
+        raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
+    return trained.samples
 
 
 @torch.no_grad()
@@ -217,36 +223,15 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _samples_to_compare(run: SavedRun) -> tuple[Tree, str]:
-    """Return the first test samples, or random ones, the same each time, with why they are."""
-    try:
-        split = open_data(run).test
-        return split.fetch(np.arange(min(_COMPARED, len(split))), seed=run.spec.run.seed, epoch=0)[0], ""
-    except PetraGraphError as error:
-        why = f"compared with random samples, as the run's data cannot be read: {error.problems[0].message}"
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(of_one: tuple[int, ...], dtype: str) -> Tensor:
-        shape = (_TRACED * 4, *of_one)
-        if dtype == "uint8":
-            return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-        if dtype == "int64":
-            return torch.zeros(shape, dtype=torch.int64)
-        return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
-
-    drawn = {name: draw(*one) for name, one in run.facts.inputs.items()}
-    return (drawn if run.facts.several_inputs else drawn[""]), why
-
-
 def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
     """Write the tensors; where they are those of the user's own network, its class must load them, and compute the same."""
     tensors, own = _collect_tensors(merged)
     made = Exported(file=file)
     if own is not None:
-        chosen, note = _samples_to_compare(run)
+        chosen = _samples_of(run)
         done = "nothing is written: the network's own class loads the tensors"
         difference, tolerance = _compare(network, own, [chosen], done, _INSTEAD)
-        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance, note=note)
+        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
     return made

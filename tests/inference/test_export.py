@@ -60,7 +60,7 @@ def test_tensors_with_what_samples_look_like(trained, opened, tmp_path):
 def test_a_program_for_plain_torch(trained, expected, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(trained), "--format", "torch-export", "--output", "net.pt2"]) == 0
-    assert "on 40 samples" in capsys.readouterr().out
+    assert "on 8 samples" in capsys.readouterr().out
     np.save("samples.npy", expected[0].numpy())
     subprocess.run([sys.executable, "-c", PLAIN_TORCH, "net.pt2"], check=True, timeout=100)
     assert close(np.load("outputs.npy"), expected[1])
@@ -150,10 +150,5 @@ def test_a_parametrized_layer_has_a_form_in_onnx(opened, tmp_path):
     network = opened.load()[0]
     head = next(one for one in network.block("head").modules() if isinstance(one, torch.nn.Linear))
     orthogonal(head)
-    assert export_network(opened, network, "onnx", tmp_path / "net.onnx").samples == 40
+    assert export_network(opened, network, "onnx", tmp_path / "net.onnx").samples == 8
     assert is_parametrized(head)
-
-
-def test_a_single_test_sample(trained, tmp_path):
-    run = SavedRun.open(trained, ["data.options.test=1"])
-    assert export_network(run, run.load()[0], "torch-export", tmp_path / "net.pt2").samples == 1
