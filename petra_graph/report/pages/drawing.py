@@ -110,7 +110,7 @@ def line_chart(
     last: bool = True,
     x_at: Sequence[float] = (),
 ) -> list[Picture]:
-    """Draw lines over one another, each with its last value in the legend; nothing without a point.
+    """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
     Args:
         title: of the picture.
@@ -124,7 +124,7 @@ def line_chart(
         x_at: values of x that the axis names, instead of round ones.
     """
     lines = [line for line in lines if line.points]
-    if not lines:
+    if not any(len(line.points) > 1 or not line.joined for line in lines):
         return []
     logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
     with _figure(title, 4.6, 2.9) as (figure, found):

@@ -1,4 +1,4 @@
-"""From tables to a graph: `repeat`, default inputs and kinds, order; one broken graph a rule, and random graphs that keep or break them."""
+"""From tables to a graph: `repeat`, default inputs, order, one broken graph a rule; and the graph of stages over it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.graph.build_graph import NodeInput, build_graph
+from petra_graph.graph.node_graph import distances, growing_edges, stage_graph
 from petra_graph.spec.model import NodeSpec
-from tests.support.graph_strategies import networks
+from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, CHAIN, GRAPHS, SKIP, built_graph, node, node_inputs
 
 STEM = node("stem", "linear-stem", features=6)
@@ -47,12 +48,6 @@ def test_a_repeated_nodes_name_means_its_last_copy_even_before_it_is_declared():
     assert inputs_of(head, stem, repeated("layer", 2))["head"] == ("layer.1",)
 
 
-def test_kinds_default_to_the_blocks_own():
-    anchored = node("anchor", "rev-mlp", kind="buffered", hidden=7)
-    graph = built_graph((STEM, REV, anchored, HEAD))
-    assert [made.kind for made in graph.nodes.values()] == ["buffered", "reversible", "buffered", "head"]
-
-
 def test_the_kind_of_an_unknown_block_is_believed():
     tables = node_inputs((STEM, REV, HEAD))
     local = NodeSpec(name="rev", block="mine:Block", kind="reversible")
@@ -71,15 +66,6 @@ def test_order_puts_producers_first_and_is_else_the_declared_one():
         node("stem", "linear-stem", inputs=["input"], features=6),
     )
     assert built_graph(backwards).order == ("stem", "a", "b", "head")
-
-
-def test_consumers_come_in_declared_order():
-    graph = built_graph(SKIP)
-    assert {name: graph.consumers(name) for name in ("rev0", "rev1", "head")} == {
-        "rev0": ("rev1", "join"),
-        "rev1": ("join",),
-        "head": (),
-    }
 
 
 def messages_of(*nodes: NodeSpec) -> list[tuple[str, int]]:
@@ -146,11 +132,6 @@ def test_all_problems_are_reported_at_once():
     assert messages_of(*CHAIN, *BRANCHES)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_sound_graphs_have_no_problem(graph):
-    assert messages_of(*GRAPHS[graph]) == []
-
-
 @given(networks())
 def test_random_graphs_keep_the_rules(nodes):
     graph = built_graph(nodes)
@@ -161,24 +142,40 @@ def test_random_graphs_keep_the_rules(nodes):
     assert set(graph.digraph) == {graph.head} | nx.ancestors(graph.digraph, graph.head)
 
 
+NODES = nx.DiGraph([("stem", "a"), ("a", "b"), ("b", "head"), ("stem", "c"), ("c", "head")])
+STAGES = (("stem",), ("a", "b"), ("c",), ("head",))
+
+
+def test_the_docstrings_graph():
+    graph = stage_graph(NODES, STAGES)
+    assert dict(graph.nodes(data="nodes")) == dict(enumerate(STAGES, start=1))
+    assert list(graph.edges(data="edges")) == [
+        (1, 2, [("stem", "a")]),
+        (1, 3, [("stem", "c")]),
+        (2, 4, [("b", "head")]),
+        (3, 4, [("c", "head")]),
+    ]
+    assert distances(graph) == {1: 2, 2: 1, 3: 1, 4: 0}
+    assert growing_edges(graph, {1: 3, 2: 2, 3: 4, 4: 3}) == [(1, 3), (2, 4)]
+
+
 @given(st.data(), networks())
-def test_a_back_edge_is_the_only_problem_of_a_random_graph(data, nodes):
+def test_it_is_the_quotient(data, nodes):
     graph = built_graph(nodes)
-    joins = [index for index, table in enumerate(nodes) if table.block == "add"]
-    if not joins:
-        return
-    index = data.draw(st.sampled_from(joins))
-    name = nodes[index].name
-    later = sorted(nx.descendants(graph.digraph, name) - {"head"} | {name})
-    broken = [*nodes]
-    broken[index] = add(name, *nodes[index].inputs, data.draw(st.sampled_from(later)))
-    ((message, _),) = messages_of(*broken)
-    assert message.startswith("the graph has a cycle: ")
+    stages = data.draw(cuts(graph))
+    found = stage_graph(graph.digraph, stages)
+    expected = nx.quotient_graph(graph.digraph, list(map(set, stages)), relabel=True, create_using=nx.DiGraph)
+    assert set(found.edges) == {(a + 1, b + 1) for a, b in expected.edges}
+    crossing = [edge for _, _, edges in found.edges(data="edges") for edge in edges]
+    inside = [edge for names in stages for edge in graph.digraph.subgraph(names).edges]
+    assert sorted([*crossing, *inside]) == sorted(graph.digraph.edges)
 
 
 @given(st.data(), networks())
-def test_a_node_without_consumers_is_the_only_problem_of_a_random_graph(data, nodes):
-    read = data.draw(st.sampled_from([table.name for table in nodes if table.name != "head"]))
-    place = data.draw(st.integers(0, len(nodes) - 1))
-    ((message, _),) = messages_of(*nodes[:place], add("idle", read), *nodes[place:])
-    assert message == 'the output of node "idle" never reaches the head "head"'
+def test_distances_fall_along_every_edge_and_by_one_along_one(data, nodes):
+    graph = built_graph(nodes)
+    found = stage_graph(graph.digraph, data.draw(cuts(graph)))
+    distance = distances(found)
+    for stage in found:
+        assert distance[stage] == max((1 + distance[reader] for reader in found.successors(stage)), default=0)
+    assert max(distance.values()) == nx.dag_longest_path_length(found)
