@@ -11,7 +11,7 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import distances, growing_edges, stage_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import cuts, networks
-from tests.support.pipelines import BRANCHES, CHAIN, GRAPHS, SKIP, built_graph, node, node_inputs
+from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node, node_inputs
 
 STEM = node("stem", "linear-stem", features=6)
 REV = node("rev", "rev-mlp", hidden=7)

@@ -12,8 +12,7 @@ import torch
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.cli.predict import predict
-from petra_graph.errors import SpecError
-from petra_graph.inference.continued_text import SamplingOptions, draw_tokens, read_sampling_options
+from petra_graph.inference.continued_text import SamplingOptions, draw_tokens
 
 
 def network(tokens):

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.errors import PluginError, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network

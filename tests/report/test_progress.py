@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
-from petra_graph.report.metric_text import chosen_on, numbers
+from petra_graph.report.metric_text import numbers
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress, summary_lines
 from tests.support.forks import until
 
