@@ -99,15 +99,19 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
     if hasattr(data.plugin.code, "read"):
         return as_samples(ask(data.plugin, "read", data.options, path), file, facts), ""
     if suffix in SUFFIXES:
-        return _read_image(path, file, facts)
+        return _read_image(path, file, data, facts)
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
         "its class may have a static method `read`",
     )
 
 
-def _read_image(path: Path, file: str, facts: DataFacts) -> tuple[Tensor, str]:
-    if len(facts.shape) != _IMAGE or facts.dtype != "uint8" or facts.shape[0] not in _MODES:
+def _read_image(path: Path, file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tensor, str]:
+    images = len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
+    # Floats are images where the data set itself makes them of images, from 0 to 1.
+    floats = images and facts.dtype == "float32" and hasattr(data.plugin.code, "of_images")
+    floats = floats and ask(data.plugin, "of_images", data.options)
+    if not images or not (facts.dtype == "uint8" or floats):
         raise SpecError(
             f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}",
             "give arrays (.npy), made as the data set makes its samples",
@@ -119,8 +123,8 @@ def _read_image(path: Path, file: str, facts: DataFacts) -> tuple[Tensor, str]:
         scale = max(height / picture.height, width / picture.width)
         resized = max(width, round(picture.width * scale)), max(height, round(picture.height * scale))
         picture = resize_and_crop(picture, resized, (width, height))
-    pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels)
-    return pixels.permute(0, 3, 1, 2), note
+    pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels).permute(0, 3, 1, 2)
+    return (pixels.contiguous().float() / 255 if floats else pixels), note
 
 
 def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:

@@ -191,6 +191,13 @@ class Torch:
         """Return what the first sample says of all."""
         return open_datasets(train, test, validation, plain, classes).facts
 
+    @staticmethod
+    def of_images(*, test: str, **_: Any) -> bool:
+        """Whether samples are PIL images, which become floats from 0 to 1."""
+        first = _take_first("test", _make_dataset("test", test, named_code("test", test)))
+        image = sys.modules.get("PIL.Image")
+        return image is not None and isinstance(first[0], image.Image)
+
 
 _opened: list[tuple[Mapping[str, Any], Any, TorchDataSet]] = []
 """What the check of a specification has opened, by its code and classes: a Dataset may read files, and a stream begins once."""
