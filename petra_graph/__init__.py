@@ -16,7 +16,8 @@
     sweep = petra_graph_studies.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
     sweep.table()                 # means and spreads over the seeds, the best first; sweep.runs are ordinary runs
 
-    module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module
+    run = pg.open_run("latest")   # or by the name that `petra-graph runs` prints
+    module = run.load()           # its network as an ordinary torch.nn.Module
 
 A network may be made of one's own classes, without any file. A class stands where a spec has a name:
 
@@ -65,16 +66,13 @@ if TYPE_CHECKING:
         PlanView,
         Run,
         buffered,
-        evaluate,
-        export,
         from_torch,
         head,
         load,
         load_spec,
         make_spec,
+        open_run,
         plan,
-        predict,
-        sample,
         train,
     )
     from petra_graph.autograd import reversible
@@ -93,18 +91,15 @@ __all__ = [
     "Spec",
     "SpecError",
     "buffered",
-    "evaluate",
-    "export",
     "from_torch",
     "head",
     "load",
     "load_spec",
     "make_spec",
+    "open_run",
     "plan",
-    "predict",
     "report_runs",
     "reversible",
-    "sample",
     "train",
 ]
 _ELSEWHERE = {

@@ -24,7 +24,12 @@ Changes = Mapping[str, Any]
 
 
 class Run:
-    """A run's directory, whatever became of the run."""
+    """A run's directory, whatever became of the run.
+
+    What its methods have in common: `weights` are those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file;
+    None: those at the run's end. `device` is where to compute. Each raises SpecError where the run, its weights or the device does not exist,
+    PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -55,24 +60,81 @@ class Run:
         return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
 
     def load(self, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
-        """Return the network as an ordinary module, as `petra_graph.load`."""
-        return load(self, weights=weights)
+        """Return the network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
 
-    def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
-        """Evaluate the network, as `petra_graph.evaluate`."""
-        return evaluate(self, changes, **options)
+        It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
 
-    def predict(self, samples: Any, **options: Any) -> list[Prediction]:
-        """Ask the network about samples, as `petra_graph.predict`."""
-        return predict(self, samples, **options)
+        Args:
+            weights: also a table of tensors by their names in `weights.safetensors`, while the run is training, too.
+        """
+        return self._open().load(weights)[0]
 
-    def sample(self, **options: Any) -> str:
-        """Continue a text, as `petra_graph.sample`."""
-        return sample(self, **options)
+    def evaluate(
+        self,
+        changes: Changes | None = None,
+        *,
+        weights: str | None = None,
+        split: Literal["test", "validation", "train"] = "test",
+        device: str = "cpu",
+    ) -> Evaluation:
+        """Evaluate the network on the run's data, or on other data that `changes` name, as in {"data.options.root": "other/images"}."""
+        from petra_graph.inference.evaluate import evaluate_run
 
-    def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
-        """Write the network for other programs, as `petra_graph.export`."""
-        return export(self, form, file, **options)
+        with threads_as_before():
+            opened = self._open(changes)
+            found = evaluate_run(opened, which=weights, split=split, device=device)
+        _warn_of_changes(found.changed[len(opened.changed) :])
+        return found
+
+    def predict(
+        self, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu"
+    ) -> list[Prediction]:
+        """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
+
+        Args:
+            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
+                [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
+            top: the number of classes for each prediction.
+            weights, device: as of all methods.
+        """
+        from petra_graph.inference.predict import predict_samples
+        from petra_graph.inference.samples import Samples, as_samples, read_samples
+
+        opened = self._open()
+        samples = [samples] if isinstance(samples, str | Path) else samples
+        if isinstance(samples, Sequence):
+            found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
+        else:
+            found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
+        return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
+
+    def sample(
+        self, *, weights: str | Mapping[str, torch.Tensor] | None = None, device: str = "cpu", **options: object
+    ) -> str:
+        """Continue a text by a network of next tokens; the same options give the same text.
+
+        Args:
+            weights, device: as of all methods.
+            options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
+        """
+        from petra_graph.inference.continued_text import continued_text, read_sampling_options
+
+        chosen, opened = read_sampling_options(options), self._open()
+        return continued_text(opened, opened.load(weights)[0], chosen, device)
+
+    def export(self, form: Format, file: str | Path | None = None, *, weights: str | None = None) -> Exported:
+        """Write the network for other programs, and compare what was written with the network.
+
+        Args:
+            form: "safetensors", "torch-export" or "onnx".
+            file: to write; None: `network` in the run's directory, with the form's suffix.
+            weights: as of all methods.
+        """
+        from petra_graph.inference.export import SUFFIXES, export_network
+
+        opened = self._open()
+        target = opened.directory / f"network{SUFFIXES[form]}" if file is None else Path(file)
+        return export_network(opened, opened.load(weights)[0], form, target)
 
     def __repr__(self) -> str:
         from petra_graph.report.progress import summary_lines
@@ -80,158 +142,39 @@ class Run:
         summary = self.summary
         return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
 
+    def _open(self, changes: Changes | None = None) -> SavedRun:
+        from petra_graph.inference.saved_run import SavedRun
+        from petra_graph.spec.class_names import assignments
+
+        opened = SavedRun.open(self.directory, assignments(changes))
+        _warn_of_changes(opened.changed)
+        return opened
+
+
+def open_run(run: Run | str | Path) -> Run:
+    """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest".
+
+    Raises:
+        SpecError: there is none.
+        TypeError: the value is no name.
+    """
+    from petra_graph.record.recorded_run import find_run
+
+    if isinstance(run, Run):
+        return run
+    if isinstance(run, str | Path):
+        return Run(find_run(str(run)))
+    raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
+
 
 def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
-    """Return a run's network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
-
-    It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
-
-    Args:
-        weights: those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file; or a table of
-            tensors by their names in `weights.safetensors`, also while the run is training; None: those at the run's end.
-
-    Raises:
-        SpecError: the run does not exist, or does not have these weights.
-        PluginError: a block of the run is not installed.
-    """
-    return open_run(run).load(weights)[0]
-
-
-def evaluate(
-    run: Run | str | Path,
-    changes: Changes | None = None,
-    *,
-    weights: str | None = None,
-    split: Literal["test", "validation", "train"] = "test",
-    device: str = "cpu",
-) -> Evaluation:
-    """Evaluate a run's network on its data, or on other data that `changes` name.
-
-    Args:
-        changes: values to set, as in {"data.options.root": "other/images"}.
-        split: which split of the data.
-        device: where to compute.
-
-    Raises:
-        SpecError: the run, its data or the device does not exist.
-        RunFailed: the network cannot be run, or a sample cannot be read.
-    """
-    from petra_graph.errors import SpecError, suggestion
-    from petra_graph.inference.evaluate import evaluate_run
-    from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.spec.class_names import assignments
-
-    splits = ("test", "validation", "train")
-    if split not in splits:
-        raise SpecError(f"split cannot be {split!r}", suggestion(str(split), splits))
-    with threads_as_before():
-        opened = SavedRun.open(directory_of(run), assignments(changes))
-        found = evaluate_run(opened, which=weights, split=split, device=device)
-    _warn_of_changes(found.changed)
-    return found
-
-
-def predict(
-    run: Run | str | Path, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu"
-) -> list[Prediction]:
-    """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
-
-    Args:
-        samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
-            [*shape] in the data set's type, of several inputs a dictionary of them.
-        top: the number of classes for each prediction.
-        weights, device: as for `load`; where to compute.
-
-    Raises:
-        SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
-    """
-    from petra_graph.inference.predict import predict_samples
-    from petra_graph.inference.samples import Samples, as_samples, read_samples
-
-    opened = open_run(run)
-    if isinstance(samples, str | Path):
-        samples = [samples]
-    if isinstance(samples, Sequence):
-        found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
-    else:
-        found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
-    return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
-
-
-def sample(
-    run: Run | str | Path,
-    *,
-    weights: str | Mapping[str, torch.Tensor] | None = None,
-    device: str = "cpu",
-    **options: object,
-) -> str:
-    """Continue a text by a network of next tokens; the same options give the same text.
-
-    Args:
-        run: trained on a data set of text, or its directory, or "latest".
-        weights, device: as for `load`; where to compute.
-        options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
-
-    Raises:
-        SpecError: the run does not exist or was not trained on text, an option is wrong, or some of the prompt has no token.
-        RunFailed: the network cannot be run.
-    """
-    from petra_graph.inference.continued_text import continued_text, read_sampling_options
-
-    chosen = read_sampling_options(options)
-    opened = open_run(run)
-    return continued_text(opened, opened.load(weights)[0], chosen, device)
-
-
-def export(
-    run: Run | str | Path, form: Format, file: str | Path | None = None, *, weights: str | None = None
-) -> Exported:
-    """Write a run's network for other programs, and compare what was written with the network.
-
-    Args:
-        form: "safetensors", "torch-export" or "onnx".
-        file: to write; None: `network` in the run's directory, with the form's suffix.
-
-    Raises:
-        SpecError: the run does not exist, or a package is not installed.
-        RunFailed: the network cannot be written in this form, or what was written has other outputs.
-    """
-    from petra_graph.errors import SpecError, suggestion
-    from petra_graph.inference.export import SUFFIXES, export_network
-
-    if form not in SUFFIXES:
-        raise SpecError(f"form cannot be {form!r}", suggestion(str(form), list(SUFFIXES)))
-    opened = open_run(run)
-    target = opened.directory / f"network{SUFFIXES[form]}" if file is None else Path(file)
-    return export_network(opened, opened.load(weights)[0], form, target)
-
-
-def open_run(run: Run | str | Path) -> SavedRun:
-    """Open a run, and warn of what has changed since its training."""
-    from petra_graph.inference.saved_run import SavedRun
-
-    opened = SavedRun.open(directory_of(run))
-    _warn_of_changes(opened.changed)
-    return opened
+    """Return a run's network as an ordinary `torch.nn.Module`, as `Run.load`."""
+    return open_run(run).load(weights=weights)
 
 
 def _warn_of_changes(changed: Sequence[str]) -> None:
-    """Warn of code and data of a run that are not as they were in its training."""
     for text in changed:
-        warnings.warn(f"changed since the training: {text}", stacklevel=2)
-
-
-def directory_of(run: Run | str | Path) -> str | Path:
-    """Return a run's directory, or "latest".
-
-    Raises:
-        TypeError: the value is not a run.
-    """
-    if isinstance(run, Run):
-        return run.directory
-    if isinstance(run, str | Path):
-        return run
-    raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
+        warnings.warn(f"changed since the training: {text}", stacklevel=4)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
+from petra_graph.api.finished_run import Changes, Run, threads_as_before
 from petra_graph.api.tables_in_code import module_table
 from petra_graph.errors import kind_of
 
@@ -149,7 +149,7 @@ def train(
         overrides = assignments(changes)
     else:
         overrides = assignments(changes)
-        directory = resumed(str(directory_of(resume)), overrides)
+        directory = resumed(str(resume.directory if isinstance(resume, Run) else resume), overrides)
         chosen = str(directory / "resolved.toml")
     if processes > 1:
         return Run(_train_on_processes(chosen, overrides, processes, directory, plan))
@@ -256,7 +256,6 @@ def given_specification(given: Spec | str | Path | None) -> Spec | str:
     if isinstance(given, Spec):
         return given
     raise TypeError(
-        f"a specification or the name of its file is wanted (got {kind_of(given)}); of modules and Datasets of your own, "
-        "pg.make_spec([pg.buffered(Stem, width=8), ..., pg.head(Head)], data=pg.from_torch(train, test, classes=2, batch=32)) "
-        'makes one, of blocks [{"name": "stem", "block": Stem}, ...]; for a training loop of your own there is pg.reversible'
+        f"a specification or the name of its file is wanted (got {kind_of(given)}); pg.make_spec makes one of modules and Datasets, "
+        "and for a training loop of your own there is pg.reversible"
     )

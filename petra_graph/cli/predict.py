@@ -14,6 +14,7 @@ import click
 from petra_graph.cli.options_and_output import (
     ANY_WIDTH,
     device_option,
+    import_torch,
     json_option,
     json_text,
     open_run,
@@ -94,14 +95,16 @@ def predict(
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
     form = _choose_form(form, output, as_json=as_json, of_text=bool(given))
-    opened = open_run(run, overrides if batch is None else (*overrides, f"data.evaluation_batch={batch}"))
+    import_torch()
     from petra_graph.inference.continued_text import continued_text, read_sampling_options
+
+    chosen = read_sampling_options(given) if given else None
+    opened = open_run(run, overrides if batch is None else (*overrides, f"data.evaluation_batch={batch}"))
     from petra_graph.inference.predict import classes_are_probable, predict_samples, write_predictions
     from petra_graph.inference.samples import read_samples
 
     network, _ = opened.load(weights)
-    if given:
-        chosen = read_sampling_options(given)
+    if chosen is not None:
         text = continued_text(opened, network, chosen, device)
         write_result(json_text(attrs.asdict(chosen) | {"text": text}) if form == "json" else text, output)
         return

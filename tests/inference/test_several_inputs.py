@@ -51,7 +51,7 @@ def test_samples_are_read_from_a_file_of_arrays(run, capsys):
     np.savez("samples.npz", **samples)
     assert main(["predict", str(run), "samples.npz"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert len(pg.predict(run, samples)) == 2
+    assert len(pg.open_run(run).predict(samples)) == 2
 
 
 @pytest.mark.parametrize(

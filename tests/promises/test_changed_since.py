@@ -67,7 +67,7 @@ def test_changed_code_is_named_where_a_run_is_used(changed_code, capsys, command
 
 
 def test_changed_code_is_named_in_python(changed_code):
-    finished = pg.Run(only_run())
+    finished = pg.open_run(only_run())
     for use in (finished.load, finished.evaluate):
         with pytest.warns(UserWarning, match=changed_code):
             use()

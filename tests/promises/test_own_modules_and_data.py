@@ -109,9 +109,9 @@ def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
     directory = only_run().absolute()
     sys.modules.pop("quadrants")
     monkeypatch.chdir("/")
-    assert pg.Run(directory).summary["test"]["top1"] > 0.7
-    assert pg.evaluate(directory).means == pg.Run(directory).summary["test"]
-    ahead, across = pg.predict(directory, np.array([[0.9, 0.9], [-0.9, 0.9]], np.float32), top=1)
+    assert pg.open_run(directory).summary["test"]["top1"] > 0.7
+    assert pg.open_run(directory).evaluate().means == pg.open_run(directory).summary["test"]
+    ahead, across = pg.open_run(directory).predict(np.array([[0.9, 0.9], [-0.9, 0.9]], np.float32), top=1)
     assert (ahead.best[0].name, across.best[0].name) == ("like signs", "unlike signs")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from math import log
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,9 +99,13 @@ class TextSamples(Callback):
         top_k: Annotated[int | None, "draw from this many of the likeliest tokens; default: all", AtLeast(1)] = None,
         seed: Annotated[int, "seed of the draws", AtLeast(0)] = 0,
     ) -> None:
-        self._draw = partial(
-            petra_graph.sample, prompt=prompt, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed
-        )
+        self._options: dict[str, Any] = {
+            "prompt": prompt,
+            "tokens": tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "seed": seed,
+        }
         self._directory = Path()
         self._bytes = 0
 
@@ -115,7 +118,7 @@ class TextSamples(Callback):
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Draw a sample and write it."""
-        text = self._draw(self._directory, weights=weights)
+        text = petra_graph.open_run(self._directory).sample(weights=weights, **self._options)
         self._write(f"--- epoch {epoch}\n{text}\n\n")
 
     def state(self) -> Any:
