@@ -96,7 +96,7 @@ class Letters:
         pass
 
     @staticmethod
-    def codec(options, facts):
+    def codec(facts):
         assert facts.classes == 8
         return Alphabet()
 

@@ -1,1 +1,1 @@
-"""The check step: a specification checked against everything that is known without torch."""
+"""The check step: everything that a specification says, before its network is built."""

@@ -10,31 +10,29 @@ problems are raised together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
-from petra_graph.compiler.spec_checks import (
-    check_method,
-    device_problems,
-)
-from petra_graph.errors import Path, Problem, shown
+from petra_graph.compiler.spec_checks import check_method, device_problems
+from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
-from petra_graph.planning.check.named_plugins import NamedPlugins
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.contract import FIRST_PARTY, Plugin
+from petra_graph.plugins.callback import missing_package
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, expand
+from petra_graph.plugins.kinds import BLOCK, LOGGER, expand
+from petra_graph.plugins.local_plugins import code_problem
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.run_directory import plugin_packages
-from petra_graph.spec.keys import NODES
+from petra_graph.spec.keys import IS_CODE, IS_PATH, NODES, keys_with
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
-from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule
+from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule
 
 
 def check_spec(
@@ -58,20 +56,17 @@ def check_spec(
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
         PluginError: only plugins are at fault.
     """
-    registry = registry or discover()
-    loaded = load(given, overrides)
+    loaded, registry = load(given, overrides), registry or discover()
     problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
-    named = NamedPlugins(loaded=loaded, registry=registry, problems=problems)
-    check = _Check(loaded=loaded, named=named, problems=problems)
-    plugins = {kind.table: named.of_table(kind) for kind in registry.kinds if kind.table and not kind.several}
-    lists = {kind.table: named.of_list(kind) for kind in registry.kinds if kind.several}
+    check = _Check(loaded=loaded, registry=registry, problems=problems)
+    plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
+    lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
-    nodes = check.nodes(plugins["architecture"], facts, unread)
-    graph = check.graph(nodes, plugins["architecture"])
+    graph = check.graph(check.nodes(plugins["architecture"], facts, unread), plugins["architecture"])
     method = check.method()
     check.tables(facts)
     stages = check.stages(graph, method)
@@ -88,7 +83,7 @@ def check_spec(
         loaded=loaded,
         facts=facts,
         training_samples=samples,
-        loggers=lists["logger"] if loaded.spec.logger is not None else named.default_loggers(),
+        loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
         callbacks=lists["callback"],
         metrics=lists["metric"],
         **cast(Mapping[str, ConfiguredPlugin], plugins),
@@ -97,11 +92,84 @@ def check_spec(
 
 @frozen(kw_only=True)
 class _Check:
-    """The steps; each adds its problems to `problems` and returns the values that it could read."""
+    """The steps; each adds its problems to `problems` and returns the values that it could read, or None."""
 
     loaded: LoadedSpec
-    named: NamedPlugins
+    registry: Registry
     problems: ProblemCollector
+    resolved: dict[tuple[str, str], Plugin | None] = field(factory=dict)
+    """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
+
+    # --- plugins ---
+
+    def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
+        """Return the plugin of a kind's top-level table."""
+        part, written = self.loaded.parts.get((kind.table,)), self.loaded.layers.values.get(kind.table)
+        if part is None:
+            return None
+        by_default = not (isinstance(written, Mapping) and "name" in written)
+        name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
+        return self.configured(kind, name, part.options, (kind.table,))
+
+    def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
+        """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
+        found: dict[str, ConfiguredPlugin] = {}
+        for path, part in self.loaded.parts.items():
+            if path[:1] != (kind.table,) or not isinstance(part, PluginSpec):
+                continue
+            configured = self.configured(kind, part.name, part.options, path)
+            if configured is None:
+                continue
+            name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.plugin.name.rpartition(":")[2]
+            if name not in found:
+                found[name] = attrs.evolve(configured, label=name)
+            elif self.loaded.spec is not None or not isinstance(part, MetricSpec):  # another name may not be readable
+                hint = f'record it under another name: recorded_as = "{name}-2"' if isinstance(part, MetricSpec) else ""
+                message = f"{configured.plugin} is listed twice"
+                self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
+        return tuple(found.values())
+
+    def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
+        """Return the loggers of a specification that names none: TensorBoard, if it is installed."""
+        try:
+            plugin = self.registry.resolve(LOGGER, self.registry.within(LOGGER, "tensorboard", [FIRST_PARTY]))
+        except PetraGraphError:
+            return ()
+        options, _ = read_options(plugin, {}, ())
+        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
+
+    def configured(
+        self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path
+    ) -> ConfiguredPlugin | None:
+        """Return the plugin that a table names, with its options."""
+        plugin = self.resolve(kind, name, (*table, "name"))
+        read = None if plugin is None else self.options(plugin, options, (*table, "options"))
+        if plugin is None or read is None:
+            return None
+        return ConfiguredPlugin(plugin=plugin, options=read, path=(*table, "options"))
+
+    def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
+        """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
+        key = (kind.group, name)
+        if self.resolved.get(key) is None:
+            plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
+            with_code = plugin is not None and keys_with(IS_CODE, plugin.options)
+            self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
+        return self.resolved[key]
+
+    def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Any:
+        """Read the options of a plugin, files relative to the text that names them, and look for the code that they name."""
+        files, located = keys_with(IS_PATH, plugin.options), self.loaded.layers.located
+        given = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
+        options, problems = read_options(plugin, given, path)
+        self.problems.add(problems)
+        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.options)}
+        found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
+        wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
+        self.problems.add(wrong)
+        return None if wrong else options
+
+    # --- data and network ---
 
     def data(
         self, data: ConfiguredPlugin | None
@@ -141,46 +209,27 @@ class _Check:
             return []
         # The author of the specification did not write these names, and could not add a distribution to them.
         owners = [architecture.plugin.distribution, FIRST_PARTY]
-        blocks = [self.named.registry.within(BLOCK, node.block, owners) for node in expanded]
-        nodes = [attrs.evolve(node, block=block) for node, block in zip(expanded, blocks, strict=True)]
-        told: set[str] = set()
-        return [self.node_of(architecture.plugin, node, told) for node in nodes]
-
-    def node_of(self, architecture: Plugin, node: NodeSpec, told: set[str]) -> NodeInput:
-        """Check a node that an architecture makes; what is wrong with several of them is told of the first."""
-        apart = attrs.evolve(self.problems, wrong=[], broken=[])
-        found = attrs.evolve(self, named=attrs.evolve(self.named, problems=apart), problems=apart)
-        made = found.node(node, ("architecture",))
-        for problems, known in (
-            (found.problems.wrong, self.problems.wrong),
-            (found.problems.broken, self.problems.broken),
-        ):
-            new = [one for one in problems if one.message not in told]
-            told.update(one.message for one in new)
-            of_node = f"{architecture.owned}, node {shown(node.name)}: "
-            known.extend(attrs.evolve(one, message=of_node + one.message) for one in new)
-        return made
+        named = [attrs.evolve(node, block=self.registry.within(BLOCK, node.block, owners)) for node in expanded]
+        return [self.node(node, ("architecture",)) for node in named]
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
-        plugin = self.named.resolve(BLOCK, node.block, (*path, "block"))
-        options = None if plugin is None else self.named.options(plugin, node.options, (*path, "options"))
+        plugin = self.resolve(BLOCK, node.block, (*path, "block"))
+        options = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=plugin, options=options, path=path)
 
     def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:
-        """Apply the graph's rules, where every node could be read: a missing node would break rules by its absence."""
-        given = self.loaded.layers.values.get("graph", {})
-        tables = given.get("node", []) if isinstance(given, Mapping) else []
-        if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
+        """Apply the graph's rules, where every node could be read: a missing one, or one of an unknown block, would break rules by its absence."""
+        given = self.loaded.layers.values.get("graph")
+        tables = given.get("node") if isinstance(given, Mapping) else None
+        unread = isinstance(tables, list) and len(tables) > len(nodes)
+        if not nodes or unread or any(node.plugin is None for node in nodes):
             return None
         if (total := sum(node.spec.repeat for node in nodes)) > NODES:
             largest = max(nodes, key=lambda node: node.spec.repeat)
             message = f"the network has {total:,} nodes; at most {NODES:,} are allowed"
             self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
             return None
-        head = _likely_head(nodes)
-        graph, problems = build_graph(
-            [attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head")) if node is head else node for node in nodes]
-        )
+        graph, problems = build_graph(nodes)
         if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
             owned = architecture.plugin.owned
             wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
@@ -188,6 +237,8 @@ class _Check:
         else:
             self.problems.add(problems)
         return graph
+
+    # --- method, devices, stages ---
 
     def method(self) -> tuple[Method, RequestedSchedule] | None:
         """Return the method and the schedule, if they go together with each other and with the clipping."""
@@ -219,14 +270,3 @@ class _Check:
         if graph is None or spec is None or method is None or self.problems.any:
             return None
         return self.problems.attempt(given_stages, graph, spec, method[1])
-
-
-def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
-    """Return the last node whose block is unknown, where no known node is a head.
-
-    The graph without it would have no head: a second problem, whose only cause is the misspelt name of a block.
-    """
-    kinds = [node.spec.kind or (node.plugin and node.plugin.code.kind) for node in nodes]
-    if "head" in kinds or None not in kinds:
-        return None
-    return nodes[len(kinds) - 1 - kinds[::-1].index(None)]
