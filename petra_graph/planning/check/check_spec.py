@@ -146,7 +146,8 @@ class _Check:
         read = None if plugin is None else self.options(plugin, options, (*table, "options"))
         if plugin is None or read is None:
             return None
-        return ConfiguredPlugin(plugin=plugin, options=read, path=(*table, "options"))
+        seed = None if self.loaded.spec is None else self.loaded.spec.run.seed
+        return ConfiguredPlugin(plugin=plugin, options=read, path=(*table, "options"), seed=seed)
 
     def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
         """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
