@@ -38,6 +38,10 @@ class Plain(nn.Module):
         """Whether each node keeps its input alone, and runs again in the backward."""
         built = {name: block for executor in ready.executors() for name, block in executor.modules.items()}
         self.blocks = nn.ModuleDict({_key(name): copy.deepcopy(built[name]) for name in self.nodes})
+        for part in list(self.blocks.modules()):
+            for name, layers in part.named_children():
+                if isinstance(layers, nn.Sequential):  # as a user writes it
+                    setattr(part, name, nn.Sequential(*layers))
 
     def forward(self, *streams: Tensor) -> Any:
         """Map samples as the data has them, or a stage's streams, to what the last node returns."""
