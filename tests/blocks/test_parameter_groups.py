@@ -7,7 +7,7 @@ import torch
 from attrs import frozen
 from torch import nn
 
-from petra_graph.blocks import Buffered, Head
+from petra_graph.blocks import Buffered
 from petra_graph.blocks.parameter_groups import parameter_groups
 from tests.support.pipelines import REVNET, pipeline
 
@@ -106,12 +106,6 @@ class Positioned(Buffered):
         self.bags = nn.EmbeddingBag(3, 2)
         self.positions = nn.Parameter(torch.ones(4, 2))
         self.gain = nn.Parameter(torch.ones(2))
-
-
-class Classes(Head):
-    def __init__(self) -> None:
-        super().__init__(((2,),))
-        self.hidden = nn.Sequential(nn.Linear(2, 2))
 
 
 def test_an_embedding_that_a_layer_shares_is_a_table():

@@ -48,10 +48,6 @@ def test_warm_up_over_w_updates_is_u_plus_1_over_w():
     assert rates(spec(warmup_epochs=0.5), 6) == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
 
 
-def test_warm_up_multiplies_the_schedules_factor():
-    assert rates(spec(warmup_epochs=0.25), 3, factor=lambda u: 1 - u / 10) == pytest.approx([0.05, 0.09, 0.08])
-
-
 @pytest.mark.parametrize(("batch", "accumulation", "scale"), [(64, 4, 1), (256, 1, 1), (64, 16, 4), (32, 1, 1 / 8)])
 def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scale):
     given = spec(batch=batch, accumulation=accumulation, scaling="goyal")
@@ -73,12 +69,6 @@ def test_late_gradients_have_a_lower_rate_at_first():
     assert found[12] == pytest.approx(4 ** -(1 - 12 / 16))
     assert found[16:] == [1] * 8
     assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
-
-
-def test_it_multiplies_what_scaling_warm_up_and_schedule_give():
-    given = spec(batch=512, scaling="goyal", warmup_epochs=0.5, epochs=3, delay_epochs=2)
-    expected = [0.2 * min(1, (u + 1) / 4) * (1 - u / 10) * late for u, late in enumerate(OF_LATE)]
-    assert rates(given, 8, factor=lambda u: 1 - u / 10, stage=LATE) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

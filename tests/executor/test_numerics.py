@@ -50,29 +50,6 @@ def images(count: int, *, dtype=torch.float32):
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("compute", "expected"),
-    [("float32", torch.float32), ("float64", torch.float64), ("bfloat16", torch.float32)],
-)
-def test_the_type_of_streams(compute, expected):
-    (found,) = numerics(compute).canonicalize([torch.zeros(2, 3, dtype=torch.bfloat16)])
-    assert found.dtype == expected
-
-
-@pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
-def test_the_layout_of_streams(memory_format):
-    wanted = torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
-    for given in (torch.zeros(2, 4, 3, 3), torch.zeros(2, 3, 3, 4).permute(0, 3, 1, 2), torch.zeros(4, 4, 3, 3)[::2]):
-        (found,) = numerics(memory_format=memory_format).canonicalize([given])
-        assert found.is_contiguous(memory_format=wanted)
-
-
-def test_a_canonical_stream_is_not_copied():
-    given = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
-    (found,) = numerics().canonicalize([given])
-    assert found is given
-
-
 @pytest.mark.parametrize("method", ["petra", "backprop"])
 def test_every_channel_carries_channels_last_in_float32(messages, method):
     nodes = (*REVNET[:5], node("join", "add", inputs=["b0", "down"]), REVNET[5])
@@ -97,15 +74,6 @@ def test_images_become_sample_over_255_minus_mean_over_std():
         expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]
         torch.testing.assert_close(prepared[:, channel], expected, rtol=1e-15, atol=1e-15)
     assert prepared.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_preparing_leaves_the_sample_as_it_was():
-    """The stem's buffer holds the sample, and prepares it a second time in the backward."""
-    sample = torch.full((2, 3, 4, 4), 51, dtype=torch.uint8)
-    given = numerics(normalisation=Normalisation(mean=(0.1,) * 3, std=(0.5,) * 3))
-    first, second = given.prepare(sample), given.prepare(sample)
-    assert torch.equal(first, second)
-    assert torch.equal(sample, torch.full_like(sample, 51))
 
 
 def test_other_samples_are_brought_to_the_streams_type():

@@ -122,19 +122,6 @@ def test_where_a_recording_fails_the_operation_stays_as_written():
     same(written.parameters(), refused.parameters())
 
 
-def test_what_is_kept_in_the_pool_is_lost():
-    """The proof of the discipline: a function that remembers a tensor of its last execution reads NaN."""
-    remembered = [torch.zeros(3)]
-
-    def function(x):
-        remembered.append(x + remembered[-1])
-        return (remembered[-1] * 1,)
-
-    operation = RecordedOperation(PoisonedPool(), "the forward of a", {})
-    found = [operation(function, (torch.ones(3),))[0] for _ in range(WARM_UP + 2)]
-    assert [one.isnan().all().item() for one in found] == [False] * (WARM_UP + 1) + [True]
-
-
 def test_gradients_of_a_window_that_began_as_written_are_added_to():
     parameter = nn.Parameter(torch.zeros(1))
     operation = RecordedOperation(PoisonedPool(), "the backward of a", {parameter: torch.empty(1)})

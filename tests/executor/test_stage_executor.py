@@ -32,17 +32,6 @@ def test_the_first_stage_reads_samples_and_sends_each_edge():
     assert received == {}
 
 
-def test_the_first_stage_sends_nothing_back():
-    executor = stage(SKIP, CUT, 0)
-    sent = executor.forward(0, {Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None).sent
-    messages = {
-        edge: BackwardMessage(gradients=streams(), activation=outputs, weight=1.0) for edge, outputs in sent.items()
-    }
-    assert executor.backward(0, messages) == {}
-    assert messages == {}
-    assert executor.updater.window == 1
-
-
 def test_the_last_stage_gives_a_result_and_returns_the_activations():
     executor = stage(SKIP, CUT, 1)
     first, second = streams(0), streams(1)
@@ -83,11 +72,3 @@ def test_gradients_of_several_consumers_are_summed():
     zeros = tuple(torch.zeros_like(stream) for stream in one)
     for found, expected in zip(back(one, other), back(together, zeros), strict=True):
         torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
-
-
-def test_evaluation_keeps_nothing_and_has_no_graph():
-    executor = stage(SKIP, CUT, 0)
-    executor.set_training(False)
-    done = executor.evaluate({Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
-    assert not any(stream.requires_grad for outputs in done.sent.values() for stream in outputs)
-    assert not any(getattr(runner, "buffer", ()) for _, runner in executor.runners)

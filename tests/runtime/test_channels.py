@@ -57,12 +57,6 @@ def test_an_encoded_message_moves_as_it_is():
     assert integers.device == meta
 
 
-def test_layout_moves_along():
-    stream = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
-    (found,) = moved((stream,), torch.device("meta"))
-    assert found.is_contiguous(memory_format=torch.channels_last)
-
-
 MESSAGE = MessageLayout(tensors=stream_layouts([StreamType((4,), "float32")], PrecisionSpec(), "as-streams"), samples=2)
 
 

@@ -10,7 +10,6 @@ from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.runtime import stage_io
-from petra_graph.runtime.stage_io import current_device
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.evaluation import Meters
@@ -92,16 +91,6 @@ def test_micro_batches_are_numbered_from_the_runs_start(schedule):
         each.train(data[4:], start=second)
     assert relative_error(built.parameters(), again.parameters()) == 0.0
     assert relative_error(built.parameters(), wrong.parameters()) > 1e-6
-
-
-def test_without_delay_a_drain_changes_nothing():
-    """Where windows end with a drain, training in two parts is training in one, dropout included."""
-    data = batches((8,), 8)
-    whole, parts = (pipeline(DROPOUT, (8,), schedule="sequential", accumulation=2) for _ in range(2))
-    whole.train(data)
-    parts.train(data[:4])
-    parts.train(data[4:], start=4)
-    assert relative_error(parts.parameters(), whole.parameters()) == 0.0
 
 
 def test_results_are_observed_before_their_backward():
@@ -294,10 +283,3 @@ def watch(executor, operation: str, seen: list[bool], current: list[torch.device
         return method(*arguments)
 
     setattr(executor, operation, watching)
-
-
-def test_a_gpu_and_a_processor():
-    gpu = current_device(torch.device("cuda:1"))
-    assert isinstance(gpu, torch.cuda.device)
-    assert gpu.idx == 1
-    assert current_device(torch.device("cpu")) is None

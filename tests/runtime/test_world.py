@@ -39,11 +39,6 @@ def test_processes_wait_for_an_evaluation_as_long_as_it_takes(slow):
     assert len(slow.looks) == 99
 
 
-def test_a_wait_that_has_a_limit(slow):
-    with pytest.raises(RunFailed, match=r"arrived/process/0 has not come within 60 s"):
-        World.wait(slow, "arrived/process/0", 60.0)
-
-
 def met(*sizes, port):
     """Let as many ranks meet at a store that a launcher keeps, each in a thread; return their worlds, or what they raised."""
 
