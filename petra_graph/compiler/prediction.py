@@ -11,8 +11,8 @@ from attrs import define, evolve, frozen
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.memory import StageBytes, stage_memory, summed
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, Timeline, simulate
-from petra_graph.compiler.timing import Timing, staleness, tick, timing
+from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.timing import Timeline, Timing, simulate, staleness, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.program.channels import Carrier, ChannelKey, Edge

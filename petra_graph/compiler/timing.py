@@ -17,17 +17,19 @@ Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil, isclose
+from typing import NamedTuple
 
 import networkx as nx
 from attrs import frozen
 
-from petra_graph.compiler.simulation import Begun, Pipeline, Simulation, TimedStage, simulate
+from petra_graph.compiler.simulation import Begun, Pipeline, Simulation, TimedStage
 from petra_graph.graph.node_graph import distances
 from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.channels import ChannelKey
+from petra_graph.program.schedule import Action, Verb
 
 TOLERANCE = 1e-3
 """Of throughput, which least depths may lose."""
@@ -108,6 +110,59 @@ def _link_seconds(pipeline: Pipeline) -> Mapping[tuple[str, str], float]:
         if channel.link is not None:
             found[channel.link] = found.get(channel.link, 0.0) + channel.occupies_seconds
     return found
+
+
+class Event(NamedTuple):
+    """One operation of a stage; times in seconds."""
+
+    stage: int
+    device: str
+    verb: Verb
+    micro_batch: int
+    start: float
+    end: float
+
+    @property
+    def action(self) -> Action:
+        return Action(self.verb, self.micro_batch)
+
+
+@frozen(kw_only=True)
+class Timeline:
+    """A simulated run from its start to its drain."""
+
+    head: int
+    """Index of the stage with the loss."""
+    events: tuple[Event, ...]
+    """In the order of their starts."""
+
+    @property
+    def seconds(self) -> float:
+        """From the start until the last operation has ended."""
+        return max((event.end for event in self.events), default=0.0)
+
+    def of(self, stage: int, verb: Verb) -> Iterator[Event]:
+        return (event for event in self.events if event.stage == stage and event.verb == verb)
+
+    @property
+    def fill_seconds(self) -> float:
+        """Until the head starts its first forward."""
+        return next((event.start for event in self.of(self.head, "forward")), 0.0)
+
+    @property
+    def drain_seconds(self) -> float:
+        """From the end of the head's last backward to the end of everything."""
+        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
+
+
+def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
+    """Run `micro_batches` from start to drain."""
+    simulation = Simulation(pipeline, micro_batches)
+    events = [
+        Event(stage.index, stage.device, *action, simulation.seconds(start), simulation.seconds(end))
+        for stage, action, start, end in simulation
+    ]
+    return Timeline(head=pipeline.head.index, events=tuple(sorted(events, key=lambda event: event.start)))
 
 
 @frozen(kw_only=True)

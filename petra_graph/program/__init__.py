@@ -1,1 +1,1 @@
-"""What compiler, executors and simulators share: values, and pure functions of them; no torch."""
+"""what compiler and executors share: values, and pure functions of them; no torch."""

@@ -1,4 +1,4 @@
-"""The program of one stage, as a value: the compiler writes it, executors and simulators read it.
+"""The program of one stage, as a value: the compiler writes it, executors and the models of memory and time read it.
 
 A stage is a set of nodes that share one delay and one optimizer step. Its nodes are grouped into segments: a reversible
 node or the head alone, or a run of consecutive buffered nodes, which store one input between them.

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler import simulation as drawn_in
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, simulate
+from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.timing import simulate
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order
 from tests.support.schedule_drawing import drawn

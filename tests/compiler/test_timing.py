@@ -10,8 +10,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulation import Pipeline, StageSeconds, simulate
-from petra_graph.compiler.timing import full_speed, least_depths, tick, timing
+from petra_graph.compiler.simulation import Pipeline, StageSeconds
+from petra_graph.compiler.timing import full_speed, least_depths, simulate, tick, timing
 from petra_graph.program.device_types import Link
 from tests.support.examples import examples
 from tests.support.simulated_pipelines import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulation import simulate
+from petra_graph.compiler.timing import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
 from tests.support.examples import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from petra_graph.compiler.simulation import Timeline
+from petra_graph.compiler.timing import Timeline
 
 
 def drawn(timeline: Timeline) -> str:
