@@ -18,23 +18,26 @@ for a delay, once: a profile has these in the forward or backward that uses them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from statistics import fmean
-from typing import Literal, get_args
+from typing import get_args
 
 from attrs import frozen
 
 from petra_graph.compiler.simulation import StageSeconds
+from petra_graph.program.channels import Direction
 from petra_graph.program.device_types import EFFICIENCY, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
+from petra_graph.program.schedule import Verb
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.spec.model import Products
+from petra_graph.spec.model import Keeps, Products
 
-Pass = Literal["forward", "backward"]
 OperationSeconds = Callable[[str, Operation], float]
 """Seconds of an operation of a node, by its name, for one micro-batch."""
 _NOTHING = Work()
+_FOR_DELAY: tuple[Operation, ...] = ("predict", "estimate")
+"""What an optimizer may make once an update for late passes."""
 
 
 @frozen
@@ -56,28 +59,22 @@ class HostAndDevice:
         return HostAndDevice(lambda *at: share(*at) * host(*at), lambda *at: share(*at) * device(*at), self.host_update)
 
 
-def forward_operations(segment: Segment) -> tuple[Operation, ...]:
-    """Return the operations of a segment's nodes in the forward."""
-    if segment.kind == "head":
-        return ("forward_backward",)
-    return ("record",) if segment.keeps == "graph" else ("forward",)
-
-
-def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, ...]:
-    """Return the operations of a segment's nodes in the backward.
+def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operation, ...]]:
+    """Return what each of a segment's nodes does in the passes of a micro-batch, and in an update.
 
     Args:
-        delayed: parameters may have changed since the forward; otherwise none are stored.
+        delayed: parameters may have changed between a forward and its backward; otherwise none are stored.
     """
     if segment.kind == "head":
-        return ()
-    match segment.keeps:
-        case "graph":
-            return ("replay",)
-        case "input":
-            return ("recompute",)
-        case "nothing":
-            return ("invert", "recompute") if segment.backward == "stored" and delayed else ("reverse",)
+        return {"forward": ("forward_backward",), "backward": (), "update": ("update", *(_FOR_DELAY * delayed))}
+    stored = segment.backward == "stored" and delayed
+    nothing: tuple[Operation, ...] = ("invert", "recompute") if stored else ("reverse",)
+    kept: Mapping[Keeps, tuple[Operation, ...]] = {"graph": ("replay",), "input": ("recompute",), "nothing": nothing}
+    return {
+        "forward": ("record",) if segment.keeps == "graph" else ("forward",),
+        "backward": kept[segment.keeps],
+        "update": ("update", "copy") if stored else ("update", *(_FOR_DELAY * delayed)),
+    }
 
 
 def estimated(costs: CostTable, device: DeviceType, products: Products) -> OperationSeconds:
@@ -168,36 +165,18 @@ def ahead(programs: Sequence[StageProgram], clock: OperationSeconds, outside: fl
 
 
 def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
-    """Return the seconds of the operations of one of a stage's nodes.
-
-    Args:
-        program: of the stage.
-        segment: that of the node.
-        name: of the node.
-        clock: of the stage's device.
-    """
-    copies = segment.kind != "head" and segment.backward == "stored" and program.delayed  # Before an update.
-    beside: tuple[Operation, ...] = ("copy",) if copies else ("predict", "estimate") if program.delayed else ()
-    forward = sum(clock(name, operation) for operation in forward_operations(segment))
-    backward = sum(clock(name, operation) for operation in backward_operations(segment, delayed=program.delayed))
-    return StageSeconds(
-        forward=forward,
-        backward=backward,
-        update=clock(name, "update") + sum(clock(name, operation) for operation in beside),
-    )
+    """Return the seconds of the operations of one node of a stage's segment; `clock` is that of its device."""
+    done = operations(segment, delayed=program.delayed)
+    return StageSeconds(**{verb: sum(clock(name, operation) for operation in own) for verb, own in done.items()})
 
 
-def flops(program: StageProgram, costs: CostTable) -> dict[Pass, int]:
+def flops(program: StageProgram, costs: CostTable) -> dict[Direction, int]:
     """Return the floating-point operations of a stage's forward and of its backward."""
     nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
-    return {one: sum(node[one] for node in nodes) for one in get_args(Pass)}
+    return {one: sum(node[one] for node in nodes) for one in get_args(Direction)}
 
 
-def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Pass, int]:
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Direction, int]:
     """Return those of one of its nodes."""
-    work = costs.nodes[name].work
-    backward = backward_operations(segment, delayed=program.delayed)
-    return {
-        "forward": sum(work[operation].flops for operation in forward_operations(segment)),
-        "backward": sum(work[operation].flops for operation in backward),
-    }
+    done, work = operations(segment, delayed=program.delayed), costs.nodes[name].work
+    return {one: sum(work[operation].flops for operation in done[one]) for one in get_args(Direction)}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.durations import backward_operations, forward_operations
+from petra_graph.compiler.durations import operations
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulation import StageSeconds
@@ -169,7 +169,7 @@ def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping
         name = segment.nodes[0]
         node, read = inputs.costs.nodes[name], inputs.graph.nodes[name].inputs
         one_reader = len(read) == 1 and read[0] != INPUT and inputs.graph.consumers(read[0]) == (name,)
-        operations = (*forward_operations(segment), *backward_operations(segment, delayed=delayed))
+        done = operations(segment, delayed=delayed)
         found.append(
             NodeBytes(
                 resident=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
@@ -177,7 +177,10 @@ def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping
                 version=version_bytes(segment, node),
                 working=max(
                     node.work["update"].working_bytes,
-                    *(node.work[operation].working_bytes + sum(node.input_bytes) for operation in operations),
+                    *(
+                        node.work[operation].working_bytes + sum(node.input_bytes)
+                        for operation in (*done["forward"], *done["backward"])
+                    ),
                 ),
                 joins=position[read[0]] if one_reader and {read[0], name} <= stores_input else None,
             )
