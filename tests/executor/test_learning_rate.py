@@ -53,6 +53,8 @@ def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scal
     given = spec(batch=batch, accumulation=accumulation, scaling="goyal")
     assert rates(given, 1) == pytest.approx([0.1 * scale])
     assert rates(attrs.evolve(given, lr_schedule=LrScheduleSpec(scaling="none")), 1) == [0.1]
+    replicas = attrs.evolve(given, partition=attrs.evolve(given.partition, replicas=3))
+    assert rates(replicas, 1) == pytest.approx([0.3 * scale])
 
 
 LATE = attrs.evolve(DELAYED, depth=5, micro_batches=8)

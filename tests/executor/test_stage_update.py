@@ -117,6 +117,13 @@ def test_clipping_by_the_norm_of_all_stages():
     assert p.tolist() == pytest.approx([-0.3, -0.4], abs=ROUNDING)
 
 
+@pytest.mark.parametrize(("scope", "norm"), [("stage", None), ("global", torch.tensor(4.0, dtype=torch.float64))])
+def test_a_norm_below_the_limit_clips_nothing(scope, norm):
+    p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
+    updater([p], clip=ClipSpec(limit=100.0, scope=scope)).step(norm)
+    assert p.tolist() == [-3.0, -4.0]
+
+
 @pytest.mark.parametrize("norm", [None, torch.tensor(float("inf"))])
 def test_a_norm_that_is_not_finite_leaves_the_parameters_alone(norm):
     p = parameter(1.0, 2.0, gradient=(3.0, float("nan")))

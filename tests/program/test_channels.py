@@ -16,6 +16,11 @@ def test_neighbours_have_two(schedule, expected):
     assert {capacity(producer, consumer) for producer, consumer in pairwise(found)} == {expected}
 
 
+@pytest.mark.parametrize(("producer", "consumer", "expected"), [(1, 1, 2), (3, 1, 2), (5, 2, 4), (9, 1, 9)])
+def test_a_producer_that_is_far_ahead_never_waits_for_room(producer, consumer, expected):
+    assert capacity(producer, consumer) == expected
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize(("producer", "consumer"), [(1, 1), (3, 1), (3, 2), (7, 5), (9, 1), (5, 5)])
 def test_so_many_are_enough_for_two_stages_to_finish(producer, consumer, accumulation):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import program_order, static_order
+from petra_graph.program.cut import Cut, aligned
+from petra_graph.program.schedule import order, program_order, static_order
 from tests.support.pipelines import GRAPHS
 from tests.support.simulated_pipelines import any_programs, graph_programs
 
@@ -49,3 +50,21 @@ def test_messages_in_flight_are_those_sent_before_a_cut_and_read_behind_it(progr
         assert cut.sent(sender, channel) == sent[channel.key]
         crossing = cut.in_flight(sender, receiver) if channel.key.direction == "backward" else ()
         assert set(crossing) == flying[channel.key]
+
+
+@given(st.integers(1, 6), st.integers(1, 3), DRAINS, st.data())
+def test_backwards_before_a_cut_behind_which_the_pipeline_had_filled_again(depth, accumulation, micro_batches, data):
+    """What was in flight before that forward was discarded, and counts as done."""
+    filled = data.draw(st.integers(micro_batches.start, micro_batches.stop - 1))
+    at = data.draw(st.integers(filled, micro_batches.stop - 1))
+    actions = list(order(depth, micro_batches, accumulation, "drain", filled))
+    (forward,) = (n for n, each in enumerate(actions) if (each.verb, each.micro_batch) == ("forward", at))
+    done = sum(action.verb == "backward" for action in actions[:forward]) + filled - micro_batches.start
+    assert Cut(micro_batches=micro_batches, at=at, filled=filled).backwards(depth, "drain") == done
+
+
+@pytest.mark.parametrize(
+    ("at", "flush", "expected"), [(9, "drain", 9), (9, "window", 11), (12, "window", 15), (22, "window", 22)]
+)
+def test_a_cut_of_a_flushed_pipeline_falls_behind_a_window_and_never_behind_the_epoch(at, flush, expected):
+    assert aligned(at, 11, 4, flush) == expected

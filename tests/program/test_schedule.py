@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program import schedule
 from petra_graph.program.schedule import depths, order
 
@@ -130,3 +131,11 @@ def test_an_update_ends_each_window_and_the_drain(depth, first, count, accumulat
     assert window == 0
     assert len(windows) == -(-count // accumulation)
     assert windows == [min(accumulation, count - done) for done in range(0, count, accumulation)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "accumulation", "flush", "updates"),
+    [(1, 1, "drain", 0), (5, 2, "drain", 2), (9, 1, "drain", 8), (5, 2, "window", 0)],
+)
+def test_staleness_while_the_pipeline_is_full(depth, accumulation, flush, updates):
+    assert steady_staleness(depth, accumulation, flush) == updates

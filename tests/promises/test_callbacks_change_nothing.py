@@ -9,8 +9,6 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.plugins.kinds import LOGGER
 from petra_graph.plugins.registry import discover
-from tests.support.forks import RUN, ended, ranks
-from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
@@ -50,18 +48,3 @@ def test_with_the_loggers_of_services(write):
     assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
     assert main(["run", write("full.toml", SPEC + EVERYTHING + named("logger", *SERVICES))]) == 0
     same_run(only_run(), only_run("plain"))
-
-
-@pytest.mark.processes
-def test_in_two_processes(shared_folder):
-    text = SHARED.replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
-    (shared_folder / "plain.toml").write_text(text)
-    (shared_folder / "shared.toml").write_text(text + EVERYTHING)
-    assert main(["run", "plain.toml", "--set", "run.directory=plain"]) == 0
-    with ranks(RUN, RUN) as running:
-        assert ended(running) == [0, 0], running[-1].said
-    same_run(only_run(), only_run("plain"))
-    assert main([*RUN, "--set", "run.directory=one"]) == 0
-    assert (only_run() / "weights-ema.safetensors").read_bytes() == (
-        only_run("one") / "weights-ema.safetensors"
-    ).read_bytes()

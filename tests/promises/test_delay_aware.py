@@ -21,8 +21,7 @@ from petra_graph.record import checkpoint
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.forks import ended, ranks
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run, weights_bytes, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, without_times
 from tests.support.stopping import StopAt
 
 MODULE = """\
@@ -183,17 +182,6 @@ def test_the_recorded_rate_is_the_head_s_whose_delay_is_zero(spec):
     assert max(delays(noted())[1]) == 1.0
 
 
-def test_kill_and_resume_give_the_same_delays_and_bits(spec):
-    """The cut lies within a window of three."""
-    run(spec, (), Listener())
-    whole, bits = noted(), weights_bytes(only_run())
-    shutil.rmtree("runs")
-    run(spec, ["checkpoint.every=1 updates"], StopAt("trained 1/8"))
-    assert main(["run", "--resume", "latest"]) == 0
-    assert noted() == whole
-    assert weights_bytes(only_run()) == bits
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumulation):
     run(spec, [f"method.accumulation={accumulation}"], StopAt("trained 1/6"))
@@ -201,17 +189,6 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumul
     noted()
     assert main(["run", "--resume", "latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]']) == 0
     assert delays(noted()) == {stage: counted(3 - stage, accumulation, [0, 1], filled=at) for stage in (1, 2)}
-
-
-@pytest.mark.processes
-def test_on_two_processes_they_are_the_same(spec, monkeypatch):
-    run(spec, (), Listener())
-    alone, bits = noted(), weights_bytes(only_run())
-    shutil.rmtree("runs")
-    with ranks(("run", spec), ("run", spec)) as running:
-        assert ended(running) == [0, 0], running[1].said
-    assert noted() == alone
-    assert weights_bytes(only_run()) == bits
 
 
 SPIKE = {"lr": 0.05, "optimizer": "sgd", "correction": "spike"}

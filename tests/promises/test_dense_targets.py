@@ -10,8 +10,6 @@ import torch
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from tests.support.forks import ended, ranks, start_server
-from tests.support.runs import only_run, summary_of
 
 MODULE = """
 import torch
@@ -118,14 +116,6 @@ def test_a_class_is_predicted_for_each_token(spec, capsys):
     assert [[one["score"] for one in row["classes"]] for row in found] == scores.transpose(1, 2).flatten(0, 1).tolist()
     assert main(["predict", "latest", "texts.npy", "--top", "1"]) == 0
     assert "texts.npy [2] (7)  " in capsys.readouterr().out
-
-
-@pytest.mark.processes
-def test_and_trained_by_two_processes(spec):
-    start_server()
-    with ranks(*[("run", spec, "--set", "run.epochs=1")] * 2) as running:
-        assert ended(running) == [0, 0]
-    assert summary_of(only_run())["status"] == "done"
 
 
 def test_a_head_of_other_classes(spec, capsys):

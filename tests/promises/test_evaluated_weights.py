@@ -15,13 +15,9 @@ from safetensors.torch import load_file
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
-from petra_graph.training.run import run
-from tests.support.forks import ended, ranks
 from tests.support.loggers import named
 from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of, weights_bytes, without_times
-from tests.support.stopping import StopAt
 
 MODULE = '''\
 import torch
@@ -121,27 +117,6 @@ def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_tr
 def test_the_test_behind_a_validation_is_of_the_evaluated_weights(write, best, which):
     assert main(["run", write("free.toml", FREE + best), "--set", "data.validation=0.1"]) == 0
     assert evaluate_run(SavedRun.open("latest"), which=which).means == summary_of(only_run())["test"]
-
-
-@pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2"])
-def test_a_run_that_is_resumed_is_the_same(write, call):
-    run(write("free.toml", FREE + KEPT), [], StopAt(call))
-    assert main(["run", "--resume", "latest"]) == 0
-    run("free.toml", ["run.directory=whole"], Listener())
-    assert without_times(only_run()) == without_times(only_run("whole"))
-    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
-
-
-@pytest.mark.processes
-def test_two_processes_evaluate_the_same(shared_folder):
-    (shared_folder / "local_free.py").write_text(MODULE)
-    (shared_folder / "shared.toml").write_text(FREE + KEPT + "[partition]\nstages = 2\n")
-    with ranks(("run", "shared.toml"), ("run", "shared.toml")) as running:
-        assert ended(running) == [0, 0], running[-1].said
-    assert main(["run", "shared.toml", "--set", "run.directory=one"]) == 0
-    assert summary_of(only_run())["test"] == summary_of(only_run("one"))["test"]
-    assert weights_bytes(only_run()) == weights_bytes(only_run("one"))
-    assert tensors_of(only_run(), "parameters").keys() == tensors_of(only_run("one"), "parameters").keys()
 
 
 def test_one_that_fails_in_an_evaluation_ends_the_run_under_its_name(write, capsys):

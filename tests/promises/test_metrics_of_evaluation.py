@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.recorded_run import read_run
 from petra_graph.training.run import run
-from tests.support.forks import alone, ended, ranks
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
 
 METRICS = """
@@ -69,41 +67,6 @@ def test_they_change_nothing_else(write):
     assert weights_bytes(only_run()) == weights_bytes(only_run("plain"))
     added = {f"test/{name}" for name in ("f1", "f1-micro", "auc", "perplexity")}
     assert [event for event in without_times(only_run()) if event[2] not in added] == without_times(only_run("plain"))
-
-
-KILL = """\
-import os, signal
-from petra_graph.plugins import Callback
-
-class Kill(Callback):
-    def evaluating(self, epoch):
-        if epoch == 2 and not os.path.exists("killed"):
-            open("killed", "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_run_that_is_resumed_has_the_same_values(write):
-    write("kill_once.py", KILL)
-    every = '[checkpoint]\nevery = "1 epoch"\nbest = "test/f1"\n[[callback]]\nname = "kill_once:Kill"\n'
-    write("small.toml", SPEC + METRICS + every)
-    with alone("run", "small.toml") as killed:
-        assert ended([killed]) == [-signal.SIGKILL]
-    assert main(["run", "--resume", "latest"]) == 0
-    assert main(["run", "small.toml", "--set", "run.directory=whole"]) == 0
-    assert without_times(only_run()) == without_times(only_run("whole"))
-    assert summary_of(only_run())["test"] == summary_of(only_run("whole"))["test"]
-
-
-@pytest.mark.processes
-def test_two_processes_have_the_values_of_one(shared_folder):
-    (shared_folder / "shared.toml").write_text(SPEC + METRICS + "[partition]\nstages = 2\n")
-    with ranks(("run", "shared.toml"), ("run", "shared.toml")) as running:
-        assert ended(running) == [0, 0], running[-1].said
-        assert "f1-micro" in running[-1].said
-    assert main(["run", "shared.toml", "--set", "run.directory=one"]) == 0
-    assert summary_of(only_run())["test"] == summary_of(only_run("one"))["test"]
-    assert {"f1", "f1-micro", "auc", "perplexity"} <= summary_of(only_run())["test"].keys()
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("f1", 1), ("perplexity", -1)])

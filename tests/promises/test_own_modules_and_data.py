@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import runpy
-import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 import petra_graph as pg
 from petra_graph.cli.main import main
 from tests.support import ROOT
-from tests.support.forks import alone, ended, until
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, weights_bytes, without_times
 
@@ -118,27 +116,6 @@ def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_loaders_change_no_bit(whole, workers):
     assert main([*RUN, "--set", f"data.workers={workers}"]) == 0
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_processes_change_no_bit(whole):
-    with alone(*RUN, "--processes", "2", "--set", "data.workers=1", ranks_fork=True) as running:
-        assert ended([running]) == [0], running.said
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_killed_run_continues_to_the_same_bits(whole):
-    with alone(*RUN, "--set", "checkpoint.every=1 update", "--set", "run.epochs=200") as running:
-        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        running.kill(signal.SIGKILL)
-        ended([running])
-    cut = max(int(one.name) for one in only_run().glob("checkpoints/0*"))
-    assert cut < 2 * 6, "killed within the epochs that are compared"
-    assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
     assert (weights_bytes(only_run()), without_times(only_run())) == whole
 
 

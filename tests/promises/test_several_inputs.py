@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,12 +13,9 @@ from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.training.data import order
-from petra_graph.training.run import run
 from tests.support import ROOT
-from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of
-from tests.support.runs import events, only_run
-from tests.support.stopping import StopAt
+from tests.support.runs import only_run
 
 TOLERANCE = 1e-14
 SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "several_inputs.md"))
@@ -56,26 +51,6 @@ def weights(directory):
 
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_one_process_and_two_train_the_same_weights_which_are_evaluated(spec, capsys):
-    assert main(["run", spec, "--set", "run.directory=one"]) == 0
-    command = ["run", spec, "--set", "run.directory=two", "--set", "data.workers=1"]
-    with ranks(*[command] * 2) as running:
-        assert ended(running) == [0, 0]
-    assert same(weights("one"), weights("two"))
-    capsys.readouterr()
-    assert main(["evaluate", str(only_run("two")), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (last,) = [one["value"] for one in events(only_run("one")) if one["name"] == "test/loss" and one["epoch"] == 2]
-    assert found["means"]["loss"] == last
-
-
-def test_a_run_that_was_stopped_ends_with_the_same_weights(spec):
-    assert main(["run", spec, "--set", "run.directory=whole"]) == 0
-    run(spec, ["run.directory=parts"], StopAt("trained 1/4"))
-    assert main(["run", "--resume", str(only_run("parts"))]) == 0
-    assert same(weights("whole"), weights("parts"))
 
 
 def test_an_update_is_that_of_plain_autograd(spec):

@@ -12,7 +12,6 @@ from petra_graph.errors import SpecError
 from tests.networks import networks_of_several_outputs as several
 from tests.networks.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
 from tests.support import ROOT
-from tests.support.forks import ended, ranks
 from tests.support.pages import Page, files_of
 from tests.support.runs import events, only_run, weights_bytes
 
@@ -86,21 +85,6 @@ def test_it_trains_evaluates_and_comes_back_as_in_plain_pytorch(make, loss, data
 
 def bits_of(directory):
     return weights_bytes(directory), [one["value"] for one in events(directory) if one["name"].startswith("test/")]
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_any_number_of_processes_replicas_and_loaders_and_a_resumed_run_give_the_same_bits(here, write):
-    write("sets.toml", SPEC)
-    command = ["run", "sets.toml", "--set"]
-    assert main([*command, "run.directory=one"]) == 0
-    expected = bits_of(only_run("one"))
-    with ranks(*[[*command, "run.directory=two", "--set", "data.workers=1"]] * 2) as running:
-        assert ended(running) == [0, 0]
-    assert bits_of(only_run("two")) == expected
-    assert main([*command, "run.directory=part", "--set", "run.epochs=1"]) == 0
-    assert main(["run", "--resume", str(only_run("part")), "--set", "run.epochs=2"]) == 0
-    assert weights_bytes(only_run("part")) == expected[0]
 
 
 @pytest.mark.parametrize(

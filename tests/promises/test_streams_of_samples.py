@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from tests.support import ROOT
-from tests.support.forks import alone, ended, until
+from tests.support.forks import alone, ended
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
@@ -48,28 +47,6 @@ def test_a_loader_process_changes_no_bit(whole):
     assert main([*RUN, "--set", "data.workers=1"]) == 0
     assert (weights_bytes(only_run()), without_times(only_run())) == whole
     assert summary_of(only_run())["warnings"] == [ENDED]
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_processes_change_no_bit(whole, workers):
-    with alone(*RUN, "--processes", "2", "--set", f"data.workers={workers}", ranks_fork=True) as running:
-        assert ended([running]) == [0], running.said
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_killed_run_continues_to_the_same_bits(whole):
-    with alone(*RUN, "--set", "checkpoint.every=1 update", "--set", "run.epochs=300") as running:
-        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        running.kill(signal.SIGKILL)
-        ended([running])
-    cut = max(int(one.name) for one in only_run().glob("checkpoints/0*"))
-    assert 0 < cut < 3 * 7, "killed within the epochs that are compared"
-    assert main(["run", "--resume", "latest", "--set", "run.epochs=3"]) == 0
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
 
 
 @pytest.mark.processes

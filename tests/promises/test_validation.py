@@ -18,7 +18,7 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import read_run
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.forks import alone, ended, ranks
+from tests.support.forks import ended, ranks
 from tests.support.runs import SPEC, events, only_run, summary_of, weights_bytes, without_times
 
 SHARE = "data.validation=0.1"
@@ -93,41 +93,6 @@ def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, sett
     assert main(["run", "--resume", "latest"]) == 0
     assert main(["run", spec, *words(SHARE, *settings, "run.directory=whole")]) == 0
     same_run(only_run(), only_run("whole"))
-
-
-KILL = """\
-import os, signal
-from petra_graph.plugins import Callback
-
-class Kill(Callback):
-    def __init__(self): ...
-    def trained(self, epoch, micro_batches, means):
-        if (epoch, micro_batches) == (3, 4) and not os.path.exists("killed"):
-            open("killed", "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_run_that_is_resumed_has_the_same_bits(write):
-    write("kill_once.py", KILL)
-    write("small.toml", SPEC + '[checkpoint]\nevery = "2 updates"\n[[callback]]\nname = "kill_once:Kill"\n')
-    settings = words(SHARE, BEST, FAST, "run.epochs=5", "data.workers=1")
-    with alone("run", "small.toml", *settings) as killed:
-        assert ended([killed]) == [-signal.SIGKILL]
-    assert main(["run", "--resume", "latest"]) == 0
-    assert main(["run", "small.toml", *settings, "--set", "run.directory=whole"]) == 0
-    same_run(only_run(), only_run("whole"))
-
-
-@pytest.mark.processes
-def test_two_processes_have_the_bits_of_one(shared_folder):
-    (shared_folder / "shared.toml").write_text(SPEC)
-    settings = ("shared.toml", *words(SHARE, BEST, FAST, "run.epochs=4", "partition.stages=2"))
-    with ranks(("run", *settings), ("run", *settings)) as running:
-        assert ended(running) == [0, 0], running[-1].said
-        assert "test of the best weights, of epoch" in running[-1].said
-    assert main(["run", *settings, "--set", "run.directory=one"]) == 0
-    same_run(only_run(), only_run("one"))
 
 
 @pytest.mark.processes

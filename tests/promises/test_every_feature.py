@@ -1,0 +1,123 @@
+"""Whatever a run has: begun by two processes, killed and resumed in one, it ends as the run that nothing interrupts in one process.
+
+Weights, averages, events, losses and metrics are compared, to the bit. A feature's own tests say what it computes.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import field, frozen
+
+from petra_graph.cli.main import main
+from tests.promises import test_delay_aware as delays
+from tests.promises import test_dense_targets as tokens
+from tests.promises import test_evaluated_weights as schedule_free
+from tests.promises import test_metrics_of_evaluation as metrics
+from tests.promises import test_own_modules_and_data as own
+from tests.promises import test_several_inputs as inputs
+from tests.promises import test_several_outputs as outputs
+from tests.promises import test_streams_of_samples as streams
+from tests.promises import test_weights_of_targets as weighed
+from tests.promises.test_callbacks_change_nothing import EVERYTHING
+from tests.support.forks import ended, ranks, start_server
+from tests.support.runs import SPEC, only_run, summary_of, without_times
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+KILL = """\
+import os
+import signal
+from petra_graph.plugins import Callback
+
+class Kill(Callback):
+    def trained(self, epoch, micro_batches, means):
+        if (epoch, micro_batches) == (3, 2) and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+CALLED = '\n[[callback]]\nname = "kill_once:Kill"\n'
+PARTS = """
+[architecture]
+name = "module"
+options = { build = "tests.networks.networks_by_parts:UNet" }
+[method]
+schedule = "1f1b"
+[data]
+name = "torch"
+batch = 20
+options = { train = "tests.promises.test_parts:Images", test = "tests.promises.test_parts:Images", classes = 5 }
+"""
+
+
+@frozen
+class Feature:
+    spec: str
+    settings: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(factory=dict)
+
+
+def in_rows() -> dict[str, str]:
+    rows = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
+    return {"rows.py": streams.SHOWN["rows.py"], "train.csv": "".join(rows[:150]), "test.csv": "".join(rows[150:])}
+
+
+LOADED = "data.workers=1"
+FEATURES = {
+    "dropout, a schedule, a loader": Feature(SPEC, ("lr_schedule.name=cosine", LOADED)),
+    "every logger and an average": Feature(SPEC + EVERYTHING),
+    "weights that are evaluated and not trained": Feature(
+        schedule_free.FREE, files={"local_free.py": schedule_free.MODULE}
+    ),
+    "validation and its best weights": Feature(
+        SPEC, ("data.validation=0.1", "checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
+    ),
+    "metrics of an evaluation": Feature(SPEC + metrics.METRICS),
+    "older parameters, in few bits": Feature(
+        SPEC, ("method.name=pipedream", "precision.channel_dtype=int8", "precision.buffer_dtype=bfloat16")
+    ),
+    "what nodes keep": Feature(SPEC, ("method.name=1f1b-flush", 'method.keep={"stem"="input", "rev.0"="nothing"}')),
+    "a corrected optimizer": Feature(
+        SPEC,
+        (
+            "method.schedule=lockstep",
+            "optimizer={ name = 'corrected', options = { optimizer = 'adamw', lr = 0.01, predict = true } }",
+        ),
+    ),
+    "an optimizer with matrices": Feature(SPEC, ("optimizer={ name = 'soap', options = { lr = 0.01 } }",)),
+    "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
+    "several inputs": Feature(
+        inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}
+    ),
+    "several outputs and targets": Feature(outputs.SPEC.replace("every = ", "keep = 4\nevery = ")),
+    "modules and data of one's own": Feature(own.SPEC, (LOADED,), {"own.py": own.MODULE}),
+    "a network by its parts": Feature(PARTS),
+    "a stream of samples": Feature(streams.SHOWN["rows.toml"], (LOADED,), in_rows()),
+    "targets that weigh nothing": Feature(weighed.SPEC, files={"padded.py": weighed.MODULE}),
+    "a target for each token": Feature(tokens.SPEC, files={"tokens.py": tokens.MODULE}),
+}
+
+
+def result_of(directory: Path) -> tuple[object, ...]:
+    tensors = {path.name: path.read_bytes() for path in directory.glob("*.safetensors")}
+    summary = summary_of(directory)
+    return tensors, without_times(directory), [summary.get(key) for key in ("train", "validation", "test", "best")]
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_two_processes_that_are_killed_and_resumed_in_one(here, write, name):
+    start_server()
+    feature = FEATURES[name]
+    for file, text in {**feature.files, "kill_once.py": KILL, "feature.toml": feature.spec + CALLED}.items():
+        write(file, text)
+    settings = (*feature.settings, "run.epochs=4", 'checkpoint.every="1 update"')
+    words = ["run", "feature.toml", *(word for one in settings for word in ("--set", one))]
+    with ranks(words, words) as running:
+        assert sorted(ended(running)) == [-signal.SIGKILL, 1], "".join(one.said for one in running)
+    assert main(["run", "--resume", "latest"]) == 0
+    assert main([*words, "--set", "run.directory=whole"]) == 0
+    assert result_of(only_run()) == result_of(only_run("whole"))
+    assert summary_of(only_run())["resumed_from"]
