@@ -100,9 +100,6 @@ class TwoHeads(nn.Module):
 
 
 class _Loss:
-    def __init__(self, options=None):
-        pass
-
     def metrics(self, output, target):
         return {}
 

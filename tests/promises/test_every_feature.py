@@ -49,7 +49,7 @@ schedule = "1f1b"
 [data]
 name = "torch"
 batch = 20
-options = { train = "tests.promises.test_parts:Images", test = "tests.promises.test_parts:Images", classes = 5 }
+options = { train = "tests.promises.test_parts:Images", test = "tests.promises.test_parts:Images", classes = 3 }
 """
 
 
