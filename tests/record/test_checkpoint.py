@@ -75,15 +75,6 @@ def read(directory, at):
     return [checkpoint.read_stage(directory, at, file) for file in manifest.files]
 
 
-def test_what_was_written_is_read(tmp_path):
-    manifest = write(tmp_path, 7)
-    found = read(tmp_path, 7)
-    assert [facts["index"] for _, facts in found] == [1, 2]
-    assert found[1][0]["parameters/a/w"].tolist() == [2.0] * 4
-    assert found[1][1]["updates"] == 3
-    assert manifest.bytes == sum(path.stat().st_size for path in folder_of(tmp_path, 7).glob("*.safetensors"))
-
-
 @pytest.mark.parametrize("name", ["parameters/a/w", "optimizer/a/w/momentum_buffer", "buffers/a/mask"])
 def test_whether_numbers_are_finite(tmp_path, name):
     """A block's buffer may hold an infinity for ever, as the mask of an attention does."""
@@ -147,13 +138,6 @@ def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
     with locked(tmp_path):
         assert checkpoint.repair(tmp_path) == []
     assert checkpoint.repair(tmp_path) == [7]
-
-
-def test_what_is_behind_is_dropped(tmp_path):
-    for at in (5, 7, 9):
-        write(tmp_path, at)
-    checkpoint.drop_behind(tmp_path, 7)
-    assert checkpoint.numbers(tmp_path) == [7, 5]
 
 
 def stage_file(directory, at=7, stage=1):

@@ -38,13 +38,6 @@ def test_what_is_not_finite_is_null(tmp_path, value):
     assert lines(tmp_path / "metrics.jsonl")[0]["value"] is None
 
 
-def test_a_line_is_there_before_the_next_event(tmp_path):
-    made = Metrics(tmp_path)
-    made.record(epoch=1, step=1, values={"x": 1.0})
-    assert len(lines(tmp_path / "metrics.jsonl")) == 1
-    made.close()
-
-
 def test_a_full_disk_leaves_whole_lines(tmp_path):
     """The line that no longer fitted was there by half, and no reader could read the file."""
     made = Metrics(tmp_path)

@@ -14,8 +14,8 @@ from tests.support.runs import SPEC, only_run
 
 ENTRIES = """\
 [petra_graph.blocks]
-mine-rev = petra_graph.catalog.blocks.declared_blocks:REV_MLP
-mine-stem = petra_graph.catalog.blocks.declared_blocks:LINEAR_STEM
+mine-rev = petra_graph.catalog.blocks.residual:RevMlp
+mine-stem = petra_graph.catalog.blocks.stems_and_heads:LinearStem
 """
 
 

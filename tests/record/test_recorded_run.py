@@ -11,7 +11,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.record import recorded_run as module
-from petra_graph.record.recorded_run import quantity_and_stage, read_run
+from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import is_locked, lock
 
 
@@ -75,14 +75,6 @@ def test_the_best_value(saved_run, checkpoint, expected):
     assert run.best == module.Best(metric=metric, value=value, epoch=epoch, smallest=smallest)
 
 
-def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
-    run = read_run(saved_run)
-    run.metrics = {"test/loss": run.metrics["test/loss"]}
-    assert run.best.metric == "test/loss"
-    run.metrics = {}
-    assert run.best is None
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -128,19 +120,3 @@ def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
         [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("locked again\n", "")
-
-
-def test_a_rate_is_of_all_the_training_or_of_the_latest_epoch(saved_run):
-    path = saved_run / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_per_second": 1.0}))
-    assert read_run(saved_run).rate == 1.0
-    path.unlink()
-    run = read_run(saved_run)
-    assert run.rate == run.last("samples_per_second")
-
-
-def test_a_probes_metrics_are_read_as_they_are_written():
-    assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
-    assert quantity_and_stage("probe/cosine_to_delayed/stage-103") == ("cosine_to_delayed", 103)
-    assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
-    assert quantity_and_stage("test/top1") is None

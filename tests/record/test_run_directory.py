@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -12,7 +11,7 @@ import torch
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import run_directory
-from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text, write_whole
+from petra_graph.record.run_directory import create_run_directory, environment, write_text, write_whole
 from petra_graph.record.weights import save_weights
 
 
@@ -103,20 +102,6 @@ def test_any_other_end_leaves_the_old_file_and_no_temporary_too(tmp_path, error)
         write_whole(path, half_then(error))
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_text_and_json(tmp_path):
-    write_text(tmp_path / "a.txt", "grün\n")
-    write_json(tmp_path / "a.json", {"x": [1, None, "ü"]})
-    assert (tmp_path / "a.txt").read_bytes() == "grün\n".encode()
-    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None, "ü"]}
-    assert (tmp_path / "a.json").read_text().endswith("}\n")
-
-
-def test_json_holds_no_number_that_other_readers_refuse(tmp_path):
-    with pytest.raises(ValueError, match="Out of range float values"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_all_files_have_the_permissions_of_the_umask(tmp_path):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
 
 import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import (
-    _STAMP,
     began,
     find_run,
     run_directories,
 )
-from petra_graph.record.run_directory import _HINT
 
 
 def test_latest(here):
@@ -52,10 +49,6 @@ def test_which_run_goes_on(here):
         find_run("runs/none", resumes=True)
     with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
         find_run("latest", here, resumes=True)
-
-
-def test_the_hint_shows_a_name_that_is_one():
-    assert _STAMP.fullmatch(re.search(r"runs/(\S+)", _HINT)[1])
 
 
 def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):

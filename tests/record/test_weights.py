@@ -30,13 +30,6 @@ def loss(built, data) -> float:
     return totals.means()["loss"]
 
 
-def test_keys_name_nodes_and_never_stages(tmp_path):
-    one, other = pipeline(REVNET, IMAGE), pipeline(REVNET, IMAGE, stages=CUTS)
-    assert weights_of(modules(one)).keys() == weights_of(modules(other)).keys()
-    assert "a0/first.0.weight" in weights_of(modules(one))
-    assert {key.partition("/")[0] for key in weights_of(modules(one))} == {table.name for table in REVNET}
-
-
 def test_weights_load_under_another_partition(tmp_path):
     data = batches(IMAGE, 6)
     trained = pipeline(REVNET, IMAGE, schedule="1f1b")

@@ -38,18 +38,6 @@ def test_the_outline_of_a_run(write):
     }
 
 
-def test_a_head_that_does_not_fit_the_classes(told):
-    assert told(SPEC.replace("outputs = 10", "outputs = 7")) == [
-        'small.toml:14: the head "head" has 7 outputs, but the data set has 10 classes'
-    ]
-
-
-def test_shapes_that_do_not_fit(told):
-    text = SPEC.replace('"rev-mlp"', '"rev-basic"').replace("hidden = 12, dropout", "dropout")
-    (first,) = told(text)
-    assert first.startswith('small.toml:8: node "rev.0": block "rev-basic" cannot read its input: ')
-
-
 def test_problems_of_all_kinds_come_together(told):
     text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
     assert told(text, "data.batch=5000") == [
@@ -57,15 +45,6 @@ def test_problems_of_all_kinds_come_together(told):
         'small.toml:35: device "cuda:7" does not exist here',
         "--set data.batch=5000: batch must be at most the 1,438 samples of the training data (got 5000)",
     ]
-
-
-def test_threads_are_the_specs(write):
-    prepared = prepare(write("small.toml", SPEC), ["run.threads=2"])
-    try:
-        fix_arithmetic(prepared)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(write, monkeypatch):

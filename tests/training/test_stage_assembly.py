@@ -31,11 +31,6 @@ def test_what_was_drawn_before_does_not_change_them():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_seed_changes_them():
-    one, other = pipeline(REVNET, IMAGE).parameters(), pipeline(REVNET, IMAGE, seed=1).parameters()
-    assert not {key for key in same(one, other) if one[key].dim() > 1}
-
-
 def test_nodes_of_one_shape_start_differently():
     one = pipeline(REVNET, IMAGE).parameters()
     assert not torch.equal(one["a0/first.0.weight"], one["a1/first.0.weight"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,7 +9,6 @@ from safetensors.torch import load_file
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.data import MicroBatches, order
-from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
@@ -65,14 +63,6 @@ def test_repeated_micro_batches_of_replicas_share_the_rows():
     assert [read(batches) for batches in each] == [rows[:, replica].tolist() for replica in (0, 1)]
 
 
-@pytest.mark.parametrize("targets_alone", [False, True])
-def test_targets_come_alone_where_the_split_has_them_alone(targets_alone):
-    batches = made(Numbers(20, targets_alone), limit=2, part="targets").repeat()
-    rows = order(20, 7, 0)[:6].reshape(2, 3)
-    expected = rows + 1000 if targets_alone else np.zeros((2, 3))
-    assert [targets.tolist() for _, targets in batches] == expected.tolist()
-
-
 def test_two_micro_batches_of_everything(write, capsys):
     assert main(["run", write("small.toml", SPEC), "--fast-dev-run"]) == 0
     printed = capsys.readouterr().err
@@ -119,17 +109,6 @@ def test_learnt_by_heart(write):
     assert summary["train"]["top1"] == summary["test"]["top1"] == 1.0
 
 
-def test_its_evaluation_reads_the_samples_of_the_training(write):
-    prepared = prepare(
-        write("small.toml", SPEC), ["run.micro_batches=2", "run.overfit=true", "data.evaluation_batch=100"]
-    )
-    trained, tested = (
-        torch.cat([samples for samples, _ in batches]) for batches in (prepared.opened.batches, prepared.opened.test)
-    )
-    assert prepared.opened.test.sizes == [100, 100, 56]
-    assert torch.equal(trained, tested)
-
-
 def test_a_run_of_a_trial_goes_on(write):
     path = write("small.toml", SPEC)
     assert main(["run", path, "--overfit", "3", "--set", "checkpoint.every=1 epoch", "--set", "run.epochs=1"]) == 0
@@ -149,18 +128,3 @@ def test_on_two_processes(shared_folder):
     assert without_times(only_run()) == without_times(only_run("one"))
     one, other = load_file(only_run() / "weights.safetensors"), load_file(only_run("one") / "weights.safetensors")
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["small.toml", "--fast-dev-run", "--overfit", "2"], "not both"),
-        (["--resume", "latest", "--fast-dev-run"], "begin a run"),
-        (["--resume", "latest", "--overfit", "2"], "begin a run"),
-        (["small.toml", "--overfit", "0"], "x>=1"),
-    ],
-)
-def test_usage(write, capsys, words, reason):
-    write("small.toml", SPEC)
-    assert main(["run", *words]) == 2
-    assert reason in capsys.readouterr().err

@@ -7,7 +7,6 @@ import pytest
 
 from petra_graph.program.placement import Partition
 from petra_graph.spec.load_spec import dump
-from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolved_spec import resolved
 from tests.support.runs import SPEC
@@ -16,37 +15,6 @@ from tests.support.runs import SPEC
 @pytest.fixture
 def prepared(write):
     return lambda *overrides: prepare(write("small.toml", SPEC), overrides)
-
-
-def test_nodes_are_written_out(prepared):
-    nodes = resolved(prepared()).graph.node
-    assert [(node.name, node.kind, node.inputs, node.repeat) for node in nodes] == [
-        ("stem", "buffered", ("input",), 1),
-        ("rev.0", "reversible", ("stem",), 1),
-        ("rev.1", "reversible", ("rev.0",), 1),
-        ("head", "head", ("rev.1",), 1),
-    ]
-
-
-def test_every_option_has_its_value(prepared):
-    spec = resolved(prepared())
-    assert spec.graph.node[1].options == {"hidden": 12, "activation": "relu", "dropout": 0.1}
-    assert spec.optimizer.options == {
-        "lr": 0.05,
-        "momentum": 0.9,
-        "nesterov": True,
-        "weight_decay": 0.0,
-    }
-    assert spec.data.options["crop_padding"] == 1
-    assert {"mean", "std", "test_share"} <= set(spec.data.options)
-
-
-def test_what_was_chosen_is_named(prepared):
-    spec = resolved(prepared())
-    assert spec.graph.input == InputSpec(shape=(1, 8, 8), dtype="uint8")
-    assert (spec.method.name, spec.method.schedule) == ("petra", "1f1b")
-    assert spec.partition.stages == (("stem",), ("rev.0",), ("rev.1",), ("head",))
-    assert spec.architecture is None
 
 
 def test_the_methods_own_schedule_is_named(write):

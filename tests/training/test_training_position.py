@@ -46,7 +46,3 @@ def test_a_rate_leaves_out_the_start_of_libraries(first, rate):
     """A GPU's libraries took a second to start, of the two that 60 micro-batches took, and so a true plan seemed 1.4 times too fast."""
     position = TrainingPosition(micro_batches_per_epoch=50, micro_batches=100, seconds=10.0)
     assert position.micro_batches_per_second(first) == pytest.approx(rate)
-
-
-def test_nothing_trained_has_no_rate():
-    assert TrainingPosition(micro_batches_per_epoch=50).micro_batches_per_second((0, 0.0)) is None

@@ -174,17 +174,6 @@ def test_a_callback_that_fails_is_named(write, call):
     assert 'noting_code.py", line' in (only_run() / "failure.txt").read_text()
 
 
-@pytest.mark.processes
-def test_a_callback_that_fails_among_processes(write, site):
-    write("shared.toml", SHARED + named("callback", "fails") + 'options = { call = "updated" }\n')
-    with ranks(RUN, RUN, paths=[site]) as running:
-        assert ended(running) == [1, 1]
-    said = "".join(rank.said for rank in running)
-    assert said.count("KeyError: 'updated' (callback \"fails\")") == 1
-    assert "Traceback" not in said
-    assert summary_of(only_run())["status"] == "failed"
-
-
 def test_weights_after_each_evaluation(write):
     path = write("small.toml", SPEC)
     run(path, ["run.directory=plain"], Listener())

@@ -25,17 +25,6 @@ def result(losses: list[float], right: int) -> HeadResult:
     )
 
 
-def test_a_smaller_batch_counts_for_less():
-    totals = Meters()
-    totals.add(result([1.0, 1.0, 1.0], 3))
-    totals.add(result([5.0], 0))
-    assert (totals.samples, totals.means()) == (4, {"loss": 2.0, "top1": 0.75})
-
-
-def test_nothing_has_no_means():
-    assert Meters().means() == {}
-
-
 @given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=6), min_size=1, max_size=6))
 def test_the_mean_is_the_samples_own(parts):
     totals = Meters()
