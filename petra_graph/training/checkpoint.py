@@ -266,8 +266,6 @@ class Checkpoints:
 
     def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
-        self.blind = process.blind()
-        """The processes that cannot see the directory; where a process cannot, nothing is written."""
         self.plan = CutPlan.of(self.prepared)
         self._store = process.checkpoint_store()
         self._folders = (resumption or self.prepared.checked.loaded).folders
@@ -332,21 +330,13 @@ class Checkpoints:
 
     # --- called by the run --------------------------------------------------------------------------------------------
 
-    @property
-    def notes(self) -> Sequence[str]:
-        """What the user should know when the run begins."""
-        if not self.blind:
-            return ()
-        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a stopped run cannot be resumed"
-        return [f"{what}; set run.directory to a folder that all machines share"]
-
     def end(self, *, halted: bool) -> None:
         """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
         done, spec = self.trainer.position.trained_epochs * self.plan.per_epoch, self.prepared.spec.checkpoint
         cut = Cut(micro_batches=range(done, done), at=done)
         if halted:
             cut = self.trainer.scheduler.halted or cut
-            saves = cut.at not in {0, self._resumed_at} and not self.blind
+            saves = cut.at not in {0, self._resumed_at}
         else:  # more epochs can be trained from there
             saves = (spec.every is not None or spec.best is not None) and done != self._resumed_at
         if saves:

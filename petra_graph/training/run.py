@@ -178,7 +178,7 @@ def _build(
     )
     checkpoints = Checkpoints(process, trainer, resumption)
     if record is not None:
-        listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
+        listener.started(record.begins(resumption, notes))
         trainer.callbacks.started(record.run)
     return trainer, checkpoints
 

@@ -139,22 +139,14 @@ class OneOfSeveral(RunProcess):
         if directory is None:
             directory = run_directory(prepared.spec.run.directory, name)
         self.directory = directory
-        sees = directory is not None and directory.is_dir()
-        world.store.set(f"sees/{self.rank}", sees)
-        if self.records:
-            return
-        if (prepared.spec.checkpoint.every or prepared.spec.checkpoint.best) is not None and not sees:
+        if directory is None or not directory.is_dir():
             raise RunFailed(
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {directory}",
-                hint="checkpoints need a run.directory that all machines share",
+                hint="set run.directory to a folder that all machines share: checkpoints are written there",
             )
 
     def checkpoint_store(self) -> RunStore:
         return self.world.another_connection()
-
-    def blind(self) -> Sequence[str]:
-        blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
-        return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
         own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
