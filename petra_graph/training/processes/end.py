@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -69,45 +68,42 @@ class ProcessEnd:
         Raises:
             Failed: the run has failed before it was complete.
         """
+        world, store, watchdog, records = self.world, self.world.store, self.watchdog, run.ranks[-1]
         code, lost = Interrupted.exit_code if interrupted else 0, None
-        directory, records = run.directory, run.ranks[-1]
         asked: list[str] = []
         with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
             try:
-                self._wait_for_completion(directory, records)
-                self.world.launch.set(COMPLETE, code)
-                self._wait_for_others(asked)
+                if world.rank == records:
+                    store.set(COMPLETE, True)
+                while store.get(COMPLETE) is None and not self._lost_when_complete(run):
+                    time.sleep(_LOOK_SECONDS)
+                world.launch.set(COMPLETE, code)
+
+                store.set(f"arrived/{world.rank}", True)
+                waits, names = AwakeTime(), [f"arrived/{rank}" for rank in range(world.size)]
+                while not all(store.get(name) for name in names):
+                    if watchdog.failure is not None or asked or waits.seconds > _END_SECONDS:
+                        break
+                    time.sleep(_LOOK_SECONDS)
             except StoreGone as error:
-                if not _has_summary(directory):
+                if not _has_summary(run.directory):
                     raise
-                lost = self.watchdog.without_store(error)
-            self.watchdog.close()
-        lost = self.watchdog.failure or lost
-        if lost is not None and self.world.rank == records:
+                lost = watchdog.without_store(error)
+            watchdog.close()
+        lost = watchdog.failure or lost
+        if lost is not None and world.rank == records:
             sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
-        self.world.shutdown(self.world.store, missing=int(lost is not None))
+        world.shutdown(store, missing=int(lost is not None))
 
-    def _wait_for_completion(self, directory: Path | None, records: int) -> None:
-        """Say in the process that records that all is written; return in the others when it is."""
-        store, watchdog = self.world.store, self.watchdog
-        if self.world.rank == records:
-            store.set(COMPLETE, True)
-        while store.get(COMPLETE) is None:
-            lost = watchdog.failure is not None and watchdog.failure.rank == records
-            if lost and _has_summary(directory):
-                return
-            if lost or store.get("reported"):
-                watchdog.check()
-            time.sleep(_LOOK_SECONDS)
-
-    def _wait_for_others(self, asked: Sequence[str]) -> None:
-        store, waits = self.world.store, AwakeTime()
-        store.set(f"arrived/{self.world.rank}", True)
-        names = [f"arrived/{rank}" for rank in range(self.world.size)]
-        while not all(store.get(name) for name in names):
-            if self.watchdog.failure is not None or asked or waits.seconds > _END_SECONDS:
-                return
-            time.sleep(_LOOK_SECONDS)
+    def _lost_when_complete(self, run: RunProcess) -> bool:
+        """Whether the process that records has gone after it wrote everything; raise `Failed` if it has gone before, or reports a failure."""
+        failure = self.watchdog.failure
+        lost = failure is not None and failure.rank == run.ranks[-1]
+        if lost and _has_summary(run.directory):
+            return True
+        if lost or self.world.store.get("reported"):
+            self.watchdog.check()
+        return False
 
     # --- the run has failed -------------------------------------------------------------------------------------------
 
@@ -170,8 +166,15 @@ class ProcessEnd:
                     name = store.get("directory")
                     directory = name and run_directory(prepared.spec.run.directory, name)
             started = run.scheduler is not None or directory is not None
-            if self.world.rank != self._reporter(failure, run.ranks if started else ()):
-                _wait_for_report(store)
+            # The last of the stages' processes reports once there is a directory, unless it is the one that has gone.
+            reporter = run.ranks[-1] if started and run.ranks else failure.rank
+            if failure.lost and reporter == failure.rank:
+                reporter = next(rank for rank in range(self.world.size) if rank != failure.rank)
+            if self.world.rank != reporter:
+                waits = AwakeTime()
+                with suppress(RuntimeError):
+                    while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
+                        time.sleep(_LOOK_SECONDS)
                 return FailedOnAnotherProcess(failure.exit_code)
 
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
@@ -192,13 +195,6 @@ class ProcessEnd:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
 
-    def _reporter(self, failure: Failure, ranks: Sequence[int]) -> int:
-        """Return the rank that reports: the last of `ranks` once there is a directory, unless that process has gone."""
-        first = ranks[-1] if ranks else failure.rank
-        if not (failure.lost and first == failure.rank):
-            return first
-        return next(rank for rank in range(self.world.size) if rank != failure.rank)
-
 
 def _has_summary(directory: Path | None) -> bool:
     """Whether the run's last file is there, which a run under way does not have."""
@@ -206,10 +202,3 @@ def _has_summary(directory: Path | None) -> bool:
         summary = None if directory is None else read_json(directory / "summary.json", dict)
         return summary is not None and summary.get("status") != "failed"
     return False
-
-
-def _wait_for_report(store: RunStore) -> None:
-    waits = AwakeTime()
-    with suppress(RuntimeError):
-        while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
-            time.sleep(_LOOK_SECONDS)
