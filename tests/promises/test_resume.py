@@ -489,12 +489,12 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (["data.batch=64"], "has micro-batches of 128, and the run has 64"),
-        (["data.batch=127"], "has micro-batches of 128, and the run has 127"),
-        (["data.options.test_share=0.5"], "an epoch had 11 micro-batches at the checkpoint before forward"),
-        (["optimizer.name=adamw"], "has the optimizer sgd, and the run has adamw"),
+        (["data.batch=64"], "is of batch 128, and the run has 64"),
+        (["data.batch=127"], "is of batch 128, and the run has 127"),
+        (["data.options.test_share=0.5"], "is of epochs of 11 micro-batches, and the run has 7"),
+        (["optimizer.name=adamw"], "is of optimizer sgd, and the run has adamw"),
         (["run.epochs=0"], "run.epochs"),
-        (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head, top differ"),
+        (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head differs"),
         (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),
     ],
 )
@@ -511,7 +511,7 @@ def test_other_versions_are_told(interrupted, capsys):
         manifest["versions"]["torch"] = "1.0"
         path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
     assert resume() == 0
-    assert "of other versions, so the last bits may differ: torch 1.0 then" in capsys.readouterr().err
+    assert "of other versions, so the last bits may differ: torch: 1.0 then" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

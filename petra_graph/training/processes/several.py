@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError
+from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, printable
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -144,6 +145,12 @@ class OneOfSeveral(RunProcess):
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {directory}",
                 hint="set run.directory to a folder that all machines share: checkpoints are written there",
             )
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
+        first = not self.records and os.environ.get("LOCAL_RANK") == "0"
+        if first and self.ranks[-1] not in range(self.rank, self.rank + beside):
+            host = world.neighbours[self.ranks[-1]].host  # without this line, the launcher here would seem to hang
+            said = f"rank {self.rank} of {self.size} trains; rank {self.ranks[-1]} on {host} prints the progress"
+            sys.stderr.write(printable(f"{said}\n"))
 
     def checkpoint_store(self) -> RunStore:
         return self.world.another_connection()
