@@ -13,7 +13,7 @@ import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path as FilePath
@@ -103,19 +103,6 @@ def listed(problems: Sequence[Problem]) -> list[str]:
     """Return problems as texts, as many as a person reads, and the number of the others."""
     others = len(problems) - _MOST_PROBLEMS
     return [*map(str, problems[:_MOST_PROBLEMS]), *[f"and {others:,} more" for _ in range(others > 0)]]
-
-
-def once_a_cause(
-    problems: Iterable[Problem], cause: Callable[[Problem], str] = lambda one: one.message
-) -> Iterator[Problem]:
-    """Yield the first problem of each cause, with the number of places that have it, too."""
-    by_cause: dict[tuple[str, str], list[Problem]] = {}
-    for problem in problems:
-        by_cause.setdefault((cause(problem), problem.hint), []).append(problem)
-    for first, *same in by_cause.values():
-        others = {one.path for one in same} - {first.path}
-        more = f" (and at {len(others)} other place{'s' * (len(others) > 1)})" if others else ""
-        yield evolve(first, message=first.message + more)
 
 
 def raised_text(error: BaseException) -> str:

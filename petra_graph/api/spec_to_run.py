@@ -142,8 +142,6 @@ def train(
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
-    if not isinstance(processes, int) or processes < 1:
-        raise TypeError(f"processes are a number from 1 on (got {processes!r})")
     if resume is None:
         chosen, directory = given_specification(spec), None
         overrides = assignments(changes)
@@ -160,17 +158,10 @@ def train(
 
 
 def _make_node_tables(nodes: object) -> list[object]:
-    """Return the nodes of a network as a list of tables, each with a name.
-
-    Raises:
-        TypeError: they are not a list.
-    """
+    """Return the nodes of a network as a list of tables, each with a name."""
     if not isinstance(nodes, Sequence) or isinstance(nodes, str):
-        raise TypeError(
-            f'nodes are a list of tables, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})'
-        )
-    tables: list[object] = []
-    seen: Counter[str] = Counter()
+        raise TypeError(f'nodes are a list, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})')
+    tables, seen = list[object](), Counter[str]()
     for one in nodes:
         table = one if isinstance(one, Mapping) else {"block": one}
         if "block" in table and "name" not in table:

@@ -25,29 +25,26 @@ def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
     Raises:
         SpecError: it is no class or function, or cannot be found again by its module and its name.
     """
-    return _node("module", module, kwargs)
+    return {"block": "module", "options": {"module": _made_by(module), "kwargs": kwargs}}
 
 
 def head(module: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
-    return _node("module-head", module, kwargs)
+    return {"block": "module-head", "options": {"module": _made_by(module), "kwargs": kwargs}}
 
 
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table `architecture` of any torch.nn.Module.
+    """Return the table `architecture` of any torch.nn.Module: its class, a function that makes it, or a `functools.partial` of one with names.
 
     Args:
-        module: its class, or a function that makes it, or a `functools.partial` of one.
+        module: as above.
         given: other keys of the table.
 
     Raises:
         SpecError: as of `buffered`.
     """
     make, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})
-    if isinstance(module, partial) and module.args:
-        raise SpecError("arguments of a partial need names", "as in functools.partial(MyNet, layers=4)")
-    made = _made_by(make, kwargs, "module=MyNet, or module=functools.partial(MyNet, layers=4)")
-    options = {"build": made["module"], **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
+    options = {"build": _made_by(make), **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
     return {"name": "module", **given, "options": options}
 
 
@@ -87,23 +84,13 @@ def from_torch(
     return {"name": "torch", "options": options, **more}
 
 
-def _node(block: str, module: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"block": block, "options": _made_by(module, kwargs, _AS_IN)}
-
-
-_AS_IN = "pg.buffered(nn.Linear, in_features=2, out_features=8)"
-
-
-def _made_by(module: Any, kwargs: Mapping[str, Any], as_in: str) -> dict[str, Any]:
-    if not isinstance(module, type | FunctionType):
-        raise SpecError(
-            f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
-            f"give the class and its arguments, as in {as_in}, or a function",
-        )
-    wrong = next((key for key, value in kwargs.items() if callable(value)), None)
-    if wrong is not None:
-        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
-    return {"module": code_name(module), "kwargs": kwargs}
+def _made_by(module: Any) -> str:
+    if isinstance(module, type | FunctionType):
+        return code_name(module)
+    raise SpecError(
+        f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
+        "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
+    )
 
 
 def _find_name(value: Any) -> str:
@@ -122,5 +109,5 @@ def _find_name(value: Any) -> str:
     kind = type(value).__qualname__
     raise SpecError(
         f"the {kind} has no name at the top level of a module, by which a run finds it again",
-        f"write one in a module or notebook, as in `train = {kind}(...)`, or give a function that makes it",
+        f"write `train = {kind}(...)` in a module or notebook, or give a function that makes one",
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from petra_graph.cli.list import named_plugin
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option
-from petra_graph.errors import PluginError, SpecError, shown
+from petra_graph.errors import PluginError, SpecError
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
@@ -39,10 +38,16 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
 @click.option(
     "--inputs", type=_Shapes(), metavar="SHAPES", help="Of the streams that a block reads, as in 8x6x6,8x6x6."
 )
-@click.option("--tokens", type=click.IntRange(min=1), metavar="N", help="Let a block read tokens, integers below N.")
 @json_option
 @click.pass_context
-def check(ctx: click.Context, /, names: Sequence[str], overrides: Sequence[str], as_json: bool, **streams: Any) -> None:
+def check(
+    ctx: click.Context,
+    /,
+    names: Sequence[str],
+    overrides: Sequence[str],
+    inputs: list[tuple[int, ...]] | None,
+    as_json: bool,
+) -> None:
     """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
 
     SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
@@ -58,12 +63,11 @@ def check(ctx: click.Context, /, names: Sequence[str], overrides: Sequence[str],
 
     torch.set_num_threads(1)
     results: list[tuple[str, str, list[Outcome]]] = []
-    with redirect_stdout(sys.stderr):  # plugins may print
-        for name in names:
-            of_spec = name.endswith(".toml")
-            cases = _of_spec(name, overrides) if of_spec else _of_plugins(discover(), name, overrides, **streams)
-            for label, trial, reason in cases:
-                results.append((label, reason, [] if trial is None else examine(trial)))
+    for name in names:
+        of_spec = name.endswith(".toml")
+        cases = _of_spec(name, overrides) if of_spec else _of_plugins(discover(), name, overrides, inputs)
+        for label, trial, reason in cases:
+            results.append((label, reason, [] if trial is None else examine(trial)))
     if as_json:
         print_json(
             [{"plugin": label, "reason": why, "checks": list(map(asdict, made))} for label, why, made in results]
@@ -86,7 +90,6 @@ def _of_plugins(
     name: str,
     overrides: Sequence[str],
     inputs: list[tuple[int, ...]] | None,
-    tokens: int | None,
 ) -> Cases:
     """Yield the plugins of a name or a distribution."""
     from petra_graph.plugins.contract import read_options
@@ -97,33 +100,19 @@ def _of_plugins(
         options, problems = read_options(plugin, given, ("options",))
         if problems and given:
             raise SpecError(problems)
-        trial, reason = (None, problems[0].message) if problems else _trial(plugin, options, inputs, tokens)
+        trial, reason = (None, problems[0].message) if problems else _trial(plugin, options, inputs)
         yield plugin.label, trial, reason
 
 
 def _named(registry: Registry, name: str) -> list[Plugin]:
-    short, slash, plain = name.partition("/")
-    if slash:
-        return [registry.resolve(registry.kind(short), plain)]
-    having = [kind for kind in registry.kinds if name in registry.names(kind)]
-    if len(having) > 1:
-        raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in having)}")
-    if having:
-        return [registry.resolve(having[0], name)]
     entries = registry.only([name]).entries
-    found = [registry.resolve(kind, one.name) for kind in registry.kinds for one in entries if one.group == kind.group]
-    if not found:
-        hint = "`petra-graph list` shows the plugins; write KIND/module:attribute for one in a file, as in blocks/mine:MyBlock"
-        raise SpecError(f"there is no plugin, distribution or file {shown(name)}", hint)
-    return found
+    of_distribution = [(kind, one.name) for kind in registry.kinds for one in entries if one.group == kind.group]
+    return [registry.resolve(*one) for one in of_distribution] or [named_plugin(registry, name)]
 
 
-def _trial(
-    plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None, tokens: int | None
-) -> tuple[AnyTrial | None, str]:
+def _trial(plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None) -> tuple[AnyTrial | None, str]:
     from petra_graph import testing
     from petra_graph.blocks.couplings import WrongResult
-    from petra_graph.testing.block_trial import normal
     from petra_graph.testing.other_checks import OTHERS
 
     if plugin.kind.short != "blocks":
@@ -134,7 +123,7 @@ def _trial(
             else (of_kind.of(plugin, options), "")
         )
     shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
-    trial = testing.Trial.of(plugin, shapes, options, draw=normal if tokens is None else testing.tokens(tokens))
+    trial = testing.Trial.of(plugin, shapes, options)
     try:
         if inputs is None:
             testing.block_trial.Harness(trial).peek(0, trial.streams(trial.numerics("float64"), 0))
@@ -143,7 +132,7 @@ def _trial(
     except Exception as error:  # noqa: BLE001  it may raise anything
         return (
             None,
-            f"it does not read {trial.inputs} ({error}); give --inputs, --tokens, or a specification that has it",
+            f"it does not read {trial.inputs} ({error}); give --inputs, or a specification that has it",
         )
     return trial, ""
 

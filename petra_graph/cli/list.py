@@ -13,6 +13,7 @@ from petra_graph.cli.options_and_output import echo, json_option, print_json, pr
 from petra_graph.errors import SpecError, shown, suggestion
 from petra_graph.plugins.discovery import VERBS
 from petra_graph.plugins.registry import Registry, discover
+from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
@@ -31,7 +32,7 @@ def list_plugins(what: str | None, as_json: bool) -> None:
     registry = discover()
     kinds = {kind.short: kind for kind in registry.kinds}
     if what is not None and what not in kinds:
-        record = _described(_resolved(registry, what))
+        record = _described(named_plugin(registry, what))
         print_json(record) if as_json else _print_plugin(record)
         return
     rows = [
@@ -71,61 +72,48 @@ def _fault(entry: Entry) -> str:
     return "" if PathFinder.find_spec(top) is not None else f"broken: there is no module {top!r} ({entry.target})"
 
 
-def _resolved(registry: Registry, name: str) -> Plugin:
-    short, slash, plain = name.partition("/")
-    having = [
-        kind
-        for kind in registry.kinds
-        if (slash and kind.short == short) or (not slash and name in registry.names(kind))
-    ]
-    if len(having) > 1:
-        raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in having)}")
-    if not having:
-        every = [
-            *(kind.short for kind in registry.kinds),
-            *(name for kind in registry.kinds for name in registry.names(kind)),
-        ]
+def named_plugin(registry: Registry, name: str) -> Plugin:
+    """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute".
+
+    Raises:
+        SpecError: there is none, or there are several.
+        PluginError: it cannot be imported, or is none of its kind.
+    """
+    short, slash, plain = name.rpartition("/")
+    kinds = [kind for kind in registry.kinds if (kind.short == short if slash else name in registry.names(kind))]
+    if len(kinds) > 1:
+        raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in kinds)}")
+    if not kinds:
+        every = [name for kind in registry.kinds for name in (kind.short, *registry.names(kind))]
         raise SpecError(f"there is no kind and no plugin {shown(name)}", suggestion(name, every))
-    return registry.resolve(having[0], plain if slash else name)
+    return registry.resolve(kinds[0], plain)
+
+
+def _default(value: Any) -> str:
+    if value is attrs.NOTHING:
+        return "required"
+    return "unset" if value is None else shown(as_mapping(value))
 
 
 def _described(plugin: Plugin) -> dict[str, Any]:
-    options = [
-        {
-            "name": one.name,
-            "type": getattr(one.type, "__name__", None) or str(one.type),
-            "default": "required" if one.default is attrs.NOTHING else _default(one.default),
-            "help": one.metadata.get("help", ""),
-        }
-        for one in attrs.fields(plugin.options)
-    ]
-    about = inspect.cleandoc(plugin.code.__doc__ or "")
     return {
         "kind": plugin.kind.short,
         "name": plugin.name,
         "distribution": plugin.distribution,
-        "summary": plugin.summary,
-        "documentation": about.removeprefix(plugin.summary).strip(),
-        "abilities": [
-            f"{name} = {shown(value)}" for name in _STATED if (value := getattr(plugin.code, name, None)) is not None
+        "documentation": inspect.cleandoc(plugin.code.__doc__ or ""),
+        "options": [
+            {
+                "name": one.name,
+                "type": describe(one.type),
+                "default": _default(one.default),
+                "help": one.metadata.get("help", ""),
+            }
+            for one in attrs.fields(plugin.options)
         ],
-        "options": options,
     }
 
 
-_STATED = ("kind", "streams", "better", "changes")
-"""Attributes of code that say what it can do."""
-
-
-def _default(value: Any) -> str:
-    made = value.factory() if hasattr(value, "factory") and not value.takes_self else value
-    return "unset" if made is None else shown(attrs.asdict(made) if attrs.has(type(made)) else made)
-
-
 def _print_plugin(record: dict[str, Any]) -> None:
-    about = ", ".join([record["distribution"] or "in a file", *record["abilities"]])
-    echo(f"{record['kind']}/{record['name']} ({about})\n\n{record['summary']}")
-    if record["documentation"]:
-        echo(f"\n{record['documentation']}")
+    echo(f"{record['kind']}/{record['name']} ({record['distribution'] or 'in a file'})\n\n{record['documentation']}")
     echo("\noptions" if record["options"] else "\nno options")
     print_table([(one["name"], one["type"], one["default"], one["help"]) for one in record["options"]], indent=2)

@@ -8,7 +8,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError, once_a_cause
+from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
 from petra_graph.spec.load_spec import LoadedSpec
 
 P = ParamSpec("P")
@@ -73,7 +73,7 @@ class ProblemCollector:
         """
         if self.any:
             kind = SpecError if self.wrong else PluginError
-            raise kind(self.loaded.located([*self.wrong, *once_a_cause(self.broken)]))
+            raise kind(self.loaded.located([*self.wrong, *self.broken]))
 
     def fail(self) -> NoReturn:
         """Raise all problems, of which there are some; errors as of `raise_any`."""

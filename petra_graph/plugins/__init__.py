@@ -44,7 +44,6 @@ from petra_graph.spec.keys import Each as Each
 from petra_graph.spec.keys import GreaterThan as GreaterThan
 from petra_graph.spec.keys import Length as Length
 from petra_graph.spec.keys import LessThan as LessThan
-from petra_graph.spec.keys import OneOf as OneOf
 from petra_graph.spec.model import Kind as Kind
 from petra_graph.spec.model import NodeSpec as NodeSpec
 

@@ -66,16 +66,6 @@ class Fault(NamedTuple):
     """The items that lead to the value."""
 
 
-class OutOfBounds(ValueError):
-    """A value breaks its key's bounds."""
-
-    def __init__(self, name: str, faults: tuple[Fault, ...]) -> None:
-        items = ["".join(f"[{index}]" for index in fault.path) for fault in faults]
-        rules = (f"{name}{item} {one.rule} (got {shown(one.value)})" for item, one in zip(items, faults, strict=True))
-        super().__init__("; ".join(rules))
-        self.faults = faults
-
-
 @frozen
 class Bound:
     """A bound of a value, as an attrs validator.
@@ -92,10 +82,10 @@ class Bound:
         """Check a value, as attrs calls validators.
 
         Raises:
-            OutOfBounds: the value breaks the bound.
+            ValueError: the value breaks the bound.
         """
-        if faults := tuple(self.faults(value)):
-            raise OutOfBounds(attribute.name, faults)
+        for fault in self.faults(value):
+            raise ValueError(f"{attribute.name} {fault.rule} (got {shown(fault.value)})")
 
 
 def rule(brief: str, broken: Callable[[Any], str]) -> Bound:
@@ -140,14 +130,6 @@ def Length(exactly: int | None = None, *, at_least: int = 0, at_most: int | None
     return rule(", ".join(filter(None, (words, "" if most is None else f"length <= {most}"))), broken)
 
 
-def OneOf(*values: float | str) -> Bound:  # noqa: N802  as above
-    """Return the bound of a value that is one of a few; where a key has no other use for its type, `Literal` says the same."""
-    names = list(map(shown, values))
-    return rule(
-        " | ".join(names), lambda value: "" if value in (None, *values) else f"must be one of {', '.join(names)}"
-    )
-
-
 def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
     """Return the bound of a list each of whose items has these bounds."""
     item = together(*bounds)
@@ -159,27 +141,10 @@ def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
     return Bound(f"each {item.brief}", faults)
 
 
-def together(*validators: Any) -> Bound:
-    """Return several bounds and other validators of one value as one bound."""
-    bounds = [bound_of(one) for one in validators]
+def together(*bounds: Bound) -> Bound:
+    """Return several bounds of one value as one."""
     brief = ", ".join(bound.brief for bound in bounds if bound.brief)
     return Bound(brief, lambda value: (fault for bound in bounds for fault in bound.faults(value)))
-
-
-def bound_of(validator: Any, attribute: Any = None) -> Bound:
-    """Return any validator of attrs as a bound: what it raises is the rule, which says "must ..." or why the value is refused."""
-    if isinstance(validator, Bound):
-        return validator
-
-    def broken(value: Any) -> str:
-        try:
-            validator(None, attribute, value)
-        except Exception as error:  # noqa: BLE001  any function may be a validator
-            reason = str(error.args[0]) if error.args else repr(error)
-            return reason if reason.startswith("must ") else f"is refused: {reason}"
-        return ""
-
-    return rule("", broken)
 
 
 def _in_file_name(name: Any) -> str:

@@ -35,7 +35,6 @@ IN_CODE = "<spec>"
 """The name in messages of a specification made in code."""
 TOO_DEEP = "nested too deeply"
 _MOST_BYTES = 2**23
-_FOR_EXAMPLE = "for example --set run.epochs=3"
 _FACTORIES = {one.name: getattr(one.default, "factory", None) for one in attrs.fields(Spec)}
 _DEFAULT_NAMES = {
     table: make().name for table, make in _FACTORIES.items() if make is not None and hasattr(make, "name")
@@ -270,10 +269,8 @@ def parse_override(text: str) -> Override:
         SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
     """
     key, equals, written = (part.strip() for part in text.partition("="))
-    if not equals or not key:
-        raise _refusal(text, "not KEY=VALUE", _FOR_EXAMPLE)
-    if not written:
-        raise _refusal(text, "no value", f"empty text is written {key}='\"\"'")
+    if not equals or not key or not written:
+        raise _refusal(text, "not KEY=VALUE", "for example --set run.epochs=3; empty text is '\"\"'")
     keys = list[str]()
     try:
         nested: Any = tomllib.loads(f"{key} = 0")
@@ -346,13 +343,9 @@ def _put(container: Any, keys: Sequence[str], path: Path, override: Override) ->
 def _index(items: list[Any], key: str, path: Path, override: Override) -> int:
     inside = ".".join(map(str, path))
     names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
-    if key.isdecimal():
-        if int(key) < len(items):
-            return int(key)
-        raise override.refusal(f"{inside} has {len(items)} items, counted from 0 (got {key})")
-    if names.count(key) == 1:
-        return names.index(key)
     if key in names:
-        raise override.refusal(f"{inside} has several items named {shown(key)}", "give the index")
+        return names.index(key)
+    if key.isdecimal() and int(key) < len(items):
+        return int(key)
     allowed = [name for name in names if isinstance(name, str)]
     raise override.refusal(f"{inside} has no item named {shown(key)}", suggestion(key, allowed))

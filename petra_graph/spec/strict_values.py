@@ -19,7 +19,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.keys import Fault, bound_of
+from petra_graph.spec.keys import Bound, Fault
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
@@ -118,8 +118,8 @@ class Reader:
         """Return the value of a key, checked; its validator says nothing of a value that has not its type."""
         known = len(self.problems)
         found = self.read(value, attribute.type, path)
-        if attribute.validator is not None and len(self.problems) == known:
-            for fault in bound_of(attribute.validator, attribute).faults(found):
+        if isinstance(attribute.validator, Bound) and len(self.problems) == known:
+            for fault in attribute.validator.faults(found):
                 self.add((*path, *fault.path), fault._replace(value=reduce(getitem, fault.path, value)))
         return found
 

@@ -20,7 +20,7 @@ validate SPECS... --set -j --json
 report RUNS... --output -j --json
 runs [FOLDER] --sort --where -j --json
 profile SPEC --set --output --micro-batches -j --json
-check NAMES... --set --inputs --tokens -j --json
+check NAMES... --set --inputs -j --json
 list [WHAT] -j --json
 new plugin NAME
 evaluate RUN --set --weights --split --device -j --json
