@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from petra_graph.spec.keys import IS_CODE, IS_PATH, Bound, together
+from petra_graph.spec.keys import IS_CODE, IS_PATH, Bound, rule, together
 from petra_graph.spec.strict_values import is_list, is_mapping, members
 
 _CODE = object()
@@ -129,8 +129,18 @@ def _field(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     )
 
 
-def _rule(check: Callable[[Any], object]) -> Callable[[Any, Any, Any], object]:
-    return lambda _, __, value: None if value is None else check(value)
+def _rule(check: Callable[[Any], object]) -> Bound:
+    """Return the bound of an author's function that raises where a value is wrong: "must be odd", or any reason."""
+
+    def broken(value: Any) -> str:
+        try:
+            _ = value is None or check(value)
+        except Exception as error:  # noqa: BLE001  it is the author's
+            reason = str(error) or repr(error)
+            return reason if reason.startswith("must ") else f"is refused: {reason}"
+        return ""
+
+    return rule("", broken)
 
 
 def _evaluated(annotation: Any, code: Callable[..., Any]) -> Any:
