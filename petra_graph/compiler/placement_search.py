@@ -42,7 +42,7 @@ _DETOUR = 1.25
 """Cuts with a larger bound, as part of the best tick, lead nowhere."""
 _EFFORT = 1500.0
 """About that many operations of stages in all cuts that are timed."""
-_LEAST = 20
+_LEAST = 6
 """Cuts that are timed, at least."""
 _PATIENCE, _MOST = 60, 400
 """Cuts among which none is nearer to the limits, and cuts, after which the search for one that fits ends."""
@@ -228,6 +228,8 @@ class PlacementSearch:
             SpecError: the listed depths do not fit the stages.
             NoFeasiblePlan: no cut was found that fits.
         """
+        effort = max(_EFFORT, _LEAST * self._cost)
+        self._left = inf if self._proportions else effort
         for cut in begin:
             self._look_at(cut)
         self._start(self.space, self.keeps)
@@ -240,7 +242,7 @@ class PlacementSearch:
             self._look_around()
         if not self._fits:
             raise self._refused()
-        self._left = max(_EFFORT, _LEAST * self._cost)
+        self._left = effort if self._proportions else self._left
         while self._waiting and self._left > 0 and self._waiting[0][:2] < (0.0, _DETOUR * self._limit):
             self._look_around()
         assert self.best is not None
@@ -251,7 +253,7 @@ class PlacementSearch:
     def _cost(self) -> float:
         """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
         stages = self.space.stages
-        slower = (3 if self.inputs.schedule == "auto" else 1) * (4 if stages > len(self.inputs.devices) else 1)
+        slower = (3 if self.inputs.schedule == "auto" else 1) * (8 if stages > len(self.inputs.devices) else 1)
         return 4 + stages * (1 + self.inputs.accumulation / 4) * slower
 
     @property
@@ -277,6 +279,8 @@ class PlacementSearch:
         cuts = [cut._replace(keeps=keeps) for cut in starts(space, self._proportions)]
         refused: list[SpecError] = []
         for cut in sorted(cuts, key=self._bound):
+            if self._left <= 0:
+                break
             try:
                 self._look_at(cut)
             except SpecError as error:

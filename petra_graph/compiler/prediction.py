@@ -16,10 +16,9 @@ from petra_graph.compiler.timing import Timeline, Timing, simulate, staleness, t
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.program.channels import Carrier, ChannelKey, Edge
-from petra_graph.program.device_types import Device, DeviceType
-from petra_graph.program.method import METHODS
+from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable, NodeCost
-from petra_graph.program.placement import Partition, Placement, Stage
+from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
@@ -115,12 +114,6 @@ class Prediction:
     def timing(self) -> Timing:
         return timing(self.pipeline)
 
-    @property
-    def speedup(self) -> float:
-        """The throughput of all replicas over that of one device which trains alone with `reversible-backprop`."""
-        alone, seconds = one_device_seconds(self.inputs, self.placement), self.timing.tick_seconds
-        return self.inputs.replicas * alone / seconds if seconds else 1.0
-
     @cached_property
     def exposed_links(self) -> float:
         """The share of the devices' time by which messages on links lengthen the steady state."""
@@ -134,29 +127,6 @@ class Prediction:
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.inputs.accumulation)
         return simulate(self.pipeline, windows * self.inputs.accumulation)
-
-
-def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
-    """Return the seconds of a micro-batch with `reversible-backprop`, all nodes in one stage on the fastest of the devices.
-
-    Nothing is sent, there is no other replica to wait for, and an update averages as many samples as those of all replicas.
-    """
-    alone = evolve(
-        inputs,
-        method=METHODS["reversible-backprop"],
-        schedule="sequential",
-        kept={},
-        replicas=1,
-        accumulation=inputs.accumulation * inputs.replicas,
-    )
-    nodes = tuple(node for stage in partition.stages for node in stage.nodes)
-    fastest: dict[DeviceType, float] = {}
-    for device in inputs.devices:
-        if device.type not in fastest:
-            whole = Stage(nodes=nodes, device=device.name, distance=0)
-            programs = alone.programs(Partition(stages=(whole,)), "sequential")
-            fastest[device.type] = tick(alone.pipeline(programs)).seconds
-    return min(fastest.values())
 
 
 def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> PaperBytes:
@@ -209,6 +179,9 @@ def document(
     assumptions: Iterable[str],
     certainty: Document,
     warnings: Iterable[str],
+    speedup: float | None,
+    speedup_over: str | None,
+    other_uses: int | None,
     with_timeline: bool,
 ) -> Document:
     """Return a prediction as JSON.
@@ -220,6 +193,8 @@ def document(
         assumptions: further sentences, about the sources of the numbers.
         certainty: how sure the numbers are.
         warnings: sentences about keys to change.
+        speedup, speedup_over: and what it is over; None: not known.
+        other_uses: of the devices, which were looked at.
         with_timeline: list the first operations one by one; there are many.
     """
     inputs = prediction.inputs
@@ -242,12 +217,13 @@ def document(
             "bytes": _bytes(prediction.total_memory),
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
-        "timing": _timing(prediction),
+        "timing": {**_timing(prediction), "speedup": speedup, "speedup_over": speedup_over},
         "run": _run(prediction, spec.run.epochs, micro_batches),
         "devices": list(_devices(prediction)),
         "nodes": list(_nodes(prediction, shapes)),
         "edges": list(_edges(prediction)),
         "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
+        "other_uses": other_uses,
         "delay_aware": list(delay_aware),
         "certainty": certainty,
         "assumptions": list(assumptions),
@@ -296,7 +272,6 @@ def _timing(prediction: Prediction) -> Document:
         "samples_per_second": timing.samples_per_second(
             prediction.inputs.costs.micro_batch, prediction.inputs.replicas
         ),
-        "speedup_over_reversible_backprop": prediction.speedup,
         "bubble_fraction": timing.bubble_fraction,
         "exposed_communication": {"all_reduce": timing.exchange_fraction, "links": prediction.exposed_links},
         "utilisation": [timing.utilisation[device.name] for device in _used(prediction)],

@@ -1,13 +1,8 @@
-"""Plans compared: `plan --compare`, one network under every training method, each placed for itself, and which of them to choose; and given specs.
-
-A plan beats another one if it is at least as fast, as little late and as small on its fullest device, and better in one of these. If plans are
-about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
-that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
-"""
+"""Plans compared: `plan --compare`, one network under every training method, each placed for itself, and other uses of its devices; and given specs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,26 +14,26 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.plan_advice import device_guesses, shared_assumptions
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict_plan import Plan
-from petra_graph.planning.run_advice import staleness
-from petra_graph.planning.share_devices import clip_by_stage, keys_to_set, replace_method, shared_devices
+from petra_graph.planning.predict_plan import Baseline, Plan
+from petra_graph.planning.share_devices import (
+    NOT_LOOKED_AT,
+    baseline,
+    clip_by_stage,
+    figures,
+    keys_to_set,
+    other_uses,
+    recommend,
+    replace_method,
+)
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.units import memory
 
-ALONE = "one device that trains alone with reversible-backprop"
-"""What speed-ups are over."""
-_ABOUT = 0.95
-"""The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
-_ALIKE = 1.01
-"""The ratio up to which two figures are the same."""
-_CLEARLY_SMALLER = 0.9
-"""The ratio of memory for which speed within `_ABOUT` is given up."""
 _BASE = ("pipedream", "lockstep", None)
 """The paper's first row (table 3), which savings are relative to."""
-_FIGURES = ("memory_total", "memory_peak", "fits", "staleness", "samples_per_second", "speedup", "exact")
+_FIGURES = ("memory_total", "memory_peak", "fits", "staleness", "samples_per_second", "exact")
 _OF_METHODS = ("paper_total", "channel_bytes", "flops", "seconds_per_micro_batch")
 """Figures of rows; None where there is no feasible plan."""
 
@@ -46,7 +41,7 @@ _OF_METHODS = ("paper_total", "channel_bytes", "flops", "seconds_per_micro_batch
 def compare_methods(planner: Planner) -> Document:
     """Return the memory, staleness and speed of every method on the specification's network, each placed for itself.
 
-    Rows of replicas follow, which share the same devices and average the same samples in an update (`planning.share_devices`). A row
+    Other uses of the devices follow, which average the same samples in an update (`planning.share_devices`). A row
     that no other one beats is `unbeaten`, and one of these is `recommended`. A method that a run of the specification would refuse
     has a row with the reason.
 
@@ -62,20 +57,22 @@ def compare_methods(planner: Planner) -> Document:
             plans.append(plan)
         return {**_described(given, spec), **_figures_of_method(plan, spec.method), **made, "error": error}
 
-    rows = [row_of(evolve(given, method=method, optimizer=optimizer)) for method in _methods(given.method)]
-    if all(isinstance(row["error"], SpecError) for row in rows):
-        raise rows[0]["error"]
-    alone = next((row["samples_per_second"] / row["speedup"] for row in rows if row["speedup"]), 1.0)
-    base = next(row for row in rows if (row["method"], row["schedule"], row["keep"]) == _BASE)
+    rows, refused = list[dict[str, Any]](), list[Exception]()
     flushed = evolve(replace_method(given.method, "1f1b-flush", "1f1b"), keep="auto")
-    for variant in (evolve(given, method=flushed, optimizer=optimizer), *shared_devices(given)):
+    methods = (evolve(given, method=method, optimizer=optimizer) for method in (*_methods(given.method), flushed))
+    for variant in (*methods, *other_uses(given)):
         row = _for_the_samples_of(given, row_of(variant))
+        error = row.pop("error")
+        refused += [error] if isinstance(error, SpecError) else []
         if not any(_says_the_same(row, other) for other in rows):
             rows.append(row)
+    if len(refused) == len(rows):
+        raise refused[0]
+    over = baseline(given, planner.plan)
+    base = next(row for row in rows if (row["method"], row["schedule"], row["keep"]) == _BASE)
     for row in rows:
-        del row["error"]
-        if row["samples_per_second"] is not None:
-            row["speedup"] = row["samples_per_second"] / alone
+        speed = row["samples_per_second"]
+        row["speedup"] = speed / over.samples_per_second if speed is not None and over else None
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
             known = row[total] is not None and base[total] is not None
             row[saving] = 1 - row[total] / base[total] if known else None
@@ -84,8 +81,8 @@ def compare_methods(planner: Planner) -> Document:
         "micro_batch": given.data.batch,
         "rows": rows,
         "recommended": recommend(rows),
-        "speedup_over": ALONE,
-        "assumptions": _assumptions(plans),
+        "speedup_over": over.name if over else "nothing: not even a synchronous pipeline fits",
+        "assumptions": [*_assumptions(plans), NOT_LOOKED_AT],
     }
 
 
@@ -100,18 +97,23 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Document:
         PluginError: as of `Planner`.
     """
     rows, plans, errors = list[dict[str, Any]](), list[Plan](), list[Exception | None]()
+    over: Baseline | None = None
     for name, make in planners.items():
         made, plan, error = _try_plan(partial(_plan_of, make))
-        plans += [] if plan is None else [plan]
         errors.append(error)
+        if plan is not None:
+            plans.append(plan)
+            over = over or baseline(plan.spec, make().plan)
+        speed = made["samples_per_second"]
+        speedup = speed / over.samples_per_second if speed is not None and over else None
         stages = None if plan is None else len(plan.prediction.programs)
-        rows.append({"name": name, "stages": stages, **made, "refused": plan is None})
+        rows.append({"name": name, "stages": stages, **made, "speedup": speedup, "refused": plan is None})
     if all(isinstance(error, SpecError) for error in errors) and errors[0] is not None:
         raise errors[0]
     return {
         "name": plans[0].spec.name if plans else "plans",
         "rows": rows,
-        "speedup_over": ALONE,
+        "speedup_over": f"{over.name}, by the first plan" if over else "nothing: not even a synchronous pipeline fits",
         "assumptions": _assumptions(plans),
     }
 
@@ -129,27 +131,16 @@ def _try_plan(make: Callable[[], Plan]) -> tuple[dict[str, Any], Plan | None, No
         refused = "" if isinstance(error, NoFeasiblePlan) else "a run would be refused: "
         note = refused + "; ".join(problem.message for problem in error.problems)
         return {**dict.fromkeys(_FIGURES), "fits": fits, "note": note}, None, error
-    return figures(plan), plan, None
+    return {**figures(plan), "note": _note(plan)}, plan, None
 
 
-def figures(plan: Plan) -> dict[str, Any]:
-    """Return the speed and the memory of a plan, as rows have them, and the row's note."""
-    prediction = plan.prediction
-    notes = list(_too_large(prediction))
+def _note(plan: Plan) -> str:
+    notes = list(_too_large(plan.prediction))
     if plan.spec.method.schedule == "auto":
-        notes.append(schedule_text(prediction.placement.schedule))
-    if not prediction.timing.exact:
+        notes.append(schedule_text(plan.prediction.placement.schedule))
+    if not plan.prediction.timing.exact:
         notes.append("about: no period was found, and times are means over a long simulation")
-    return {
-        "memory_total": prediction.total_memory.total,
-        "memory_peak": plan.peak_bytes,
-        "fits": plan.fits,
-        "staleness": max(map(staleness, prediction.programs)),
-        "samples_per_second": plan.samples_per_second,
-        "speedup": prediction.speedup,
-        "exact": prediction.timing.exact,
-        "note": "; ".join(notes),
-    }
+    return "; ".join(notes)
 
 
 def _too_large(prediction: Prediction) -> Iterator[str]:
@@ -203,8 +194,8 @@ def _for_the_samples_of(given: Spec, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_the_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether nodes that may keep what they like keep what the method says."""
-    same = ("method", "replicas", "memory_peak", "samples_per_second")
+    """Whether depths, or what nodes keep, were found to be those of another row."""
+    same = ("method", "replicas", "memory_peak", "samples_per_second", "staleness")
     return row["memory_peak"] is not None and all(row[key] == other[key] for key in same)
 
 
@@ -224,40 +215,3 @@ def _assumptions(plans: Iterable[Plan]) -> list[str]:
     for plan in plans:
         said += [*device_guesses(plan.prediction.inputs), *shared_assumptions(plan.prediction, plan.spec)]
     return list(dict.fromkeys(said))
-
-
-def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
-    """Mark the rows that no other one beats as `unbeaten`, and return the number of the recommended one; None if no row fits.
-
-    Args:
-        rows: with `samples_per_second`, `staleness` in updates, `memory_peak` in bytes, and `fits`, which is None where the memory of
-            devices is not known.
-    """
-    usable = [row for row in rows if row["samples_per_second"] and row["fits"] is not False]
-    for row in rows:
-        row["unbeaten"] = row in usable and not any(_beats(other, row) for other in usable)
-    if not usable:
-        return None
-    fastest = max(row["samples_per_second"] for row in usable)
-    candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
-    least = min(row["staleness"] for row in candidates)
-    alike = [row for row in candidates if row["staleness"] == least]
-    best = _fastest(alike)
-    smallest = min(alike, key=lambda row: row["memory_peak"])
-    if smallest["memory_peak"] <= _CLEARLY_SMALLER * best["memory_peak"]:
-        as_small = _ALIKE * smallest["memory_peak"]
-        best = _fastest(row for row in alike if row["memory_peak"] <= as_small)
-    return rows.index(best)
-
-
-def _fastest(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return max(rows, key=lambda row: (row["samples_per_second"], -row["memory_peak"]))
-
-
-def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    ratios = (
-        one["samples_per_second"] / other["samples_per_second"],
-        (1 + other["staleness"]) / (1 + one["staleness"]),
-        other["memory_peak"] / one["memory_peak"],
-    )
-    return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)

@@ -12,7 +12,7 @@ from petra_graph.planning.place_network import place_network
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
-from petra_graph.planning.share_devices import better_replicas
+from petra_graph.planning.share_devices import baseline, better_use
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
@@ -63,9 +63,11 @@ class Planner:
         return problems.require(predict, network, placement)
 
     def document(self, *, with_timeline: bool) -> Document:
-        """Return the plan of the specification as JSON, with a better configuration of the same devices among its warnings; errors as of `plan`."""
+        """Return the plan of the specification as JSON, with a better use of the same devices among its warnings; errors as of `plan`."""
         plan = self.plan()
-        return plan.document(with_timeline=with_timeline, better=better_replicas(plan, self.plan))
+        return plan.document(
+            with_timeline=with_timeline, over=baseline(self.spec, self.plan), better=better_use(plan, self.plan)
+        )
 
     @cached_property
     def _measured(self) -> MeasuredNetwork:

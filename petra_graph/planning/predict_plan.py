@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
-
 from attrs import frozen
 
 from petra_graph.compiler.prediction import Prediction, document
@@ -16,6 +13,14 @@ from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec
+
+
+@frozen
+class Baseline:
+    """What speed-ups are over."""
+
+    samples_per_second: float
+    name: str
 
 
 @frozen(kw_only=True)
@@ -46,12 +51,15 @@ class Plan:
         return max(held.total for held in self.prediction.device_memory.values())
 
     @uncompiled()
-    def document(self, *, with_timeline: bool, better: Iterable[str] = ()) -> Document:
+    def document(
+        self, *, with_timeline: bool, over: Baseline | None = None, better: tuple[str, int] | None = None
+    ) -> Document:
         """Return the plan as JSON.
 
         Args:
             with_timeline: list the first operations one by one.
-            better: warnings that other configurations are better, which come first.
+            over: what the speed-up is over; None: it is not known.
+            better: a better use of the devices, which is the first warning, or "", and how many were looked at.
         """
         optimizer = self.network.checked.optimizer
         slowest, fastest = throughput_range(self.prediction, self.spec)
@@ -70,7 +78,10 @@ class Plan:
                 "samples_per_second_high": fastest,
                 "spare_bytes": _spare_bytes(self.prediction),
             },
-            warnings=chain(better, warnings(self.prediction, self.network)),
+            warnings=[*filter(None, (better or ())[:1]), *warnings(self.prediction, self.network)],
+            speedup=self.samples_per_second / over.samples_per_second if over else None,
+            speedup_over=over.name if over else None,
+            other_uses=better[1] if better else None,
             with_timeline=with_timeline,
         )
 

@@ -1,23 +1,32 @@
-"""Other ways to share the devices of a specification: replicas of shorter pipelines, down to the whole network on each device.
+"""Other uses of the devices of a specification: replicas, fewer stages, only the fastest of unlike devices, one alone; and which is to be chosen.
 
 An update averages the same samples in all of them: with R times the replicas, each accumulates over an R-th of the micro-batches, or has fewer
 samples in a micro-batch if there are not enough of these.
+
+A use beats another one if it is at least as fast, as little late and as small on its fullest device, and better in one of these. Of those that are
+about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
+that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import evolve
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError, shown
-from petra_graph.planning.predict_plan import Plan
+from petra_graph.planning.predict_plan import Baseline, Plan
+from petra_graph.planning.run_advice import staleness
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
-from petra_graph.units import factor, memory
+from petra_graph.units import factor, memory, noun, plural
 
+NOT_LOOKED_AT = (
+    "not looked at: replicas of unlike devices, other batches, and replicas that cannot share the samples of an update"
+)
 _ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
     ("backprop", None),
     ("reversible-backprop", None),
@@ -26,17 +35,98 @@ _ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
 """Methods, and what their nodes keep, for replicas that have the whole network on one device: no gradient is late."""
 _IN_PIPELINES: Sequence[tuple[str, RequestedScheduleName]] = (("1f1b-flush", "1f1b"), ("petra", "1f1b"))
 """Methods and schedules for replicas of shorter pipelines: the synchronous one, and the one that keeps least."""
-
+_ABOUT = 0.95
+"""The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
 _FASTER = 1.05
-"""The ratio of throughputs from which other replicas are worth a word."""
+"""The ratio of throughputs from which another use that is as late is worth a word."""
+_ALIKE = 1.01
+"""The ratio up to which two figures are the same."""
+_CLEARLY_SMALLER = 0.9
+"""The ratio of memory for which speed within `_ABOUT` is given up."""
+
+PlanVariant = Callable[[Spec], Plan]
+"""Plans another specification of the same network."""
 
 
-def shared_devices(spec: Spec) -> Iterator[Spec]:
-    """Yield the specification with other numbers of replicas, each with the methods that suit it; nothing if its devices differ."""
+def baseline(spec: Spec, plan_variant: PlanVariant) -> Baseline | None:
+    """Return plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits."""
+    alone = [_alone(spec, places[0], "backprop", None) for places in _kinds(spec)]
+    if plans := [plan for variant in alone if (plan := _tried(variant, plan_variant))]:
+        best = max(plans, key=lambda plan: plan.samples_per_second)
+        kind = best.prediction.inputs.devices[0].type.name
+        return Baseline(best.samples_per_second, f"plain backpropagation on one {kind}")
+    method = replace_method(spec.method, "1f1b-flush", "1f1b")
+    for keep in (None, "auto"):
+        variant = evolve(spec, method=evolve(method, keep=keep), optimizer=clip_by_stage(spec.optimizer))
+        if plan := _tried(variant, plan_variant):
+            return Baseline(
+                plan.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
+            )
+    return None
+
+
+def other_uses(spec: Spec) -> Iterator[Spec]:
+    """Yield the specification with its devices used otherwise, each with the methods that suit it."""
+    partition, kinds = spec.partition, _kinds(spec)
+    count = device_count(partition)
+    if count * partition.replicas > 1:
+        for name, keep in _ALONE[:2]:
+            yield _alone(spec, kinds[0][0], name, keep)
+    if count > 1 and partition.stages != "auto":
+        yield evolve(spec, partition=evolve(partition, stages="auto"))
+    for used in range(1, len(kinds) + 1):
+        some = _on(spec, sorted(place for places in kinds[:used] for place in places))
+        if used == 1:
+            yield from _replicated(some)
+        if 1 < device_count(some.partition) < count:
+            yield evolve(some, partition=evolve(some.partition, stages="auto"))
+
+
+def _kinds(spec: Spec) -> list[list[int]]:
+    """Return the places of devices that have the same type and limit, the fastest first."""
+    found: dict[object, list[int]] = {}
+    devices = planned_devices(spec.partition)
+    rate = [device.type.flops_per_second(spec.precision.products) for device in devices]
+    for place in sorted(range(len(devices)), key=lambda place: -rate[place]):
+        found.setdefault((devices[place].type, devices[place].memory_bytes), []).append(place)
+    return list(found.values())
+
+
+def _on(spec: Spec, places: Sequence[int]) -> Spec:
+    """Return the specification on some of its devices."""
     partition = spec.partition
-    if isinstance(partition.device_type, tuple) or isinstance(partition.memory, tuple):
-        return
-    devices = device_count(partition) * partition.replicas
+
+    def some(given: Any) -> Any:
+        if not isinstance(given, tuple):
+            return given
+        own = tuple(given[place] for place in places)
+        return own[0] if len({*own}) == 1 else own
+
+    devices = some(partition.devices) if isinstance(partition.devices, tuple) else len(places)
+    devices = (devices,) if isinstance(devices, str) else devices
+    return evolve(
+        spec,
+        partition=evolve(
+            partition, devices=devices, device_type=some(partition.device_type), memory=some(partition.memory)
+        ),
+    )
+
+
+def _alone(spec: Spec, place: int, name: str, keep: Literal["auto"] | None) -> Spec:
+    some = _on(spec, [place])
+    method = replace_method(spec.method, name, "sequential")
+    accumulation = spec.method.accumulation * spec.partition.replicas
+    return evolve(
+        some,
+        partition=evolve(some.partition, replicas=1, stages=1),
+        method=evolve(method, keep=keep, accumulation=accumulation),
+        optimizer=clip_by_stage(spec.optimizer),
+    )
+
+
+def _replicated(spec: Spec) -> Iterator[Spec]:
+    """Yield other numbers of replicas on alike devices."""
+    devices = device_count(spec.partition) * spec.partition.replicas
     for replicas in range(2, devices + 1):
         if devices % replicas or (variant := _with_replicas(spec, replicas, devices // replicas)) is None:
             continue
@@ -44,7 +134,7 @@ def shared_devices(spec: Spec) -> Iterator[Spec]:
             for name, keep in _ALONE:
                 method = replace_method(variant.method, name, "sequential")
                 yield evolve(variant, method=evolve(method, keep=keep))
-        elif replicas != partition.replicas:
+        elif replicas != spec.partition.replicas:
             for name, schedule in _IN_PIPELINES:
                 yield evolve(variant, method=replace_method(variant.method, name, schedule))
 
@@ -62,36 +152,100 @@ def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
     return evolve(spec, partition=partition, method=method, data=data, optimizer=clip_by_stage(spec.optimizer))
 
 
-def better_replicas(plan: Plan, plan_variant: Callable[[Spec], Plan]) -> Iterator[str]:
-    """Say if replicas of the whole network are faster than a plan, and no later: the first of the methods that fits.
+def _tried(variant: Spec, plan_variant: PlanVariant) -> Plan | None:
+    """Return the plan of a variant that fits."""
+    try:
+        plan = plan_variant(variant)
+    except (NoFeasiblePlan, SpecError):
+        return None
+    return None if plan.fits is False else plan
+
+
+def better_use(plan: Plan, plan_variant: PlanVariant) -> tuple[str, int]:
+    """Return what to set so that the devices of a plan are used better, as a sentence or "", and how many other uses were looked at."""
+    plans = [plan, *(other for spec in other_uses(plan.spec) if (other := _tried(spec, plan_variant)))]
+    rows = [figures(one) for one in plans]
+    best = recommend(rows) or 0
+    spec, row = plans[best].spec, rows[best]
+    faster = row["samples_per_second"] >= _FASTER * plan.samples_per_second
+    if not faster and row["staleness"] >= rows[0]["staleness"]:
+        return "", len(plans) - 1
+    late = f"{plural(row['staleness'], 'update')} late" if row["staleness"] else "without staleness"
+    speed = factor(row["samples_per_second"] / plan.samples_per_second)
+    held = memory(row["memory_peak"])
+    return (
+        f"{described_use(spec)} would be {speed} as fast, {late}, in {held} a device: set {'; '.join(keys_to_set(plan.spec, spec))}"
+    ), len(plans) - 1
+
+
+def described_use(spec: Spec) -> str:
+    """Return how a variant uses devices, for people."""
+    partition, method = spec.partition, spec.method.name
+    count = device_count(partition)
+    if partition.replicas > 1 and count == 1:
+        return f"{partition.replicas} replicas of the whole network with {method}"
+    if partition.replicas > 1:
+        return f"{partition.replicas} replicas of {count} devices with {method}"
+    if count == 1:
+        return f"one device alone with {method}"
+    return f"{method} on {count} {noun(count, 'device')}, in as many stages as help"
+
+
+def figures(plan: Plan) -> dict[str, Any]:
+    """Return the speed and the memory of a plan, as rows have them."""
+    prediction = plan.prediction
+    return {
+        "memory_total": prediction.total_memory.total,
+        "memory_peak": plan.peak_bytes,
+        "fits": plan.fits,
+        "staleness": max(map(staleness, prediction.programs)),
+        "samples_per_second": plan.samples_per_second,
+        "exact": prediction.timing.exact,
+    }
+
+
+def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
+    """Mark the rows that no other one beats as `unbeaten`, and return the number of the recommended one; None if no row fits.
 
     Args:
-        plan_variant: plans another specification of the same network.
+        rows: with `samples_per_second`, `staleness` in updates, `memory_peak` in bytes, and `fits`, which is None where the memory of
+            devices is not known.
     """
-    spec = plan.spec
-    devices = device_count(spec.partition) * spec.partition.replicas
-    for variant in shared_devices(spec):
-        if variant.partition.replicas < devices or variant.method.keep is not None:
-            continue
-        try:
-            other = plan_variant(variant)
-        except (NoFeasiblePlan, SpecError):
-            continue
-        ratio = other.samples_per_second / plan.samples_per_second
-        if ratio >= _FASTER and other.fits is not False:
-            yield (
-                f"{devices} replicas with the whole network on a device each would be {factor(ratio)} as fast with {variant.method.name}, "
-                f"without staleness, in {memory(other.peak_bytes)} a device: "
-                f"set {'; '.join(keys_to_set(spec, variant))}"
-            )
-            return
+    usable = [row for row in rows if row["samples_per_second"] and row["fits"] is not False]
+    for row in rows:
+        row["unbeaten"] = row in usable and not any(_beats(other, row) for other in usable)
+    if not usable:
+        return None
+    fastest = max(row["samples_per_second"] for row in usable)
+    candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
+    least = min(row["staleness"] for row in candidates)
+    alike = [row for row in candidates if row["staleness"] == least]
+    best = _fastest(alike)
+    smallest = min(alike, key=lambda row: row["memory_peak"])
+    if smallest["memory_peak"] <= _CLEARLY_SMALLER * best["memory_peak"]:
+        as_small = _ALIKE * smallest["memory_peak"]
+        best = _fastest(row for row in alike if row["memory_peak"] <= as_small)
+    return rows.index(best)
+
+
+def _fastest(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return max(rows, key=lambda row: (row["samples_per_second"], -row["memory_peak"]))
+
+
+def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    ratios = (
+        one["samples_per_second"] / other["samples_per_second"],
+        (1 + other["staleness"]) / (1 + one["staleness"]),
+        other["memory_peak"] / one["memory_peak"],
+    )
+    return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)
 
 
 def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
     """Return what to set so that a specification is a variant of it, as in `partition.replicas = 8`."""
     keys = [
         *(("method", key) for key in ("name", "schedule", "keep", "accumulation")),
-        *(("partition", key) for key in ("replicas", "stages", "devices")),
+        *(("partition", key) for key in ("replicas", "stages", "devices", "device_type", "memory")),
         ("data", "batch"),
     ]
     found = []

@@ -136,7 +136,8 @@ SHAPE: dict[str, Any] = {
     "timing": {
         "tick_seconds": float,
         "samples_per_second": float,
-        "speedup_over_reversible_backprop": float,  # on one device, alone
+        "speedup": Later((float, None)),
+        "speedup_over": Later((str, None)),
         "bubble_fraction": float,
         "exposed_communication": Later({"all_reduce": float, "links": float}),  # parts of the bubble
         "utilisation": [float],  # in the order of devices
@@ -196,6 +197,7 @@ SHAPE: dict[str, Any] = {
     "timeline": [
         {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
     ],
+    "other_uses": Later((int, None)),  # of the devices, which were looked at
     "delay_aware": Later([str]),  # the plugins that are told the staleness of their stage
     "certainty": Later(  # null where nothing is known
         {

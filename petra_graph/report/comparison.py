@@ -53,17 +53,22 @@ def _of_methods(document: Document) -> bool:
 
 
 def row_names(document: Document) -> list[str]:
-    """Name the rows: of methods, where the devices are shared by other numbers of replicas than in the first row, these are named."""
+    """Name the rows: of methods, and where devices are used otherwise than in the first row, how."""
     rows = document["rows"]
-    if not _of_methods(document):
-        return [row["name"] for row in rows]
-    return [_method_name(row, shared=row["replicas"] != rows[0]["replicas"]) for row in rows]
+    return [_method_name(row, rows[0]) for row in rows] if _of_methods(document) else [row["name"] for row in rows]
 
 
-def _method_name(row: Mapping[str, Any], *, shared: bool) -> str:
-    schedule = "" if shared and row["schedule"] == "sequential" else f", {schedule_label(row['schedule'])}"
-    keep = "" if row["keep"] is None else ", keep auto" if row["keep"] == "auto" else ", keep as listed"
-    return f"{row['method']}{schedule}{keep}" + (f", {row['replicas']} replicas" if shared else "")
+def _method_name(row: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    keep = "" if row["keep"] is None else "keep auto" if row["keep"] == "auto" else "keep as listed"
+    schedule = "" if row["schedule"] == "sequential" else schedule_label(row["schedule"])
+    used, uses = row["devices"], ""
+    if row["replicas"] != first["replicas"] and row["replicas"] > 1:
+        uses = f"{row['replicas']} replicas" + (f" of {used} devices" if used > 1 else "")
+    elif used != first["devices"]:
+        uses = f"on {used} {noun(used, 'device')}"
+    elif 'partition.stages = "auto"' in row["set"]:
+        uses = "stages auto"
+    return ", ".join(filter(None, (row["method"], schedule, keep, uses)))
 
 
 def comparison_columns(document: Document, *, brief: bool = False) -> list[Column]:
@@ -74,13 +79,14 @@ def comparison_columns(document: Document, *, brief: bool = False) -> list[Colum
     rates = value_column("samples\na second", values["samples_per_second"], units.PLAIN.text)
     columns = [
         name_column("method, schedule" if methods else "plan", row_names(document)),
-        _mark_best(value_column("memory\ntotal", values["memory_total"], memory), values["memory_total"], fits),
         _mark_best(value_column("fullest\ndevice", values["memory_peak"], memory), values["memory_peak"], fits),
         *([value_column("fits", fits, lambda fit: "yes" if fit else "no")] if False in fits else []),
-        value_column("stale\nupdates", values["staleness"], number),
         _mark_best(rates, [value and -value for value in values["samples_per_second"]], fits),
         value_column("speed-up", values["speedup"], factor),
+        value_column("stale\nupdates", values["staleness"], number),
     ]
+    if not brief:
+        columns.append(value_column("memory\ntotal", values["memory_total"], memory))
     if methods and not brief:
         columns += [
             value_column("un-\nbeaten", ["yes" if row["unbeaten"] else "" for row in rows]),
@@ -121,10 +127,11 @@ def answers(document: Document) -> Answers:
     found += _best("smallest", usable, "memory_peak", lambda value: f"{memory(value)} on the fullest device")
     best = document.get("recommended")
     if best is not None:
-        row, fastest = rows[best], max((row for _, row in usable), key=lambda one: one["speedup"] or 0.0)
+        row, fastest = rows[best], max((row for _, row in usable), key=lambda one: one["samples_per_second"] or 0.0)
         late = f"{plural(row['staleness'], 'update')} stale" if row["staleness"] else "no gradient is late"
-        reasons = [names[best], factor(row["speedup"]), late, f"{memory(row['memory_peak'])} on the fullest device"]
-        if row["speedup"] < fastest["speedup"]:
+        speed = factor(row["speedup"]) if row["speedup"] else units.rate(row["samples_per_second"])
+        reasons = [names[best], speed, late, f"{memory(row['memory_peak'])} on the fullest device"]
+        if row["samples_per_second"] < fastest["samples_per_second"]:
             gain = "less late" if row["staleness"] < fastest["staleness"] else "smaller"
             reasons.append(f"about as fast as the fastest, and {gain}")
         found.append(("choose", "; ".join(reasons)))

@@ -185,7 +185,7 @@ def totals(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
     busy = timing["utilisation"]
     times = [
         ("throughput", about + units.rate(timing["samples_per_second"])),
-        ("speed-up over one device", about + units.factor(timing["speedup_over_reversible_backprop"])),
+        *([("speed-up", about + units.factor(timing["speedup"]))] if timing.get("speedup") else []),
         ("tick", about + seconds(timing["tick_seconds"])),
         ("bubble", about + percent(timing["bubble_fraction"])),
         ("exposed all-reduce", percent(exposed.get("all_reduce", 0.0))),

@@ -135,12 +135,13 @@ def _name(device: Document) -> str:
 def _speed(document: Document) -> str:
     timing, run = document["timing"], document.get("run") or {}
     about = "" if timing.get("exact", True) else "about "
-    baseline = f"{about}{factor(timing['speedup_over_reversible_backprop'])} one device with reversible-backprop"
+    over = timing.get("speedup")
+    baseline = f"; {about}{factor(over)} {one_line(timing['speedup_over'])}" if over else ""
     planned, expected = timing["samples_per_second"], expected_throughput(document)
     if expected is None or _profiled(document):
         expected = (planned, planned)
     low, high = expected
-    text = f"{baseline}; {rate(high)}" if low == high else f"{baseline}; {PLAIN.text(low)} to {rate(high)}"
+    text = (about + rate(high) if low == high else f"{PLAIN.text(low)} to {rate(high)}") + baseline
     if (spent := run.get("seconds")) is not None:
         times = dict.fromkeys(duration(spent * planned / speed) for speed in (high, low))
         text += f"; {' to '.join(times)} for {plural(run['epochs'], 'epoch')}"
@@ -177,7 +178,9 @@ def _change(document: Document) -> str:
     """Return the keys that the first warning which names any says to set, or else the first warning."""
     warnings = [one_line(text) for text in document["warnings"]]
     if not warnings:
-        return "nothing; the plan has no warnings; plan --compare looks at other methods"
+        looked = document.get("other_uses")
+        others = f"none of {plural(looked, 'other use')} of these devices is better; " if looked else ""
+        return f"nothing; {others}plan --compare looks at other methods"
     found = [(place, action[1]) for place, text in enumerate(warnings, start=1) if (action := _ACTION.search(text))]
     place, text = found[0] if found else (1, warnings[0])
     return f"{text}; {f'warning {place} of {len(warnings)}' if len(warnings) > 1 else 'the warning'} says why"

@@ -7,8 +7,8 @@ from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
-from petra_graph.compiler.prediction import Prediction, one_device_seconds
-from petra_graph.program.device_types import DEVICE_TYPES, Link
+from petra_graph.compiler.prediction import Prediction
+from petra_graph.program.device_types import Link
 from tests.support.settings import setting
 
 
@@ -26,13 +26,11 @@ def test_one_device_does_one_thing_after_another():
     # Stem and three reversible nodes of 1 + 3 units, the head of 3.
     assert made.timing.tick_seconds == 19
     assert made.timing.bubble_fraction == 0
-    assert made.speedup == 1
 
 
 def test_a_device_a_stage_goes_as_fast_as_the_slowest():
     made = per_block_prediction(5)
     assert made.timing.tick_seconds == 4
-    assert made.speedup == pytest.approx(19 / 4)
     assert made.timing.utilisation == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "d4": 0.75}
 
 
@@ -41,33 +39,6 @@ def test_links_slow_down_what_waits_for_each_message():
     assert per_block_prediction(5, schedule="sequential", link=link).timing.tick_seconds == pytest.approx(23, rel=1e-3)
     # Lockstep runs ahead far enough to hide it.
     assert per_block_prediction(5, link=link).timing.tick_seconds == pytest.approx(4, rel=1e-3)
-
-
-def test_the_baseline_of_a_speed_up_is_one_device_without_links():
-    """Three devices with slow links once "sped up" 3.00 times over the same links in turn.
-
-    One device alone was 600 times as fast as they.
-    """
-    link = Link(latency_seconds=1000.0)
-    made = per_block_prediction(5, schedule="1f1b", link=link)
-    assert one_device_seconds(made.inputs, made.placement) == 19
-    assert made.timing.tick_seconds > 1000
-    assert made.speedup == 19 / made.timing.tick_seconds < 0.1
-    assert made.exposed_links == pytest.approx(1, abs=0.01)
-
-
-def test_the_baseline_is_the_fastest_of_unlike_devices_and_of_no_replica():
-    """The whole network on the slow one of two devices made any pipeline look fast."""
-    used = setting(2, schedule="1f1b")
-    slow, fast = evolve(used.devices[0], type=DEVICE_TYPES["t4"]), evolve(used.devices[1], type=DEVICE_TYPES["h100"])
-    clock = used.clocks["d0"]
-    clocks = {"d0": lambda *operation: 10 * clock(*operation), "d1": clock}
-    inputs = evolve(used, devices=(slow, fast), clocks=clocks)
-    made = Prediction(inputs=inputs, placement=by_hand(inputs))
-    assert one_device_seconds(inputs, made.placement) == 19
-    twice = evolve(made, inputs=evolve(inputs, replicas=2))
-    assert one_device_seconds(twice.inputs, twice.placement) == 19
-    assert twice.speedup == pytest.approx(2 * 19 / twice.timing.tick_seconds)
 
 
 def test_waiting_for_an_all_reduce_is_no_work():
@@ -91,7 +62,6 @@ def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
     made = Prediction(inputs=used, placement=cut_and_place(used, 1))
     assert made.timing.tick_seconds == 4 * 3 + 3
-    assert one_device_seconds(made.inputs, made.placement) == 19
 
 
 def test_devices_hold_less_than_their_stages_apart():

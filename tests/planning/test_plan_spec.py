@@ -62,7 +62,7 @@ def test_the_keys_that_other_tools_read(spec):
     assert document["totals"]["bytes"].keys() >= BYTES
     assert document["paper_accounting"].keys() == {"model", "input_buffer", "parameter_buffer", "total"}
     assert document["timing"].keys() >= {
-        "tick_seconds", "samples_per_second", "speedup_over_reversible_backprop", "bubble_fraction", "utilisation",
+        "tick_seconds", "samples_per_second", "speedup", "bubble_fraction", "utilisation",
     }  # fmt: skip
     read_document(json.dumps(document), "it")
 

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.share_devices import keys_to_set, shared_devices
+from petra_graph.planning.share_devices import keys_to_set, other_uses
 from tests.support.runs import SPEC
 
 
@@ -33,7 +33,7 @@ def samples(spec):
 )
 def test_an_update_averages_the_same_samples(spec, accumulation, batch, found):
     given = spec("partition.devices=4", f"method.accumulation={accumulation}", f"data.batch={batch}")
-    variants = list(shared_devices(given))
+    variants = [one for one in other_uses(given) if one.partition.replicas > 1]
     assert {samples(one) for one in variants} <= {samples(given)}
     assert {one.partition.replicas: (one.method.accumulation, one.data.batch) for one in variants} == found
     assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
@@ -41,7 +41,7 @@ def test_an_update_averages_the_same_samples(spec, accumulation, batch, found):
 
 def test_what_to_set(spec):
     given = spec("partition.devices=4", "partition.stages=4", "method.accumulation=4")
-    whole = next(one for one in shared_devices(given) if one.partition.replicas == 4)
+    whole = next(one for one in other_uses(given) if one.partition.replicas == 4)
     assert keys_to_set(given, whole) == [
         'method.name = "backprop"',
         'method.schedule = "sequential"',
@@ -58,12 +58,12 @@ ON_FOUR = ("partition.devices=4", "partition.device_type=h100", "method.accumula
 def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
     path = write("small.toml", SPEC)
     planner = Planner(path, ON_FOUR)
-    (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas with the whole" in text]
-    assert said.startswith("4 replicas with the whole network on a device each would be ")
+    (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas of the whole" in text]
+    assert said.startswith("4 replicas of the whole network on a device each would be ")
     assert 'set method.name = "backprop"; ' in said
     words = [text.strip() for text in said.partition(": set ")[2].split(";")]
     overrides = [text.replace(" = ", "=") for text in words]
     better = Planner(path, (*ON_FOUR, *overrides))
-    assert not [text for text in better.document(with_timeline=False)["warnings"] if "replicas with" in text]
+    assert not [text for text in better.document(with_timeline=False)["warnings"] if "as fast" in text]
     alone = Planner(path, ("partition.device_type=h100",)).document(with_timeline=False)
-    assert not [text for text in alone["warnings"] if "replicas with" in text]
+    assert not [text for text in alone["warnings"] if "as fast" in text]
