@@ -181,9 +181,9 @@ def _figures_of_method(plan: Plan | None, table: MethodSpec) -> dict[str, Any]:
 
 def _for_the_samples_of(given: Spec, row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of replicas with the memory of all of them, and with the work and the messages of as many samples as the other rows'."""
-    if row["memory_total"] is None:
-        return row
     replicas, samples = row["replicas"] / given.partition.replicas, given.data.batch / row["micro_batch"]
+    if row["memory_total"] is None or replicas == samples == 1:
+        return row
     return {
         **row,
         "memory_total": round(row["memory_total"] * replicas),

@@ -177,7 +177,6 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     yield from (f"{guess}: {state}" for guess in device_guesses(prediction.inputs))
     if (profile := prediction.inputs.profile) is not None and (loaded := taken_under_load(profile)):
         yield loaded
-    yield from run_warnings(network, prediction.programs)
     method = prediction.inputs.method
     if len(prediction.device_memory) == 1 and any(program.delayed for program in prediction.programs):
         remedy = (
@@ -186,6 +185,7 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
             else 'method.name = "reversible-backprop"'
         )
         yield f"one device does one stage after another, so delay brings no speed, and costs accuracy: set {remedy}"
+    yield from run_warnings(network, prediction.programs)
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
     yield from _unbalanced(prediction, network.spec)

@@ -59,7 +59,7 @@ def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
     path = write("small.toml", SPEC)
     planner = Planner(path, ON_FOUR)
     (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas of the whole" in text]
-    assert said.startswith("4 replicas of the whole network on a device each would be ")
+    assert said.startswith("4 replicas of the whole network with backprop would be ")
     assert 'set method.name = "backprop"; ' in said
     words = [text.strip() for text in said.partition(": set ")[2].split(";")]
     overrides = [text.replace(" = ", "=") for text in words]
