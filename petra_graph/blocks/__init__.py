@@ -36,6 +36,7 @@ from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
+from petra_graph.blocks.differentiation import frozen_statistics as frozen_statistics
 from petra_graph.blocks.differentiation import leaf as leaf
 from petra_graph.blocks.randomness import micro_batch as micro_batch
 from petra_graph.blocks.randomness import random_key as random_key
@@ -46,4 +47,3 @@ from petra_graph.blocks.residual_chain import DualResidualStep as DualResidualSt
 from petra_graph.blocks.residual_chain import MidpointEntry as MidpointEntry
 from petra_graph.blocks.residual_chain import MidpointStep as MidpointStep
 from petra_graph.blocks.space_to_depth import SpaceToDepth as SpaceToDepth
-from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics

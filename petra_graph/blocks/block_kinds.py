@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from petra_graph.blocks.differentiation import backpropagate, leaf
+from petra_graph.blocks.differentiation import backpropagate, frozen_statistics, leaf
 from petra_graph.blocks.randomness import reseed
-from petra_graph.blocks.statistics import frozen_statistics
 
 Shape = tuple[int, ...]
 """The shape of one stream without its batch dimension."""

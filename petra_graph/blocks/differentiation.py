@@ -2,15 +2,19 @@
 
 Parameter gradients are added to `grad` by autograd itself, which keeps the first of a window without a copy and adds the others in place;
 input gradients are returned.
+
+Running statistics follow each micro-batch once, in the evaluation whose graph is differentiated. A training forward without a graph normalises
+with batch statistics, as always, but must leave the running ones alone; otherwise each micro-batch would count twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def leaf(stream: Tensor) -> Tensor:
@@ -53,3 +57,57 @@ def backpropagate(
 # Megatron-LM's pipeline calls it, too.
 _run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: SLF001
 _autocasts = cache(torch.amp.is_autocast_available)
+
+
+_SWITCH = "track_running_stats"
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+class FrozenStatistics:
+    """A context in which modules leave their running statistics alone; it may be entered again and again, also within itself.
+
+    The context reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
+    batch normalisation uses the same batch statistics and writes nothing. A block with statistics of its own gives
+    the submodule that holds them this attribute, and updates them only while it is true.
+
+    Instance normalisation writes to its buffers whatever the switch says; in training mode, where it does not read
+    them, the context takes them away instead.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        parts = [part for module in modules for part in module.modules() if hasattr(part, _SWITCH)]
+        self._switches: list[dict[str, Any]] = []
+        """The attributes of each part, since `nn.Module.__setattr__` takes long."""
+        for part in parts:
+            if not isinstance(part, _INSTANCE_NORMS):
+                vars(part).setdefault(_SWITCH, getattr(part, _SWITCH))  # it may be an attribute of the class
+                self._switches.append(vars(part))
+        self._instance_norms: list[Any] = [part for part in parts if isinstance(part, _INSTANCE_NORMS)]
+        self._entered: list[tuple[list[dict[str, Any]], list[tuple[Any, Tensor, Tensor]]]] = []
+
+    def __enter__(self) -> None:
+        """Switch off what is on."""
+        switched: list[dict[str, Any]] = []
+        hidden: list[tuple[Any, Tensor, Tensor]] = []
+        for own in self._switches:
+            if own[_SWITCH]:
+                own[_SWITCH] = False
+                switched.append(own)
+        for norm in self._instance_norms:
+            if norm.track_running_stats and norm.training:
+                hidden.append((norm, norm.running_mean, norm.running_var))
+                norm.running_mean = norm.running_var = None
+        self._entered.append((switched, hidden))
+
+    def __exit__(self, *_: object) -> None:
+        """Switch it on again."""
+        switched, hidden = self._entered.pop()
+        for own in switched:
+            own[_SWITCH] = True
+        for norm, mean, var in hidden:
+            norm.running_mean, norm.running_var = mean, var
+
+
+def frozen_statistics(*modules: nn.Module) -> FrozenStatistics:
+    """Run `modules` without updating their running statistics."""
+    return FrozenStatistics(*modules)

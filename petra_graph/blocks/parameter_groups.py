@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from attrs import frozen
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
@@ -116,3 +116,42 @@ def _fault(block: nn.Module, attribute: str, noun: str, names: Sequence[str]) ->
         if not any(fnmatchcase(name, pattern) for name in names):
             return f"has no {noun} {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
     return ""
+
+
+# --- tensors that are neither -----------------------------------------------------------------------------------------
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+_DEPTH = 3
+"""How deep containers in attributes are looked into."""
+
+
+def unregistered(block: nn.Module) -> Iterator[str]:
+    """Yield the names of tensors that require a gradient, in attributes of the block or of its parts, and are not parameters.
+
+    Only what `parameters()` and `buffers()` have is moved to a device, stepped and saved: layers in a plain Python list train on
+    silently with the values that they began with. Private attributes of torch's own modules are left out: they hold what was registered a second time, or as it was
+    before a parametrization.
+    """
+    registered = {id(parameter) for parameter in block.parameters()}
+    for prefix, part in block.named_modules():
+        of_torch = type(part).__module__.startswith("torch.")
+        for name, value in vars(part).items():
+            if name not in _OF_TORCH and not (of_torch and name.startswith("_")):
+                for path, tensor in _tensors(value, f"{prefix}.{name}" if prefix else name, _DEPTH):
+                    if tensor.requires_grad and tensor.is_leaf and id(tensor) not in registered:
+                        yield path
+
+
+def _tensors(value: Any, path: str, depth: int) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, nn.Module):
+        yield from ((f"{path}.{name}", parameter) for name, parameter in value.named_parameters())
+    elif depth:
+        items: Iterator[tuple[Any, Any]] = iter(())
+        if isinstance(value, list | tuple):
+            items = iter(enumerate(value))
+        elif isinstance(value, Mapping):
+            items = iter(value.items())
+        for key, item in items:
+            yield from _tensors(item, f"{path}[{key!r}]", depth - 1)

@@ -126,7 +126,7 @@ class StageExecutor:
 
         Args:
             modules: of its nodes, on its device.
-            read_interval: micro-batches between two readings of the stage's device, by `deferred`.
+            read_interval: micro-batches between two readings of the stage's device, by `read_interval`.
         """
         self.program = program
         self.modules = modules

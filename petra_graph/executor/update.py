@@ -26,7 +26,6 @@ from attrs import Factory, define, evolve, field
 from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.deferred import DeferredCheck
 from petra_graph.executor.steps import step_of
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.optimizer import set_rates
@@ -81,6 +80,40 @@ def delay_factor(u: int, delay: float, annealed: int) -> float:
     return 1.0 if u >= annealed else float(max(1.0, delay) ** (u / annealed - 1))
 
 
+# --- when the host reads results from devices --------------------------------------------------------------------------
+#
+# Reading a number from a GPU makes the host wait for all work that it has queued, and leaves the GPU without work meanwhile. So
+# numbers that a run looks at (losses, metrics, norms, magnitudes) stay on their device, and are read together every few
+# micro-batches. On a processor there is nothing to wait for, and each is read at once.
+#
+#     device       losses and metrics are read                    a step whose gradient is not finite
+#     processor    every micro-batch                              is refused before it changes the parameters
+#     GPU          every `run.log_every` micro-batches, before    gets a gradient of zeros, so that parameters stay finite; the
+#                  every checkpoint, and at the end of an epoch   run fails at the next reading, which names the first one
+
+MOST = 1000
+"""Micro-batches between two readings, at most: the numbers of each stay in memory."""
+
+
+def read_interval(device: torch.device, log_every: int) -> int:
+    """Return the number of micro-batches after which results on a device are read."""
+    return 1 if device.type == "cpu" else min(log_every, MOST)
+
+
+def floats(values: Sequence[Tensor | float]) -> list[float]:
+    """Return scalars of one device and type as numbers, read together."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors or len(tensors) < len(values):
+        return [float(value) for value in values]
+    return [float(value) for value in torch.stack([tensor.detach().reshape(()) for tensor in tensors]).tolist()]
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done all that is queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 _SAME_SIZE = {
     torch.float32: torch.int32,
     torch.float64: torch.int64,
@@ -105,7 +138,7 @@ class Updater:
     rate: LearningRate
     clip: ClipSpec | None
     deferred: bool = False
-    """Whether the norms of gradients are read later, together (`deferred`)."""
+    """Whether the norms of gradients are read later, together."""
     owner: str = "the optimizer"
     """As messages name the optimizer's plugin."""
     ratios: Sequence[float] = ()
@@ -121,8 +154,8 @@ class Updater:
     _step: Callable[[], object] = field(
         default=Factory(lambda self: step_of(self.optimizer) if self.optimizer else None, takes_self=True), init=False
     )
-    norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
-    """By update, counted from 1."""
+    norms: list[tuple[int, Tensor]] = field(factory=list, init=False)
+    """By update, counted from 1, until they are read together."""
     updates: int = field(default=0, init=False)
     """The stage's own count of steps, u."""
     window: int = field(default=0, init=False)
@@ -188,9 +221,9 @@ class Updater:
         Raises:
             RunFailed: a norm was not finite.
         """
-        found = self.norms.read() if self.norms else None
-        if found is not None:
-            update, norm = found
+        pending, self.norms = self.norms, []
+        read = zip((update for update, _ in pending), floats([norm for _, norm in pending]), strict=True)
+        for update, norm in ((update, norm) for update, norm in read if not math.isfinite(norm)):
             hint = "a lower learning rate, or a warm-up, may help"
             if not self.deferred:
                 hint = f"the parameters are as before that update; {hint}"
@@ -202,7 +235,7 @@ class Updater:
             return
         gradients = self._gradients()
         total = self.squared_norm().sqrt() if norm is None else norm
-        self.norms.add(self.updates + 1, total)
+        self.norms.append((self.updates + 1, total))
         if not self.deferred:
             self.check()
         if gradients:
@@ -220,7 +253,7 @@ class Updater:
             return
         largest = torch.stack(torch._foreach_norm(gradients, math.inf)).amax()  # noqa: SLF001  torch names it so
         if self.clip is None or self.clip.by == "value":
-            self.norms.add(self.updates + 1, largest)
+            self.norms.append((self.updates + 1, largest))
         finite = largest < math.inf
         for dtype, integer in _SAME_SIZE.items():
             bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]

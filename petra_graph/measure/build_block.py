@@ -18,9 +18,8 @@ from attrs import evolve
 from torch import nn
 
 from petra_graph.blocks import Block, Head, Reversible, Shape
-from petra_graph.blocks.parameter_groups import stated_fault
+from petra_graph.blocks.parameter_groups import stated_fault, unregistered
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
@@ -47,7 +46,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     _check_class(node, node.plugin.code)
     try:
         with seeded_as_torch():
-            block = make(node.plugin, inputs, options=node.options)
+            block: Block = make(node.plugin, inputs, options=node.options)
         fault = stated_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error
@@ -55,9 +54,11 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         raise
     except BaseException as error:
         raise SpecError(refused(node, inputs, "cannot be built", error)) from error
-    if (wrong := tensor_fault(block)) is not None:
-        message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
-        raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))
+    if hidden := list(unregistered(block)):
+        found = "holds what requires a gradient and is not a parameter, so that it is neither updated nor saved"
+        message = f'node "{node.name}": {node.plugin.owned} {found}: {", ".join(hidden)}'
+        hint = "hold layers in nn.ModuleList or nn.ModuleDict, a tensor in nn.Parameter or register_buffer"
+        raise PluginError(Problem(message=message, hint=hint, path=node.path))
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))

@@ -34,7 +34,6 @@ from typing import Any, Protocol
 import attrs
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed, raised_text
 from petra_graph.executor.encoded import EncodedTensors
@@ -379,7 +378,11 @@ class Scheduler:
             device = self._stages[-1].device
             norm = torch.stack([squared.to(device, non_blocking=True) for squared in squares]).sum().sqrt()
         else:
-            norm = norm_of_all([stage.index for stage in self._stages], squares, len(self._programs))
+            norms = torch.zeros(len(self._programs), dtype=torch.float64)
+            for stage, squared in zip(self._stages, squares, strict=True):
+                norms[stage.index - 1] = squared
+            dist.all_reduce(norms)  # every element has one addend that is not zero
+            norm = norms.sum().sqrt()  # squares are summed in the order of stages
         for stage in self._stages:
             began, tally = time.monotonic(), stage.tally("update")
             with stage.on_device or nullcontext():
@@ -452,21 +455,6 @@ class StaticOrder:
 
     def advance(self) -> None:
         self._first = next(self._stages, None)
-
-
-def norm_of_all(stages: Sequence[int], squares: Sequence[Tensor], total: int) -> Tensor:
-    """Return the norm of the window's mean gradient over the stages of all processes, a scalar in float64; squares are summed in their order.
-
-    Args:
-        stages: of this process, from 1.
-        squares: theirs.
-        total: the number of stages in all processes.
-    """
-    norms = torch.zeros(total, dtype=torch.float64)
-    for stage, squared in zip(stages, squares, strict=True):
-        norms[stage - 1] = squared
-    dist.all_reduce(norms)  # every element has one addend that is not zero
-    return norms.sum().sqrt()
 
 
 def named_failure(error: BaseException, status: OperationStatus) -> BaseException:

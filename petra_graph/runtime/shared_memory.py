@@ -14,13 +14,10 @@ ends: nothing can be left in /dev/shm, and its size limit does not apply.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -42,9 +39,6 @@ class SharedMemoryReceiver:
     def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
         size = total_bytes(count, slot_bytes)
         what = f"{count} messages of {slot_bytes} bytes"
-        if size > (available := _available_bytes()):
-            hint = "use a smaller data.batch or data.evaluation_batch"
-            raise RunFailed(f"no shared memory for {what}: {available:.0f} bytes are available", hint=hint)
         try:
             self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
             os.posix_fallocate(self._memory, 0, size)
@@ -124,15 +118,6 @@ class SharedMemorySender:
 
     def _drain(self) -> None:
         self._free.extend(_numbers(self._freed))
-
-
-def _available_bytes() -> float:
-    """Return the bytes available without swapping: the system kills processes rather than refuse to allocate."""
-    with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return math.inf
 
 
 def _numbers(pipe: int) -> Iterator[int]:

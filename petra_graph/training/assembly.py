@@ -12,11 +12,10 @@ from attrs import frozen
 
 from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.executor.compiled import compile_functions
-from petra_graph.executor.deferred import read_interval
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import CudaGraphs
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, learning_rate
+from petra_graph.executor.update import LearningRate, Updater, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.contract import Builder

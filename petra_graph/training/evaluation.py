@@ -12,9 +12,9 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
-from petra_graph.executor.deferred import MOST, floats
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import MOST, floats
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.training.data import MicroBatches, require_finite_samples

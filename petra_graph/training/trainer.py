@@ -13,10 +13,10 @@ from attrs import asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.deferred import wait_for
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.program.cut import Cut
 from petra_graph.record.metrics import Metrics

@@ -7,10 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime import shared_memory
 from petra_graph.runtime.channels import moved, read_message, write_message
 from petra_graph.runtime.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.runtime.waiting import Waker
@@ -102,10 +100,3 @@ def test_what_was_sent_is_the_senders_own_again(ends):
     sent[0].zero_()
     assert receiver.ready()
     assert receiver.receive()[0].unique().tolist() == [3]
-
-
-def test_more_memory_than_there_is_is_refused_and_not_allocated(monkeypatch):
-    """The system would end processes instead of refusing."""
-    monkeypatch.setattr(shared_memory.os, "posix_fallocate", lambda *_: pytest.fail("it allocates"))
-    with pytest.raises(RunFailed, match="no shared memory for 2 messages of"):
-        SharedMemoryReceiver(2, 1 << 60, Waker())
