@@ -21,7 +21,7 @@ from petra_graph.planning.place_network import check_limits, check_stages
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
-from petra_graph.program.plan_document import Document, read_document
+from petra_graph.program.plan_document import Document, read_document, reading
 from petra_graph.record.run_directory import PLAN
 from petra_graph.spec.model import KeepsByNode
 from petra_graph.units import bounded
@@ -70,29 +70,30 @@ class SavedPlan:
             SpecError: the plan is of another network, of other settings or of other devices; the first difference.
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
-        plan, named = self.document, [device["name"] for device in self.document["devices"]]
-        devices = _present_devices(network, present, named, processes)
-        self._compare(_settings(network, plan))
-        self._compare(_nodes(network, plan))
-        here = {device.name: device.type.name for device in devices}
-        self._compare([("devices", {one["name"]: one["type"] for one in plan["devices"]}, here)])
-        self._compare([("processes", len(named), processes)] if processes > 1 else [])
-        schedule = _as_schedule(plan["schedule"])
-        stages = partition(network.graph, [stage["nodes"] for stage in plan["stages"]], [""])
-        check_depths(schedule, network.graph, stages)
-        hosts = [stage["device"] for stage in plan["stages"]]
-        ranks = {name: rank for rank, name in enumerate(named)} if processes > 1 else {}
-        kept: KeepsByNode = {node["name"]: node["keeps"] for node in plan["nodes"] if node.get("keeps")}
-        placement = Placement(
-            stages=tuple(
-                evolve(stage, device=host, rank=ranks.get(host, 0))
-                for stage, host in zip(stages.stages, hosts, strict=True)
-            ),
-            devices=devices,
-            schedule=schedule,
-            kept=kept if network.spec.method.keep == "auto" else None,
-            notes=(f"stages, devices and depths are those of {self.source}",),
-        )
+        with reading(self.source):
+            plan, named = self.document, [device["name"] for device in self.document["devices"]]
+            devices = _present_devices(network, present, named, processes)
+            self._compare(_settings(network, plan))
+            self._compare(_nodes(network, plan))
+            here = {device.name: device.type.name for device in devices}
+            self._compare([("devices", {one["name"]: one["type"] for one in plan["devices"]}, here)])
+            self._compare([("processes", len(named), processes)] if processes > 1 else [])
+            schedule = _as_schedule(plan["schedule"])
+            stages = partition(network.graph, [stage["nodes"] for stage in plan["stages"]], [""])
+            check_depths(schedule, network.graph, stages)
+            hosts = [named[named.index(stage["device"])] for stage in plan["stages"]]
+            ranks = {name: rank for rank, name in enumerate(named)} if processes > 1 else {}
+            kept: KeepsByNode = {node["name"]: node["keeps"] for node in plan["nodes"] if node.get("keeps")}
+            placement = Placement(
+                stages=tuple(
+                    evolve(stage, device=host, rank=ranks.get(host, 0))
+                    for stage, host in zip(stages.stages, hosts, strict=True)
+                ),
+                devices=devices,
+                schedule=schedule,
+                kept=kept if network.spec.method.keep == "auto" else None,
+                notes=(f"stages, devices and depths are those of {self.source}",),
+            )
         segments = [one for program in network.programs(placement) for one in program.segments if one.kind != "head"]
         keeps = {name: segment.keeps for segment in segments for name in segment.nodes}
         self._compare((f"node {shown(name)}: keeps", kept[name], keeps[name]) for name in keeps.keys() & kept.keys())

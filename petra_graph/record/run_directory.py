@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import RunFailed, SpecError, cannot_write
-from petra_graph.program.plan_document import faults
 from petra_graph.record.metrics import METRICS
 
 PLAN, TIMELINE, SCALES = "plan.json", "timeline.json", "metrics.json"
@@ -253,14 +252,11 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
         raise damaged(path, error) from None
 
 
-def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
+def read_json(path: Path, kind: type) -> Any | None:
     """Return what a run's JSON file holds; None where there is no file.
 
-    Args:
-        shape: of the value, as `json_shape.faults` takes it; None: any.
-
     Raises:
-        SpecError: it holds no JSON, or a value of another kind or shape.
+        SpecError: it holds no JSON, or a value of another kind.
     """
     try:
         value = json.loads(path.read_bytes())
@@ -270,8 +266,6 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
         raise damaged(path, error) from None
     if not isinstance(value, kind):
         raise damaged(path, TypeError(f"it holds a {type(value).__name__}"))
-    if shape is not None and (found := next(faults(value, shape, "the file"), None)):
-        raise damaged(path, ValueError(found))
     return value
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from petra_graph.program.plan_document import Document, check_document
+from petra_graph.program.plan_document import Document, reading
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began
 from petra_graph.record.run_directory import TIMELINE, read_json
@@ -41,43 +41,46 @@ def run_page(run: RecordedRun) -> str:
     Raises:
         SpecError: a file of the run is damaged, or what draws is not installed.
     """
-    plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
-    stages = run.resolved["partition"]["stages"]
-    found = compare_with_plan(plan, processes) if plan else measured_alone(len(stages), processes)
-    tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
-    if processes:
-        tables.append(("memory of processes", process_columns(found)))
-    text = (run.directory / "resolved.toml").read_text(encoding="utf-8")
-    sections = [
-        Section(name="curves", pictures=run_charts(run)),
-        Section(
-            name="stages",
-            note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
-            tables=tables,
-            pictures=stage_bars(plan) if plan else (),
-        ),
-        Section(
-            name="timeline",
-            note="Some ticks of the plan, once every stage works; simulated, not measured.",
-            pictures=timeline_of(plan, plan["timeline"]) if plan else (),
-        ),
-        Section(
-            name="gradients",
-            note="The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
-            "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1.",
-            pictures=probe_charts(run),
-        ),
-        Section(name="run", lines=[f"{name}: {value}" for name, value in _facts(run)], texts=[("resolved.toml", text)]),
-    ]
-    network = [title_lines(plan)[0]] if plan else []
-    return render_page(
-        f"{run.name}: run",
-        sections,
-        about=[str(run.directory), _about(run), *network],
-        answers=list(_figures(run)),
-        state=list(_state(run)),
-        warnings=plan["warnings"] if plan else (),
-    )
+    with reading(str(run.directory)):
+        plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
+        stages = run.resolved["partition"]["stages"]
+        found = compare_with_plan(plan, processes) if plan else measured_alone(len(stages), processes)
+        tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
+        if processes:
+            tables.append(("memory of processes", process_columns(found)))
+        text = (run.directory / "resolved.toml").read_text(encoding="utf-8")
+        sections = [
+            Section(name="curves", pictures=run_charts(run)),
+            Section(
+                name="stages",
+                note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
+                tables=tables,
+                pictures=stage_bars(plan) if plan else (),
+            ),
+            Section(
+                name="timeline",
+                note="Some ticks of the plan, once every stage works; simulated, not measured.",
+                pictures=timeline_of(plan, plan["timeline"]) if plan else (),
+            ),
+            Section(
+                name="gradients",
+                note="The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
+                "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1.",
+                pictures=probe_charts(run),
+            ),
+            Section(
+                name="run", lines=[f"{name}: {value}" for name, value in _facts(run)], texts=[("resolved.toml", text)]
+            ),
+        ]
+        network = [title_lines(plan)[0]] if plan else []
+        return render_page(
+            f"{run.name}: run",
+            sections,
+            about=[str(run.directory), _about(run), *network],
+            answers=list(_figures(run)),
+            state=list(_state(run)),
+            warnings=plan["warnings"] if plan else (),
+        )
 
 
 def read_plan(directory: Path) -> Document | None:
@@ -87,10 +90,8 @@ def read_plan(directory: Path) -> Document | None:
         SpecError: it is damaged.
     """
     path = directory / "plan.json"
-    found = read_json(path, dict)
-    if found is None:
-        return None
-    return check_document(found | {"timeline": read_json(directory / TIMELINE, list) or []}, str(path))
+    found: Document | None = read_json(path, dict)
+    return found and found | {"timeline": read_json(directory / TIMELINE, list) or []}
 
 
 def _about(run: RecordedRun) -> str:
