@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from petra_graph.inference.saved_run import SavedRun
 
 T = TypeVar("T", bound=Callable[..., Any])
-ANY_WIDTH = 100_000
-"""Characters of a line that nothing breaks."""
 _STDOUT = "petra_graph.stdout"
-_LAST_COLUMN = 24
-"""Characters that the last column of a table needs to be broken within a terminal."""
 
 
 def import_torch() -> None:
@@ -84,34 +80,20 @@ def json_text(value: Any) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
-    """Print rows in aligned columns; empty columns are left out.
-
-    On a terminal, the last column's cells are broken within their column; in a pipe, a row is a line.
-    """
-    click.echo(table_text(rows, output_width(), indent), nl=False, file=results())
+    """Print rows in aligned columns; empty columns are left out, and a row is a line."""
+    click.echo(table_text(rows, indent), nl=False, file=results())
 
 
-def output_width(in_a_pipe: int = ANY_WIDTH) -> int:
+def table_text(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
+    cells = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width) for row in cells)
+    return "".join(f"{' ' * indent}{line.rstrip()}\n" for line in lines)
+
+
+def output_width(in_a_pipe: int = 100_000) -> int:
     """Return the characters of a line of stdout: what COLUMNS says, or else the terminal, or else `in_a_pipe`."""
     return shutil.get_terminal_size((in_a_pipe, 24)).columns
-
-
-def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> str:
-    """Return rows in aligned columns, the last one broken within a width where there is room for that."""
-    from rich.padding import Padding
-    from rich.table import Table
-
-    from petra_graph.report.tables import render
-
-    columns = [column for column in zip(*rows, strict=True) if any(column)]
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for last in range(1 - len(columns), 1):
-        grid.add_column(no_wrap=last < 0)
-    for row in zip(*columns, strict=True):
-        grid.add_row(*(printable(cell).replace("\n", "\\n") for cell in row))
-    before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
-    width = width if before_last + _LAST_COLUMN <= width else ANY_WIDTH
-    return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width)
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:

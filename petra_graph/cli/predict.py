@@ -12,7 +12,6 @@ import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
-    ANY_WIDTH,
     device_option,
     import_torch,
     json_option,
@@ -121,10 +120,8 @@ def predict(
         write_result(json_text([prediction.record() for prediction in found]), output)
     elif form == "csv":
         write_result(_csv_text(found), output)
-    elif output is None:
-        print_table(rows)
     else:
-        write_result(table_text(rows, ANY_WIDTH).rstrip("\n"), output)
+        write_result(table_text(rows), output)
 
 
 def _choose_form(given: str | None, output: Path | None, *, as_json: bool, of_text: bool) -> str:

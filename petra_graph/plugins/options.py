@@ -115,15 +115,16 @@ def _field(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
         *(one for member in members(annotation) for one in getattr(member, "__metadata__", ())),
     )  # `Code | None`
     marks = {IS_PATH: members(annotation) == (Path,), IS_CODE: _CODE in said}
-    kind = str if marks[IS_PATH] else toml_type(annotation)
-    default = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
+    kind: Any = str if marks[IS_PATH] else toml_type(annotation)
+    default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
     unset = default is not attrs.NOTHING and not _in_toml(default)
     texts = [one for one in said if isinstance(one, str)]
     rules = [one if isinstance(one, Bound) else _rule(one) for one in said if callable(one) and one is not _CODE]
+    bound: Any = together(*rules) if rules else None
     return attrs.field(
         type=kind | None if unset and kind is not Any else kind,
         default=None if unset else str(default) if isinstance(default, Path) else default,
-        validator=together(*rules) if rules else None,
+        validator=bound,
         alias=parameter.name,  # attrs would leave out a leading "_"
         metadata={"help": " ".join(texts), "unit": "", **marks},
     )
@@ -167,7 +168,7 @@ def toml_type(annotation: Any) -> Any:
         kinds = tuple(kind for one in members(annotation) if (kind := toml_type(one)) is not Any)
         return Union[(*kinds, type(None))] if kinds and Any not in inside else Any
     if is_list(annotation):
-        return origin[tuple(one if one is ... else toml_type(one) for one in inside)]  # type: ignore[index]
+        return origin[tuple(one if one is ... else toml_type(one) for one in inside)]
     if is_mapping(annotation):
         return dict[str, toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
     literal = origin is Literal and all(type(one) in _SCALARS for one in inside)

@@ -109,8 +109,13 @@ class CheckedSpec:
 
     @cached_property
     def tried_optimizer(self) -> Any:
-        """The optimizer of one parameter; errors as of `ConfiguredPlugin.build`."""
-        return build_to_try(self.optimizer)
+        """The optimizer of one parameter, in a stage whose gradients are late; errors as of `ConfiguredPlugin.build`."""
+        import torch
+
+        from petra_graph.blocks.parameter_groups import ParameterGroups
+
+        groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+        return self.optimizer.build(groups, stage=DELAYED)
 
     @property
     def scales(self) -> dict[str, Scale]:
@@ -118,33 +123,11 @@ class CheckedSpec:
         return {one.label: scale_in(one.plugin) for one in self.metrics}
 
     @property
-    def configured(self) -> list[tuple[Plugin, Any]]:
-        """All plugins that the specification uses, blocks among them, with their options."""
-        tables = (
-            self.loss,
-            self.optimizer,
-            self.lr_schedule,
-            self.data,
-            *self.loggers,
-            *self.callbacks,
-            *self.metrics,
-        )
-        blocks = [(node.plugin, node.options) for node in self.graph.nodes.values() if node.plugin is not None]
-        return [*((one.plugin, one.options) for one in tables), *blocks]
-
-    @property
     def plugins(self) -> list[Plugin]:
-        return [plugin for plugin, _ in self.configured]
-
-
-def build_to_try(optimizer: ConfiguredPlugin) -> Any:
-    """Build an optimizer of one parameter, in a stage whose gradients are late."""
-    import torch
-
-    from petra_graph.blocks.parameter_groups import ParameterGroups
-
-    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    return optimizer.build(groups, stage=DELAYED)
+        """All plugins that the specification uses, blocks among them."""
+        tables = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.loggers, *self.callbacks, *self.metrics)
+        blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
+        return [*(one.plugin for one in tables), *blocks]
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
