@@ -19,14 +19,8 @@ from petra_graph.cli.options_and_output import echo, json_option, print_json, pr
     default="age",
     help="age: the newest first. metric: the best first, each metric of each split apart.",
 )
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only runs whose resolved spec has this value, as in --where method.name=petra; or status=done. May be repeated.",
-)
 @json_option
-def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[str, ...], as_json: bool) -> None:
+def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool) -> None:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
@@ -37,11 +31,10 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, where: tuple[s
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()
-    records = [] if none_yet else run_records(chosen, order, where=where)
+    records = [] if none_yet else run_records(chosen, order)
     if as_json:
         print_json(records)
     elif records:
         print_table(run_rows(records))
     else:
-        such = f" with {' and '.join(where)}" if where else ": `petra-graph run SPEC` makes one"
-        echo(f"no runs in {chosen}{such}")
+        echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")

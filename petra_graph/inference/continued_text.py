@@ -16,7 +16,6 @@ from petra_graph.spec.keys import key
 from petra_graph.spec.strict_values import structure_as
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from petra_graph.inference.saved_run import SavedRun
@@ -92,16 +91,12 @@ def draw_tokens(
     generator = torch.Generator().manual_seed(options.seed)
     tokens = list(prompt)
     for _ in range(options.tokens):
-        logits = network(torch.tensor([tokens[-context:]]))[0, :, -1]
-        tokens.append(_draw_token(logits.double().cpu(), options, generator))
+        logits = network(torch.tensor([tokens[-context:]]))[0, :, -1].double().cpu()
+        if options.top_k is not None and options.top_k < len(logits):
+            logits = logits.masked_fill(logits < logits.topk(options.top_k).values[-1], float("-inf"))
+        if options.temperature:
+            shares = (logits / options.temperature).softmax(dim=0)
+            tokens.append(int(shares.multinomial(1, generator=generator)))
+        else:
+            tokens.append(int(logits.argmax()))
     return tokens
-
-
-def _draw_token(logits: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
-    """Draw one token from logits [classes]."""
-    if not options.temperature:
-        return int(logits.argmax())
-    if options.top_k is not None and options.top_k < len(logits):
-        least = logits.topk(options.top_k).values[-1]
-        logits = logits.masked_fill(logits < least, float("-inf"))
-    return int((logits / options.temperature).softmax(dim=0).multinomial(1, generator=generator))

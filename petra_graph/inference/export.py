@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import io
 import json
 import logging
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -117,14 +117,14 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
         RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
     make_folder_of(file)
-    facts, merged = run.facts, copy.deepcopy(network)
+    facts = run.facts
     if form == "safetensors":
-        return _export_tensors(run, network, merged, file)
+        return _export_tensors(run, network, file)
     missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[export]'")
     chosen = _samples_of(run)
-    portable = Portable(merged).eval()
+    portable = Portable(copy.deepcopy(network)).eval()
     try:
         _compute_parametrized(portable)
         with _quiet(), torch.no_grad():
@@ -132,8 +132,10 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path) ->
             dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
             traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
             program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
-            save = _save_program if form == "torch-export" else _save_onnx
-            write_whole(file, lambda path: save(run, program, path))
+            if form == "onnx":
+                write_whole(file, lambda path: _save_onnx(run, program, path))
+            else:
+                write_whole(file, lambda path: path.write_bytes(_bytes_of(program)))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
     compared = [chosen]
@@ -198,12 +200,9 @@ def _compare(
 
 
 def _reason(error: BaseException) -> str:
-    """Return what an exporter could not do: the first line of its error, or the operation without a form in ONNX, which an error behind it names."""
-    behind = error
-    while behind.__cause__ is not None:
-        behind = behind.__cause__
-    if found := re.search(r"No ONNX function found for .*?op='([\w.]+)'", str(behind)):
-        return f"ONNX has no operation {found[1]}"
+    """Return what an exporter could not do: the first line of the error behind all others, which names the operation."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -223,59 +222,41 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _export_tensors(run: SavedRun, network: Network, merged: Network, file: Path) -> Exported:
+def _export_tensors(run: SavedRun, network: Network, file: Path) -> Exported:
     """Write the tensors; where they are those of the user's own network, its class must load them, and compute the same."""
-    tensors, own = _collect_tensors(merged)
-    made = Exported(file=file)
-    if own is not None:
-        chosen = _samples_of(run)
-        done = "nothing is written: the network's own class loads the tensors"
-        difference, tolerance = _compare(network, own, [chosen], done, _INSTEAD)
-        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
-    metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
-    write_whole(file, lambda path: save_file(dict(tensors), path, metadata))
-    return made
-
-
-def _collect_tensors(network: Network) -> tuple[Mapping[str, Tensor], Callable[[Tree], Tensor] | None]:
-    """Return tensors by their names in a file, and what the user's own class computes with them; None where there is no such class.
-
-    Raises:
-        RunFailed: its own class cannot have these values.
-    """
     blocks = [(name, network.block(name)) for name in network.graph.nodes]
-    tensors: dict[str, Tensor] = {}
-    several: set[str] = set()
-    for name, block in blocks:
-        for key, value in block.state_dict().items():
-            in_network = block.of_network is not None and key not in COEFFICIENTS
-            written = tensors.setdefault(key if in_network else f"{name}.{key}", value.cpu().contiguous().clone())
-            several |= set() if torch.equal(written, value.cpu()) else {key}
-    makes = {block.of_network for _, block in blocks}
-    make = makes.pop() if len(makes) == 1 else None
-    if make is None and not several:
-        return tensors, None
-    if make is not None:
+    tensors = {
+        key if block.of_network is not None and key not in COEFFICIENTS else f"{name}.{key}": value.contiguous().clone()
+        for name, block in blocks
+        for key, value in block.state_dict().items()
+    }
+    made, makes = Exported(file=file), {block.of_network for _, block in blocks}
+    if len(makes) == 1 and (make := makes.pop()) is not None:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             own = make().to(network.numerics.dtype).eval()
+        done = "nothing is written: the network's own class"
         try:
             own.load_state_dict(tensors)
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            text = f"nothing is written: the network's own class does not load the tensors: {reason}"
-            raise RunFailed(text, _INSTEAD) from None
-        held = {**dict(own.named_parameters(remove_duplicate=False)), **dict(own.named_buffers(remove_duplicate=False))}
-        several |= {key for key, value in held.items() if key in tensors and not torch.equal(value, tensors[key])}
-    if several:
-        names = ", ".join(sorted(several))
-        text = f"nothing is written: the network's own class has one value of {names}, and several here"
-        raise RunFailed(text, _INSTEAD)
-    return tensors, lambda samples: own(*map(network.numerics.prepare, inputs_of(samples)))
+            raise RunFailed(f"{done} does not load the tensors: {' '.join(str(error).split())}", _INSTEAD) from None
+        chosen = _samples_of(run)
+        difference, tolerance = _compare(
+            network,
+            lambda samples: own(*map(network.numerics.prepare, inputs_of(samples))),
+            [chosen],
+            f"{done} loads the tensors",
+            _INSTEAD,
+        )
+        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
+    metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
+    write_whole(file, lambda path: save_file(tensors, path, metadata))
+    return made
 
 
-def _save_program(_run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
-    with path.open("wb") as opened:
-        torch.export.save(program, opened)
+def _bytes_of(program: torch.export.ExportedProgram) -> bytes:
+    opened = io.BytesIO()
+    torch.export.save(program, opened)
+    return opened.getvalue()
 
 
 def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:

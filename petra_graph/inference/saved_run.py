@@ -117,13 +117,10 @@ class SavedRun:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
         why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
         best = "" if self.spec.checkpoint.best is None else f"{BEST}, "
-        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
+        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory)))) or "there is none"
         raise SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: {best}latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end"
-            if numbers
-            else "give a file's path, or nothing: a run writes weights at its end and when it is stopped, and checkpoints where [checkpoint] "
-            "has `every`",
+            f"allowed: {best}latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end",
         )
 
     def _find_cuts(self, which: str | None) -> list[int]:

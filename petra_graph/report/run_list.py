@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
-from petra_graph.errors import PetraGraphError, Problem, SpecError, Where, suggestion
+from petra_graph.errors import PetraGraphError
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
 from petra_graph.report.metric_text import value_text
-from petra_graph.report.run_groups import find_differences, flatten, in_words
-from petra_graph.spec.layers import parse_overrides
+from petra_graph.report.run_groups import find_differences, in_words
 from petra_graph.units import age, plural
 
 Order = Literal["age", "metric"]
 
 
-class Condition(str):
-    """A value that runs are asked for, as `--where`."""
-
-    __slots__ = ()
-    option = "--where"
-
-
-def run_records(
-    folder: Path, order: Order = "age", now: datetime | None = None, where: Iterable[str] = ()
-) -> list[dict[str, Any]]:
+def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
     """Return the runs in a folder as JSON.
 
     Args:
         folder: whose directories are runs.
         order: "age": the youngest first; "metric": those of one metric and split together, the best first, runs without a metric last.
         now: from which ages are counted; None: the present.
-        where: KEY=VALUE of the resolved specification, or status=VALUE: only the runs that have all of these.
 
     Raises:
-        SpecError: the folder does not exist, or no run there has such a key.
+        SpecError: the folder does not exist.
     """
     now = now or datetime.now(UTC)
-    found = _choose({directory: _read(directory) for directory in run_directories(folder)}, where)
+    found = {directory: _read(directory) for directory in run_directories(folder)}
     records = [_make_record(directory, run, now) for directory, run in found.items()]
     by_name: dict[str, list[RecordedRun]] = {}
     for run in found.values():
@@ -72,35 +61,6 @@ def _read(directory: Path) -> RecordedRun | PetraGraphError | OSError:
         return read_run(directory)
     except (PetraGraphError, OSError) as error:
         return error
-
-
-def _choose(found: Mapping[Path, Any], where: Iterable[str]) -> Mapping[Path, Any]:
-    """Return the runs that meet all conditions.
-
-    Raises:
-        SpecError: a condition cannot be read, or no run has its key.
-    """
-    conditions, problems = parse_overrides(map(Condition, where))
-    values = {
-        directory: {**dict(flatten(run.resolved)), "status": run.status}
-        if isinstance(run, RecordedRun)
-        else {"status": "running" if is_locked(directory) else "damaged"}
-        for directory, run in found.items()
-    }
-    keys = sorted({key for one in values.values() for key in one})
-    wanted = {".".join(one.keys): one for one in conditions}
-    for key, one in wanted.items():
-        if found and key not in keys:
-            problems.append(
-                Problem(message=f"no run has the key {key}", hint=suggestion(key, keys), where=Where(file=one.file))
-            )
-    if problems:
-        raise SpecError(problems)
-    return {
-        directory: run
-        for directory, run in found.items()
-        if all(key in values[directory] and values[directory][key] == one.value for key, one in wanted.items())
-    }
 
 
 def _make_record(directory: Path, run: RecordedRun | PetraGraphError | OSError, now: datetime) -> dict[str, Any]:

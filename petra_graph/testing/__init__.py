@@ -14,11 +14,10 @@ forward, then back in the same order, as in a stage of depth 3. Its parameters a
 that starts at zero hides every mistake.
 """
 
+from petra_graph.testing.block_trial import BrokenPromise as BrokenPromise
 from petra_graph.testing.block_trial import Trial as Trial
 from petra_graph.testing.block_trial import tokens as tokens
-from petra_graph.testing.comparison import BrokenPromise as BrokenPromise
 from petra_graph.testing.examination import Check as Check
-from petra_graph.testing.examination import checks_of as checks_of
 from petra_graph.testing.examination import examine as examine
 from petra_graph.testing.examination import parametrize_with_checks as parametrize_with_checks
 from petra_graph.testing.other_checks import DataSetTrial as DataSetTrial

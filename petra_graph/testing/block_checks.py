@@ -14,12 +14,18 @@ from torch.autograd.gradcheck import GradcheckError, gradcheck
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
 from petra_graph.executor.runners import Reconstruct
-from petra_graph.testing.block_trial import MICRO_BATCHES, NODE, Compute, Harness, Trial, coarsest, drawn_gradients
-from petra_graph.testing.comparison import (
+from petra_graph.testing.block_trial import (
+    MICRO_BATCHES,
+    NODE,
     ROUNDINGS,
     BrokenPromise,
+    Compute,
+    Harness,
     NotTried,
     Rounding,
+    Trial,
+    coarsest,
+    drawn_gradients,
     equal,
     expect,
     expect_close,

@@ -1,17 +1,23 @@
-"""A block under test, and micro-batches through it and back, in the executor's own runners.
+"""A block under test, micro-batches through it and back in the executor's own runners, and what checks compare and find.
 
 Its parameters are moved off their initial values, because a last layer that starts at zero hides every mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from attrs import frozen
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks import (
     Block,
@@ -26,16 +32,17 @@ from petra_graph.blocks import (
     random_key,
 )
 from petra_graph.blocks.randomness import fork_rng
+from petra_graph.errors import PluginError, SpecError
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
-from petra_graph.plugins.contract import Plugin, make
+from petra_graph.plugins.contract import Plugin, PluginKind, make, plugin_of, read_options
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.tensor_trees import Tree, leaves
 from petra_graph.spec.model import PrecisionSpec
-from petra_graph.testing.comparison import Rounding
-from petra_graph.testing.given_plugin import as_plugin
 
+ROUNDINGS = 2**12
+"""Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
 Compute = Literal["float64", "float32", "bfloat16"]
 Draw = Callable[[Shape, torch.Generator], Tensor]
 """Draws an input stream of a given shape, the batch included; one after another, in the order of the inputs."""
@@ -202,3 +209,113 @@ def coarsest(harness: Harness) -> torch.dtype:
     with harness.alone(), Rounding() as rounding:
         harness.block(*harness.inputs(0))
     return torch.float32 if rounding.found else harness.numerics.dtype
+
+
+def as_plugin(kind: PluginKind, given: Any, options: Any = None) -> tuple[Plugin, Any]:
+    """Return a plugin without a distribution, and its options.
+
+    Args:
+        kind: of the plugin.
+        given: its code, or a plugin.
+        options: its `options` table, or the options that a plugin was read with; None: no keys.
+
+    Raises:
+        TypeError: it is no plugin of this kind.
+        SpecError: these are not its options.
+    """
+    plugin = given
+    if not isinstance(given, Plugin):
+        named = ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__"))
+        try:
+            plugin = plugin_of(kind, named, given)
+        except PluginError as error:
+            raise TypeError(str(error)) from error
+    if isinstance(options, plugin.options):
+        return plugin, options
+    read, problems = read_options(plugin, options or {}, ("options",))
+    if problems:
+        raise SpecError(problems)
+    return plugin, read
+
+
+class BrokenPromise(AssertionError):
+    """What was found, and is not as training needs it."""
+
+
+class NotTried(Exception):
+    """Why a check says nothing of this plugin."""
+
+
+def expect(kept: bool, found: str, value: object = None) -> None:
+    if not kept:
+        raise BrokenPromise(found.format(type(value).__name__))
+
+
+def expect_close(
+    message: str, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype, roundings: int = ROUNDINGS
+) -> None:
+    """Compare tensors, all together, with units of rounding of the coarsest type that they were computed in."""
+    if not all(bool(one.isfinite().all()) for one in expected):
+        raise NotTried("it computes values that are not finite of what it was given")
+    error, allowed = relative_error(found, expected), roundings * torch.finfo(dtype).eps
+    if not error <= allowed:  # not a number compares as false
+        raise BrokenPromise(f"{message}: relative error {error:.1e} in {name_of(dtype)}, allowed {allowed:.1e}")
+
+
+def relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Return |found - expected| / |expected|, norms over all tensors together; absolute where `expected` is zero."""
+    pairs = [(one.detach().double(), other.detach().double()) for one, other in zip(found, expected, strict=True)]
+    difference = math.hypot(*(float((one - other).norm()) for one, other in pairs))
+    size = math.hypot(*(float(other.norm()) for _, other in pairs))
+    return difference / size if size else difference
+
+
+def equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+def generators() -> Mapping[str, bytes]:
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002
+        "Python": repr(random.getstate()).encode(),
+    }
+
+
+def state_of(block: nn.Module) -> dict[str, Tensor]:
+    both = (*block.named_parameters(), *block.named_buffers())
+    return {name: deepcopy(one.detach()) for name, one in both}
+
+
+def gradients_of(block: nn.Module) -> list[Tensor]:
+    trained = (one for one in block.parameters() if one.requires_grad)
+    return [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in trained]
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first operation that makes fewer bits of a float64 value that follows from the streams; all values, without streams."""
+
+    def __init__(self, streams: Iterable[Tensor] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = ""
+        self._made = None if streams is None else {id(one): one for one in streams}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation."""
+        result = func(*args, **(kwargs or {}))
+        made, read = _tensors(result), _tensors((args, kwargs or {}))
+        of_streams = self._made is None or [one for one in read if id(one) in self._made and one.dtype == torch.float64]
+        coarse = [one for one in made if one.is_floating_point() and one.dtype != torch.float64]
+        if of_streams and coarse:
+            self.found = self.found or name_of(coarse[0].dtype)
+        if self._made is not None and any(id(one) in self._made for one in read):
+            self._made.update({id(one): one for one in made})
+        return result
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(tree) if isinstance(one, Tensor)]

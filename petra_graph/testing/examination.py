@@ -11,8 +11,7 @@ from attrs import frozen
 
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.testing import block_checks, other_checks
-from petra_graph.testing.block_trial import Trial
-from petra_graph.testing.comparison import BrokenPromise, NotTried
+from petra_graph.testing.block_trial import BrokenPromise, NotTried, Trial
 from petra_graph.testing.other_checks import DataSetTrial, LossTrial, OptimizerTrial, OtherTrial
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ class Outcome:
     found: str = ""
 
 
-def checks_of(trial: AnyTrial) -> Mapping[str, Callable[[Any], None]]:
-    """Return the checks of a trial, by their names."""
-    return CHECKS[type(trial)]
-
-
 def outcome_of(check: Callable[[Any], None], name: str, trial: AnyTrial) -> Outcome:
     """Make one check; what a plugin's code raises breaks it."""
     try:
@@ -74,7 +68,7 @@ def outcome_of(check: Callable[[Any], None], name: str, trial: AnyTrial) -> Outc
 
 def examine(trial: AnyTrial) -> list[Outcome]:
     """Make all checks of a trial."""
-    return [outcome_of(check, name, trial) for name, check in checks_of(trial).items()]
+    return [outcome_of(check, name, trial) for name, check in CHECKS[type(trial)].items()]
 
 
 def parametrize_with_checks(
@@ -98,7 +92,7 @@ def parametrize_with_checks(
     expected = expected_failed_checks or {}
     cases = []
     for trial in trials:
-        for name, check in checks_of(trial).items():
+        for name, check in CHECKS[type(trial)].items():
             marks = [pytest.mark.xfail(reason=expected[name], strict=True)] if name in expected else []
             test = partial(made, check, trial)
             cases.append(pytest.param(test, id=f"{trial.plugin.name.rpartition(':')[2]}-{name}", marks=marks))

@@ -24,8 +24,7 @@ from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios, set_rates
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-from petra_graph.testing.comparison import NotTried, equal, expect, expect_close, generators
-from petra_graph.testing.given_plugin import as_plugin
+from petra_graph.testing.block_trial import NotTried, as_plugin, equal, expect, expect_close, generators
 
 _STEPS = 25
 """What shows late: a look-ahead at every tenth step, a count that is not kept."""

@@ -18,7 +18,7 @@ run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --
 plan SPEC --set --profile --compare --expand --format --stages --verbose --output -j --json
 validate SPECS... --set -j --json
 report RUNS... --output -j --json
-runs [FOLDER] --sort --where -j --json
+runs [FOLDER] --sort -j --json
 profile SPEC --set --output --micro-batches -j --json
 check NAMES... --set --inputs -j --json
 list [WHAT] -j --json

@@ -139,9 +139,7 @@ def test_a_network_that_cannot_be_followed(opened, tmp_path):
 def test_an_operation_without_a_form_in_onnx_is_named(opened, tmp_path):
     network = opened.load()[0]
     network.block("layer.0").residual = torch.special.i0
-    with pytest.raises(
-        RunFailed, match=r"^the network cannot be written as onnx: ONNX has no operation prims\.bessel_i0\n"
-    ) as caught:
+    with pytest.raises(RunFailed, match=r"^the network cannot be written as onnx: .*bessel_i0") as caught:
         export_network(opened, network, "onnx", tmp_path / "net.onnx")
     assert "torch-export" in caught.value.problems[0].hint
 

@@ -71,23 +71,6 @@ def test_no_runs(here, capsys):
     assert (out, err.splitlines()[0]) == ("", "cannot read the folder nope: No such file or directory")
 
 
-def test_where(saved_runs, capsys):
-    folder = str(saved_runs["first"].parent)
-
-    def found(*conditions):
-        assert main(["runs", folder, "--json", *(word for one in conditions for word in ("--where", one))]) == 0
-        return {record["directory"] for record in json.loads(capsys.readouterr().out)}
-
-    first, second, probed = (str(saved_runs[name]) for name in ("first", "second", "probed"))
-    assert found("run.seed=2") == {second}
-    assert found("method.schedule=1f1b", "status=done", "optimizer.options.lr=5e-2") == {first, second}
-    assert found("graph.node.head.options.outputs=10") == {first, second, probed}
-    assert main(["runs", folder, "--where", "run.sed=1", "--where", "seed"]) == 2
-    err = capsys.readouterr().err
-    assert "--where seed: not KEY=VALUE" in err
-    assert "--where run.sed=1: no run has the key run.sed\n    help: did you mean 'run.seed'?" in err
-
-
 def test_the_page_of_the_latest_run(saved_run, here, capsys):
     (here / "runs").mkdir()
     saved_run.rename(here / "runs" / saved_run.name)
