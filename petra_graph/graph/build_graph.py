@@ -1,13 +1,12 @@
 """From node tables to a checked graph: `repeat` unrolled, default inputs and kinds filled in, every rule applied.
 
-The `WIRING` rules ensure that a graph exists; the `GRAPH` rules assume that they hold, and the `OUTPUTS` rules that all do.
 `measure` checks the shapes of tensors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -38,15 +37,14 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
         The graph, None where the nodes' inputs allow none, and all problems found.
     """
     nodes = list(_unroll(tables))
-    problems = [problem for rule in WIRING for problem in rule(nodes)]
-    wired = not any(problems) or len({node.name for node in nodes}) == len(nodes)
+    problems = [*names_are_unique(nodes), *inputs_exist(nodes), *kinds_fit_blocks(nodes)]
     known = {INPUT, *(node.name for node in nodes)}
-    if not wired or not nodes or any(producer not in known for node in nodes for producer in node.inputs):
+    if len(known) <= len(nodes) or not nodes or any(one not in known for node in nodes for one in node.inputs):
         return None, problems
     graph = NodeGraph(nodes={node.name: node for node in nodes})
-    broken = [problem for rule in GRAPH for problem in rule(graph)]
-    problems += broken or [problem for rule in OUTPUTS for problem in rule(graph)]
-    return graph, problems
+    broken = [*is_acyclic(graph), *has_one_source(graph), *has_one_head(graph)]
+    # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
+    return graph, problems + (broken or list(every_node_counts(graph)))
 
 
 def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
@@ -72,10 +70,6 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
                 first_of=spec.name if spec.repeat > 1 and index == 0 else None,
             )
             before, inputs = name, (name,)
-
-
-WiringRule = Callable[[Sequence[Node]], Iterator[Problem]]
-GraphRule = Callable[[NodeGraph], Iterator[Problem]]
 
 
 def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -209,9 +203,3 @@ def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
                 hint="let a later node name it in `inputs`, or remove it",
                 path=node.path,
             )
-
-
-WIRING: tuple[WiringRule, ...] = (names_are_unique, inputs_exist, kinds_fit_blocks)
-GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head)
-OUTPUTS: tuple[GraphRule, ...] = (every_node_counts,)
-"""Rules for graphs that keep all others: where a node reads nothing, those before it cannot reach the head, which is the same mistake."""

@@ -23,7 +23,6 @@ from petra_graph.report.run_groups import (
     differences,
     final_spread,
     group_runs,
-    in_words,
     short_key,
     spread_texts,
 )
@@ -80,14 +79,13 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write several runs as one page: which group is the best and by how much, the metric against what differs, curves, and all runs."""
     groups = group_runs(runs)
     differing = differences(groups)
-    unnamed = differing and in_words(differing) != [group.name for group in groups]
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     sections = [
         Section(name="what differs", pictures=key_charts(groups)),
         Section(
             name="groups",
             note=_SPREAD,
-            tables=[("", _group_columns(groups)), *([("keys", _key_columns(groups))] if unnamed else [])],
+            tables=[("", _group_columns(groups))],
         ),
         Section(name="curves", note=_BAND + few, pictures=comparison_charts(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", _run_columns(groups))]),
@@ -156,12 +154,6 @@ def _group_columns(groups: Sequence[RunGroup]) -> list[Column]:
         ),
         value_column("samples\na second", spread_texts([Spread.of(each) if each else None for each in rates], "")),
     ]
-
-
-def _key_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    rows = differences(groups)
-    cells = [name_column(group.name, [row[at] for row in rows.values()], 48) for at, group in enumerate(groups)]
-    return [name_column("key", rows), *cells]
 
 
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
