@@ -270,7 +270,7 @@ def test_the_verb_names_the_broken_check_and_exits_with_4(write, capsys):
     (result,) = json.loads(capsys.readouterr().out)
     assert next(one["check"] for one in result["checks"] if one["status"] == "broken") == "inverse"
     assert main(["check", "token-cross-entropies"]) == 2
-    assert "there is no plugin, distribution or file" in capsys.readouterr().err
+    assert "there is no kind and no plugin" in capsys.readouterr().err
 
 
 def test_the_verb_checks_a_specification_at_its_own_shapes(write, capsys):
