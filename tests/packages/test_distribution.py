@@ -7,7 +7,6 @@ import sys
 import tarfile
 import tomllib
 from configparser import ConfigParser
-from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -54,12 +53,6 @@ def installed(wheel, tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
-def metadata(wheel):
-    with ZipFile(wheel) as archive:
-        return message_from_bytes(archive.read(f"{STEM}.dist-info/METADATA"))
-
-
 def files_under(folder: Path) -> set[str]:
     return {
         path.relative_to(folder.parent).as_posix()
@@ -86,18 +79,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert "petra_graph/py.typed" in found
 
 
-def test_the_wheel_is_described(metadata):
-    assert metadata["Name"] == "petra-graph"
-    assert metadata["Version"] == __version__
-    assert metadata["License-Expression"] == "MIT"
-    assert metadata["Requires-Python"] == PROJECT["requires-python"]
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    assert set(metadata.get_all("Classifier")) == set(PROJECT["classifiers"])
-    assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
-    needed = [requirement for requirement in metadata.get_all("Requires-Dist") if "extra ==" not in requirement]
-    assert len(needed) == len(PROJECT["dependencies"])
-
-
 def test_the_wheel_holds_the_licence_and_every_entry_point(wheel):
     entry_points = ConfigParser(delimiters="=")
     entry_points.optionxform = str
@@ -106,21 +87,6 @@ def test_the_wheel_holds_the_licence_and_every_entry_point(wheel):
         entry_points.read_string(archive.read(f"{STEM}.dist-info/entry_points.txt").decode())
     found = {group: dict(entry_points[group]) for group in entry_points.sections()}
     assert found == {"console_scripts": PROJECT["scripts"], **PROJECT["entry-points"]}
-
-
-def test_the_plugin_has_the_same_licence_and_the_same_bounds():
-    """A distribution holds no file from outside its folder, so the licence is there twice."""
-    plugin = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
-    assert (PLUGIN / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
-    assert plugin["license"] == PROJECT["license"]
-    assert plugin["requires-python"] == PROJECT["requires-python"]
-    shared = {line for line in plugin["dependencies"] if not line.startswith("petra-graph")}
-    assert shared <= set(PROJECT["dependencies"])
-
-
-def test_the_installed_package_is_the_wheels(installed):
-    done = installed("-c", "import petra_graph; print(petra_graph.__file__)")
-    assert Path(done.stdout.strip()).is_relative_to(installed.folder), done.stderr
 
 
 def test_every_plugin_is_listed_without_a_fault(installed):

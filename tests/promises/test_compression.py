@@ -10,11 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.executor.encoded import EncodedTensor, decode
 from petra_graph.executor.runners import Recompute
-from petra_graph.training.run import run
 from tests.support.costs import encoded_bytes
 from tests.support.lockstep import recorded_gradients, run_by_clock
-from tests.support.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
-from tests.support.runs import SPEC, FakeListener
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network, relative_error
 
 STEP = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
@@ -23,7 +21,6 @@ STEP = {
 """The relative distance of neighbours at the largest magnitude."""
 GRADIENT = 4.0
 """Steps that a node's gradient may be off, in graphs of four to six nodes without kinks; 3.1 were measured at most."""
-SMOOTH = ("chain", "skip", "branches")
 WHERE = {
     "channels": lambda stored: {"channel_dtype": stored},
     "buffers": lambda stored: {"buffer_dtype": stored},
@@ -78,17 +75,6 @@ def test_in_one_stage_there_are_no_channels(graph):
     )
     assert same_bits(wired, plain)
     assert not same_bits(cut, plain)
-
-
-def test_an_evaluation_is_not_compressed():
-    data = batches((3, 6, 6), 4)
-    plain, compressed = (
-        pipeline(REVNET, (3, 6, 6), compute="float32", precision=precision) for precision in ({}, WHERE["both"]("int8"))
-    )
-    for one, other in zip(
-        plain.runtime.evaluate(Batched(data)), compressed.runtime.evaluate(Batched(data)), strict=True
-    ):
-        assert torch.equal(one.loss, other.loss)
 
 
 def test_a_kept_graph_is_not_compressed():
@@ -147,14 +133,6 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
     assert min(seen.values()) > 10
 
 
-def test_images_wait_as_they_came():
-    built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", precision=WHERE["both"]("int8"))
-    ((_, stem),) = built.executors[0].runners
-    images = torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8)
-    stem.forward(0, (images,))
-    assert stem.buffer[0][1][0] is images
-
-
 # --- what it does to gradients -------------------------------------------------------------------------------------------
 
 
@@ -211,15 +189,3 @@ def test_a_buffer_filled_from_a_channel_of_its_type_loses_nothing_more():
     )
     assert same_bits(both, channels)
     assert not same_bits(channels, plain)
-
-
-@pytest.mark.parametrize("stored", ["int8"])
-def test_digits_are_learned_all_the_same(write, here, stored):
-    overrides = ["optimizer.options.lr=0.1", "run.epochs=3"]
-    overrides += [f"precision.{name}={stored}" for name in ("buffer_dtype", "channel_dtype")]
-    summary = run(write("small.toml", SPEC), overrides, FakeListener()).summary
-    assert summary["test"]["top1"] > 0.5
-    assert (summary["precision"]["buffer_dtype"], summary["precision"]["channel_dtype"]) == (stored, stored)
-    resolved = (here / summary["directory"] / "resolved.toml").read_text()
-    assert f'buffer_dtype = "{stored}"' in resolved
-    assert f'channel_dtype = "{stored}"' in resolved

@@ -9,19 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 
 from petra_graph.cli.main import main
 from petra_graph.executor.stage import StageObserver
 from petra_graph.executor.state import capture
 from petra_graph.measure.tally import distinct_bytes, tensors
-from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run
 from tests.support.stopping import StopAt
 
 MODULE = """\
@@ -87,7 +85,6 @@ def falls(update, horizon, *, stage):
 TEXT = SPEC.replace(
     "[optimizer]\noptions =", '[lr_schedule]\nname = "delayed:falls"\n[optimizer]\nname = "delayed:Noted"\noptions ='
 )
-STAGES = 4
 Notes = dict[int, list[list[list[float]]]]
 """By stage and update: rate and staleness of each group."""
 
@@ -175,13 +172,6 @@ def test_each_update_is_told_the_delay_that_counting_gives(spec, schedule, accum
     assert {stage: [groups[0][0] for groups in updates] for stage, updates in found.items()} == rates
 
 
-def test_the_recorded_rate_is_the_head_s_whose_delay_is_zero(spec):
-    run(spec, (), Listener())
-    rates = {value for _, _, name, value in without_times(only_run()) if name == "train/learning_rate"}
-    assert rates == {0.05}
-    assert max(delays(noted())[1]) == 1.0
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec, accumulation):
     run(spec, [f"method.accumulation={accumulation}"], StopAt("trained 1/6"))
@@ -235,15 +225,6 @@ def test_a_key_of_its_groups_is_all_that_an_optimizer_needs(spec, name, options)
         assert "late" in facts
 
 
-def test_a_group_that_is_added_has_the_key_of_its_defaults(spec):
-    for updater, _ in trained(spec, ["optimizer.name=delayed:Told"]):
-        added = torch.nn.Parameter(torch.ones(1))
-        updater.optimizer.add_param_group({"params": [added]})
-        updater.accumulated(MICRO_BATCHES - 1)
-        updater.step()
-        assert updater.optimizer.param_groups[-1]["staleness"] == updater.staleness
-
-
 def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
     """Momentum and a copy: twice the parameters. The head's stage, without delay, holds less than is counted."""
     ready = prepare(spec, ["optimizer.name=delayed:Keeps"])
@@ -255,13 +236,6 @@ def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
         parameters = sum(parameter.nbytes for parameter in executor.updater.parameters)
         assert counted == 2 * parameters
         assert held == (parameters if executor.program.holds_head else counted)
-
-
-def test_a_plan_names_the_delay_of_each_stage(spec, capsys):
-    assert main(["plan", spec, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["delay_aware"] == ['optimizer "delayed:Noted"']
-    assert [stage["staleness"] for stage in document["stages"]] == [1, 2 / 3, 1 / 3, 0]
 
 
 def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):

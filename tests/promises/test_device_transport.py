@@ -8,7 +8,6 @@ from tests.support.forks import RUN, ended, ranks, under_way, until
 
 pytestmark = pytest.mark.processes
 NCCL = ("--set", "run.transport=nccl")
-LONG = ("--set", "run.epochs=30", "--set", "checkpoint.every=10 updates")
 
 
 @pytest.mark.parametrize("victim", [1])

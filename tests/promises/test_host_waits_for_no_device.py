@@ -9,7 +9,6 @@ from collections import Counter
 from contextlib import contextmanager
 from itertools import pairwise
 from math import isnan
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from petra_graph.training import assembly as stage_assembly
 from petra_graph.training.evaluation import Meters, NotFinite
 from petra_graph.training.run import run
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, batches, pipeline
-from tests.support.runs import SPEC, weights_bytes, without_times
+from tests.support.runs import SPEC
 
 EVERY = 4
 READS = ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")
@@ -133,21 +132,6 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
     losses = [at for at, _ in reads[1:] if at % EVERY == 0 or at == len(reads)]
     norms = [at + 1 for at in range(2 * EVERY, len(reads), 2 * EVERY)]  # behind the backward
     assert grew == sorted({*losses, *norms})
-
-
-@pytest.mark.parametrize("log_every", [1, 3, 100])
-def test_a_run_records_the_same(write, monkeypatch, log_every):
-    """Metrics and weights, where readings fall between two records, on them, and only at the end of an epoch."""
-    path = write("small.toml", SPEC)
-
-    def directory() -> Path:
-        return Path(run(path, [f"run.log_every={log_every}"], Listener()).summary["directory"])
-
-    expected = directory()
-    monkeypatch.setattr(stage_assembly, "read_interval", lambda *_: EVERY)
-    found = directory()
-    assert without_times(found) == without_times(expected)
-    assert weights_bytes(found) == weights_bytes(expected)
 
 
 def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):

@@ -122,7 +122,6 @@ def test_without_delay_petra_is_reversible_backpropagation():
 
 
 DELAYED = [("chain", "lockstep", 1), ("revnet", "lockstep", 3), ("skip", "lockstep", 3), ("branches", "1f1b", 4)]
-BY_CLOCK = list(product(GRAPHS, ACCUMULATIONS))
 VERSIONS = list(product(["lockstep", "1f1b"], ACCUMULATIONS))
 
 

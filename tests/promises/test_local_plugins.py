@@ -14,8 +14,6 @@ import pytest
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.plugins.kinds import BLOCK, KINDS
-from tests.support.forks import ended, ranks
-from tests.support.runs import only_run, weights_bytes
 
 MODULE = '''
 import torch
@@ -195,16 +193,6 @@ def test_they_train_and_their_metrics_are_shown(folder, capsys):
     page = (directory / "report.html").read_text()
     assert "final test/margin" in page
     assert {"train", "test", "margin"} <= set(re.findall(r"\w+", page))
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_on_two_processes_they_have_the_same_bits(folder):
-    words = ("run", "../specs/beside.toml", "--set")
-    assert main([*words, "run.directory=one"]) == 0
-    with ranks(*[[*words, "run.directory=two"]] * 2) as running:
-        assert ended(running) == [0, 0], running[1].said
-    assert weights_bytes(only_run("one")) == weights_bytes(only_run("two"))
 
 
 def test_a_refused_option_is_where_it_is_written(folder, capsys):

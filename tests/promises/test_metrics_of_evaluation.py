@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +11,8 @@ from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run, open_data
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.recorded_run import read_run
-from petra_graph.training.run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
 
 METRICS = """
@@ -80,14 +77,6 @@ def test_the_best_checkpoint_follows_the_declared_direction(write, metric, sign)
     found = read_run(only_run()).best
     assert (found.metric, found.epoch, found.smallest) == (f"test/{metric}", best + 1, sign < 0)
     assert SavedRun.open("latest").load("best")[1].endswith(f"{(best + 1) * MICRO_BATCHES}")
-
-
-def test_early_stopping_follows_the_declared_direction(write):
-    stops = '[[callback]]\nname = "early-stopping"\noptions = { metric = "test/perplexity", patience = 1, min_delta = 1e9 }\n'
-    assert main(["run", write("small.toml", SPEC + METRICS + stops), "--set", "run.epochs=5"]) == 0
-    reason = summary_of(only_run())["stopped_early"]
-    (_, first), _ = Run(only_run()).metrics("test/perplexity")
-    assert reason == f"after epoch 2: early-stopping: test/perplexity is not better than {first:.6g}, of epoch 1"
 
 
 @pytest.mark.parametrize(
@@ -180,21 +169,3 @@ def test_one_that_fails_on_the_whole_test_data_ends_the_run_under_its_name(write
     assert 'ZeroDivisionError: of all samples (metric "my_metrics:Fails", [[metric]])' in said
     assert "Traceback" not in said
     assert summary_of(only_run())["status"] == "failed"
-
-
-def test_reports_and_lists_show_shares_as_percentages(write, capsys):
-    text = SPEC + METRICS + '[checkpoint]\nbest = "test/f1"\n'
-    for seed in (0, 1):
-        run(write("small.toml", text), [f"run.seed={seed}"], Listener())
-    assert main(["runs"]) == 0
-    assert capsys.readouterr().out.count(" %") == 2
-    directories = sorted(str(path) for path in Path("runs").iterdir())
-    assert main(["report", directories[0]]) == 0
-    page = (Path(directories[0]) / "report.html").read_text()
-    share = f"{100 * summary_of(Path(directories[0]))['test']['f1']:.2f} %"
-    assert page.count(share) >= 2, "among the final figures and in the table of epochs"
-    assert "test/perplexity" in page
-    assert "f1-micro" in page
-    assert main(["report", *directories]) == 0
-    assert " ± " in Path("report.html").read_text()
-    assert share in repr(Run(directories[0]))

@@ -7,10 +7,7 @@ import signal
 import socket
 from pathlib import Path
 
-import pytest
-
-from petra_graph.record.run_directory import run_directory
-from tests.support.forks import RUN, alone, children, ended, ranks, under_way, until
+from tests.support.forks import RUN, alone, children, ended, under_way, until
 
 LISTEN = "0A"
 
@@ -48,19 +45,3 @@ def test_on_one_machine_only_the_machine_itself_can_connect(shared_folder):
         assert {address for address, _ in found} <= LOOPBACK
         launcher.kill(signal.SIGINT)
         assert ended([launcher]) == [130]
-
-
-def test_ranks_of_one_machine_without_a_launcher(shared_folder):
-    with ranks(RUN, RUN, hosted=False) as running:
-        until(under_way)
-        found = listeners([rank.process.pid for rank in running])
-        assert found
-        assert {address for address, _ in found} <= LOOPBACK
-        running[0].kill(signal.SIGINT)
-        ended(running)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "/tmp/x", "../x", "a/b", "a/"])
-def test_a_run_directory_is_a_name_below_the_ranks_own(name):
-    assert run_directory("runs", name) is None
-    assert run_directory("runs", "20260131T120000Z-x-3f9a1c") == Path("runs/20260131T120000Z-x-3f9a1c")

@@ -15,7 +15,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from tests.support import ROOT
 from tests.support.pages import Page, files_of
-from tests.support.runs import only_run, weights_bytes, without_times
+from tests.support.runs import only_run
 
 SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "modules.md"))
 MODULE = '''
@@ -85,13 +85,6 @@ def folder(here, write):
     return here
 
 
-@pytest.fixture
-def whole(folder):
-    """The weights and values of a run in one process that loads its samples itself."""
-    assert main([*RUN, "--set", "run.directory=whole"]) == 0
-    return weights_bytes(only_run("whole")), without_times(only_run("whole"))
-
-
 def test_the_ten_statements_of_the_page_train(here, write):
     page = SHOWN["quadrants.py"]
     statements = [one for one in ast.walk(ast.parse(page)) if isinstance(one, ast.stmt)]
@@ -111,12 +104,6 @@ def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
     assert pg.open_run(directory).evaluate().means == pg.open_run(directory).summary["test"]
     ahead, across = pg.open_run(directory).predict(np.array([[0.9, 0.9], [-0.9, 0.9]], np.float32), top=1)
     assert (ahead.best[0].name, across.best[0].name) == ("like signs", "unlike signs")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_loaders_change_no_bit(whole, workers):
-    assert main([*RUN, "--set", f"data.workers={workers}"]) == 0
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
 
 
 def test_a_run_is_loaded_without_its_data(folder):

@@ -10,10 +10,8 @@ import pytest
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from tests.support.forks import ended, ranks
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
-TWO = ("--set", "partition.stages=3", "--set", "partition.devices=2", "--set", "method.schedule=auto")
 SLOW = 'partition.device.slow={kind="cpu", memory="1GiB", flops={float32=1e9}, memory_bandwidth=1e9}'
 SHORT = ("--set", "run.epochs=1", "--set", "run.micro_batches=4")
 
@@ -66,21 +64,6 @@ def test_the_cut_is_the_plans_even_where_a_search_would_find_another(spec):
     assert main(["run", spec, *SHORT, *whole]) == 0
     assert 'stages = [\n    [\n        "stem",\n    ],' in (only_run() / "resolved.toml").read_text()
     assert weights_bytes(only_run()) == weights_bytes(only_run("listed"))
-
-
-@pytest.mark.processes
-def test_on_processes_and_resumed(spec, capsys):
-    """Two processes are the plan's two devices; the run that is resumed has its placement from its own directory."""
-    saved(spec, *TWO, *SHORT)
-    words = ("run", spec, *TWO, *SHORT, "--plan", "plan.json")
-    with ranks(words, words) as running:
-        assert ended(running) == [0, 0], running[0].said
-    assert [len(process["stages"]) for process in summary_of(only_run())["measured"]["processes"]] in ([1, 2], [2, 1])
-    (said,) = [rank.said for rank in running if "small: done" in rank.said]
-    assert "devices and depths are those of plan.json" in said
-    before = weights_bytes(only_run())
-    assert main(["run", spec, *TWO, *SHORT, "--set", "run.directory=one"]) == 0
-    assert before == weights_bytes(only_run("one"))
 
 
 def test_resumed(spec):

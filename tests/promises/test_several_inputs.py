@@ -49,10 +49,6 @@ def weights(directory):
     return load_file(only_run(directory) / "weights.safetensors")
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
-
-
 def test_an_update_is_that_of_plain_autograd(spec):
     words = ["method.name=backprop", "method.schedule=sequential", "run.epochs=1", "run.micro_batches=1"]
     assert main(["run", spec, *[word for one in words for word in ("--set", one)]]) == 0

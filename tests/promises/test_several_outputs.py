@@ -13,7 +13,7 @@ from tests.networks import networks_of_several_outputs as several
 from tests.networks.networks_of_several_outputs import KEPT, ROWS, SAMPLES, TARGETS
 from tests.support import ROOT
 from tests.support.pages import Page, files_of
-from tests.support.runs import events, only_run, weights_bytes
+from tests.support.runs import events, only_run
 
 STEPS, RATE = 3, 0.1
 SEQUENTIAL = {"name": "petra", "schedule": "sequential"}
@@ -81,10 +81,6 @@ def test_it_trains_evaluates_and_comes_back_as_in_plain_pytorch(make, loss, data
     torch.testing.assert_close(loaded.train()(SAMPLES), network.train()(SAMPLES), atol=1e-5, rtol=1e-4)
     (*_, last) = [one["value"] for one in events(run.directory) if one["name"] == "test/loss"]
     assert last == pytest.approx(loss()(expected, targets).item(), rel=1e-5)
-
-
-def bits_of(directory):
-    return weights_bytes(directory), [one["value"] for one in events(directory) if one["name"].startswith("test/")]
 
 
 @pytest.mark.parametrize(

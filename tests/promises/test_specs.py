@@ -6,7 +6,6 @@ Data sets that are not here are replaced by random samples of the same shape; no
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -100,10 +99,3 @@ def test_the_architecture_and_its_nodes_written_out_are_one_network(capsys):
         assert main(["run", str(spec), "--dry-run", "--json", *arguments]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0] == found[1]
-
-
-def test_bases_are_no_specs_of_their_own():
-    for base in (ROOT / "specs" / "base").glob("*.toml"):
-        values = tomllib.loads(base.read_text())
-        assert "graph" not in values
-        assert "architecture" not in values

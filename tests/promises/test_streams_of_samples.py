@@ -43,12 +43,6 @@ def test_epochs_are_as_long_as_the_specification_says_and_the_stream_begins_agai
     assert summary["warnings"] == [ENDED]  # 168 samples are read
 
 
-def test_a_loader_process_changes_no_bit(whole):
-    assert main([*RUN, "--set", "data.workers=1"]) == 0
-    assert (weights_bytes(only_run()), without_times(only_run())) == whole
-    assert summary_of(only_run())["warnings"] == [ENDED]
-
-
 @pytest.mark.processes
 @pytest.mark.slow
 def test_replicas_read_their_rows_of_each_micro_batch(folder):
@@ -56,17 +50,6 @@ def test_replicas_read_their_rows_of_each_micro_batch(folder):
     with alone(*RUN, *replicas, "--processes", "2", ranks_fork=True) as running:
         assert ended([running]) == [0], running.said
     assert summary_of(only_run())["warnings"] == [ENDED]
-
-
-def test_an_overfitted_run_has_the_samples_of_its_first_epoch(folder):
-    assert main([*RUN, "--overfit", "2"]) == 0
-    assert "warnings" not in summary_of(only_run())  # 16 of the 150 samples are read
-
-
-def test_the_training_samples_are_evaluated(folder, capsys):
-    assert main([*RUN, "--set", "run.epochs=1"]) == 0
-    assert main(["evaluate", "latest", "--split", "train"]) == 0
-    assert "56 samples" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

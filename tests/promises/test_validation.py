@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-import numpy as np
 import pytest
-import torch
 
 from petra_graph.api.finished_run import Run
 from petra_graph.cli.main import main
@@ -106,14 +104,6 @@ def test_replicas_hold_back_the_same_samples_and_one_of_them_tests(shared_folder
     assert [event["name"] for event in events(only_run())].count("test/loss") == 1
 
 
-def test_an_early_stop_is_chosen_by_the_validation(write):
-    stops = '[[callback]]\nname = "early-stopping"\noptions = { patience = 1, min_delta = 1e9 }\n'
-    assert main(["run", write("small.toml", SPEC + stops), *words(SHARE, "run.epochs=5")]) == 0
-    summary = summary_of(only_run())
-    assert "early-stopping: validation/loss is not better than" in summary["stopped_early"]
-    assert (summary["epochs"], summary["test_weights"]) == (2, {"weights": "last", "epoch": 2})
-
-
 @pytest.mark.parametrize(
     ("settings", "place", "said"),
     [
@@ -162,11 +152,6 @@ def test_a_dry_run_counts_the_samples(spec, capsys):
     assert main(["run", spec, "--dry-run", "--json", *words(SHARE)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [found[f"{split} samples"] for split in ("training", "validation", "test")] == [1294, 144, 359]
-
-
-def test_a_plan_counts_the_micro_batches_that_are_left(spec, capsys):
-    assert main(["plan", spec, "--json", *words("data.validation=0.5")]) == 0
-    assert json.loads(capsys.readouterr().out)["run"]["micro_batches_per_epoch"] == 719 // 128
 
 
 def test_without_validation_samples_there_are_none_to_evaluate(spec):
@@ -227,11 +212,3 @@ def test_one_that_cannot_give_a_share_is_named_with_a_remedy(write, capsys):
     assert "own.toml:1:" in said
     assert "local_data:Old" in said
     assert "give its training split the attribute `plain`" in said
-
-
-def test_the_numbers_of_an_unaugmented_share_are_the_images_themselves(spec):
-    opened = prepare(spec, [SHARE]).opened
-    again = [opened.data.validation.fetch(np.arange(20), seed=seed, epoch=epoch)[0] for seed, epoch in ((0, 0), (3, 5))]
-    assert torch.equal(*again)
-    trained = [opened.data.train.fetch(np.arange(20), seed=0, epoch=epoch)[0] for epoch in (0, 1)]
-    assert not torch.equal(*trained)
