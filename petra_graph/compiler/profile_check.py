@@ -82,50 +82,33 @@ def checked_profile(
         profile = read_profile(Path(spec.partition.profile).expanduser())
     except SpecError as error:
         raise SpecError([evolve(problem, path=_PATH) for problem in error.problems]) from None
-    problems = [*_other_conditions(profile, spec, device), *_other_settings(profile, settings)]
-    problems += _other_network(profile, graph, costs)
-    if problems:
-        raise SpecError(problems)
+    compared: list[tuple[str, Any, Any]] = [
+        ("micro-batches of", profile.micro_batch, spec.data.batch),
+        ("run.threads =", profile.threads, spec.run.threads),
+        ("a device of kind", profile.kind, device.kind),
+    ]
+    if profile.kind == device.kind:
+        compared.append(("a device of type", profile.device_type, device.name))
+    tables = dict.fromkeys((*settings, *profile.settings))
+    compared += [(f"[{table}] =", profile.settings.get(table), settings.get(table)) for table in tables]
+    said = [f"of {what} {shown(one)}, not {shown(other)}" for what, one, other in compared if one != other]
+    found = [f"the profile is {text}" for text in said] + list(_other_network(profile, graph, costs))
+    if found:
+        raise SpecError([Problem(message=message, hint=_HINT, path=_PATH) for message in found])
     return profile
 
 
-def _other_conditions(profile: Profile, spec: Spec, device: DeviceType) -> Iterator[Problem]:
-    conditions: list[tuple[str, Any, Any]] = [
-        ("micro-batches of", profile.micro_batch, spec.data.batch),
-        ("run.threads =", profile.threads, spec.run.threads),
-    ]
-    if profile.kind != device.kind:
-        conditions.append(("a device of kind", profile.kind, device.kind))
-    else:
-        conditions.append(("a device of type", profile.device_type, device.name))
-    for condition, profiled, planned in conditions:
-        if profiled != planned:
-            message = f"the profile is of {condition} {shown(profiled)}, not {shown(planned)}"
-            yield Problem(message=message, hint=_HINT, path=_PATH)
-
-
-def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    for table in dict.fromkeys((*settings, *profile.settings)):
-        profiled, planned = profile.settings.get(table), settings.get(table)
-        if profiled != planned:
-            message = f"the profile is of [{table}] = {shown(profiled)}, not {shown(planned)}"
-            yield Problem(message=message, hint=_HINT, path=_PATH)
-
-
-def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
-    """Yield the first node that the profile does not have, or not with the same sizes."""
+def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[str]:
+    """Yield the first node that the profile does not have, not with the same sizes, or not timed in all operations."""
     for name, node in graph.nodes.items():
-        cost = costs.nodes[name]
-        operations = profile.nodes.get(name)
+        cost, operations = costs.nodes[name], profile.nodes.get(name)
         if operations is None:
-            message = f"the profile has no node {shown(name)}"
-        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
-            message = f"the profile's node {shown(name)} has other sizes than the network's"
-        elif missing := OPERATIONS[node.kind] - operations.keys():
-            message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
-        elif profile.kind == "cuda" and (missing := OPERATIONS[node.kind] - profile.host.get(name, {}).keys()):
-            message = f"the profile has not timed the host for {', '.join(sorted(missing))} of node {shown(name)}"
-        else:
-            continue
-        yield Problem(message=message, hint=_HINT, path=_PATH)
-        return
+            yield f"the profile has no node {shown(name)}"
+            return
+        if profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+            yield f"the profile's node {shown(name)} has other sizes than the network's"
+            return
+        timed = operations.keys() & (profile.host.get(name, {}).keys() if profile.kind == "cuda" else operations.keys())
+        if missing := OPERATIONS[node.kind] - timed:
+            yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
+            return
