@@ -141,8 +141,6 @@ class NoFeasiblePlan(PetraGraphError):
     """The specification is right, but no placement satisfies its limits."""
 
     exit_code = 3
-    nearest: Any = None
-    """The placement that misses the limits least, if a search found one; None if none can keep them, whatever nodes keep."""
 
 
 class PluginError(PetraGraphError):

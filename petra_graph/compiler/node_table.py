@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from math import inf
 from typing import NamedTuple
 
 from attrs import evolve, frozen
@@ -77,8 +76,6 @@ class NodeTable:
     """On every device."""
     messages: Sequence[Message]
     nodes: Sequence[NodeBytes]
-    most_versions: float
-    """1 where the versions are for a delay, of which a stage holds one at a time."""
 
     @cached_property
     def is_chain(self) -> bool:
@@ -94,7 +91,7 @@ class NodeTable:
             (depth,) = depths("1f1b" if inputs.schedule == "auto" else inputs.schedule, [distance], k)
         if inputs.method.flush == "window":
             return min(depth, k), 0
-        return depth, int(min(-(-(depth - 1) // k), self.most_versions))
+        return depth, -(-(depth - 1) // k)
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
@@ -106,8 +103,6 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
     position = {name: place for place, name in enumerate(inputs.graph.order)}
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     sizes = inputs.channel_bytes(undelayed)
-    stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
-    corrects = not stored and any(node.for_delay.kept_bytes for node in inputs.costs.nodes.values())
     return NodeTable(
         inputs=inputs,
         seconds=_seconds(inputs, programs, undelayed, open_depths=open_depths),
@@ -116,7 +111,6 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
             for a, b in inputs.graph.digraph.edges
         ],
         nodes=_nodes(inputs, [program.segments[0] for program in programs], position),
-        most_versions=1 if corrects else inf,
     )
 
 

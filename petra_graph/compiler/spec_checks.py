@@ -15,8 +15,6 @@ from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
 from petra_graph.spec.run_tables import PartitionSpec, interval
 from petra_graph.units import noun, plural
 
-_DATA_PARALLEL = {"ddp", "dp", "fsdp", "data-parallel"}
-
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
     """Return the method and the schedule.
@@ -27,15 +25,10 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     method = METHODS.get(spec.name)
     if method is None:
         message = f"unknown method {shown(spec.name)}"
-        replicas = f"partition.replicas trains copies of the pipeline on shares of a batch; methods: {', '.join(sorted(METHODS))}"
-        hint = replicas if spec.name in _DATA_PARALLEL else suggestion(spec.name, METHODS)
+        hint = suggestion(spec.name, METHODS)
         raise SpecError(Problem(message=message, hint=hint, path=("method", "name")))
     schedule = method.schedule if spec.schedule is None else spec.schedule
     problems = [*_schedule_problems(method, schedule), *_clip_problems(method, schedule, clip)]
-    if spec.keep is None and spec.allow_stored:
-        message = "allow_stored = true changes nothing: it is about nodes that `keep` names or chooses"
-        hint = 'leave it out, or set keep = "auto"'
-        problems.append(Problem(message=message, hint=hint, path=("method", "allow_stored")))
     if problems:
         raise SpecError(problems)
     return method, schedule

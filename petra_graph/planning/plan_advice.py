@@ -138,8 +138,6 @@ def _text(link: Link) -> str:
 
 def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
     inputs = prediction.inputs
-    if inputs.transport.buffer == 0:
-        yield "buffers wait in host memory, which is not counted; copies there and back are assumed to hide behind computation"
     alone = "memory counts tensors, each stage at its own peak"
     if len(prediction.device_memory) == len(prediction.programs):
         yield alone

@@ -138,11 +138,6 @@ def test_a_global_scope_has_no_meaning_for_values():
     assert problem.message == 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
 
 
-def test_allow_stored_alone_changes_nothing():
-    (problem,) = refused(MethodSpec(allow_stored=True))
-    assert problem.message.startswith("allow_stored = true changes nothing")
-
-
 def test_all_problems_of_what_nodes_keep():
     graph = built_graph(CHAIN)
     kept = {"rev0": "graph", "rev9": "input", "stem": "nothing", "head": "graph"}
