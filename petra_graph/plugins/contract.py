@@ -26,8 +26,8 @@ from petra_graph.spec.strict_values import structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
-_TRIED = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
-"""The distributions whose plugins are tried by this project's tests, and by no run: not those that run modules of others."""
+OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
+"""The distributions of this project, whose plugins are tried by its tests, and by no run."""
 
 
 def _called(code: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -110,7 +110,7 @@ class Plugin:
 
     @property
     def is_first_party(self) -> bool:
-        return self.distribution in _TRIED
+        return self.distribution in OWN
 
     @property
     def asks_for_stage(self) -> bool:

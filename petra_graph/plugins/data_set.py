@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
 
 @frozen(kw_only=True)
 class DataFacts:
-    """The properties of a data set that its declaration gives before any file is opened.
+    """The properties of a data set that are known before any file is opened.
 
     Attributes:
         shape: of one sample, without the batch dimension; images are channels, height, width. Of several inputs a sample, a dictionary

@@ -153,7 +153,7 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Plugin
     plugin = f"{kind.noun} {shown(name)}"
     module, _, attribute = name.partition(":")
     with importing(f"{plugin} cannot be loaded"):
-        found = import_module(module, folders)
+        found: Any = import_module(module, folders)
     value: Any = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
     if value is None:
         own = [key for key, one in vars(found).items() if getattr(one, "__module__", "") == found.__name__]

@@ -229,7 +229,7 @@ def scales_in(record: Any) -> dict[str, Scale]:
 def scale_in(plugin: Plugin) -> Scale:
     """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
     lower = getattr(plugin.code, "higher_is_better", None) is False
-    better = getattr(plugin.code, "better", "lower" if lower else "higher")
+    better: Any = getattr(plugin.code, "better", "lower" if lower else "higher")
     if better not in get_args(Better):
         raise plugin.broken(f"its `better` is {better!r}, not {' or '.join(map(repr, get_args(Better)))}")
     return Scale(better=better, share=getattr(plugin.code, "share", False))

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.plugins.author_code import importing
-from petra_graph.plugins.contract import Plugin, PluginKind, label, plugin_of
+from petra_graph.plugins.contract import OWN, Plugin, PluginKind, label, plugin_of
 from petra_graph.plugins.discovery import Entry, canonical, scan
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.local_plugins import is_local, resolve_local
@@ -125,15 +125,16 @@ class Registry:
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
-    """Return the registry of the installed plugins; this imports no plugin."""
+    """Return the registry of the installed plugins; this imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out."""
     entries, unreadable = scan(search)
-    return Registry(entries=entries, unreadable=unreadable)
+    found = Registry(entries=entries, unreadable=unreadable)
+    return found.only(OWN) if os.environ.get("PETRA_GRAPH_PLUGINS") == "0" else found
 
 
 def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
     owners = sorted(entry.distribution for entry in matches)
     plugin = f"{kind.noun} {shown(name)}"
     if len(set(owners)) == 1:
-        return Problem(message=f"{plugin} is declared twice by {owners[0]}", hint="its author must rename one of them")
+        return Problem(message=f"{plugin} is there twice, in {owners[0]}", hint="its author must rename one of them")
     hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
     return Problem(message=f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint=hint)

@@ -98,3 +98,9 @@ def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site
     install("slow-blocks", "[petra_graph.blocks]\nslow = slow_module:BLOCK\n", slow_module="raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         discover([str(site)]).resolve(BLOCK, "slow")
+
+
+def test_plugins_of_other_projects_can_be_left_out(found, monkeypatch, site):
+    monkeypatch.setenv("PETRA_GRAPH_PLUGINS", "0")
+    assert discover([str(site)]).names(BLOCK) == ()
+    assert "rev-basic" in discover().names(BLOCK)
