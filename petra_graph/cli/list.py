@@ -11,13 +11,12 @@ import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table
 from petra_graph.errors import SpecError, shown, suggestion
-from petra_graph.plugins.discovery import VERBS
-from petra_graph.plugins.registry import Registry, discover
+from petra_graph.plugins.registry import VERBS, Registry, discover
 from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
-    from petra_graph.plugins.discovery import Entry
+    from petra_graph.plugins.registry import Entry
 
 
 @click.command("list")

@@ -47,9 +47,9 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is used; those of other distributions are entry points of `petra_graph.verbs`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from petra_graph.plugins import discovery
+        from petra_graph.plugins import registry
 
-        others = {entry.name for entry in discovery.scan()[0] if entry.group == discovery.VERBS}
+        others = {entry.name for entry in registry.scan()[0] if entry.group == registry.VERBS}
         return [*VERBS, *sorted(others - VERBS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -57,10 +57,10 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(importlib.import_module(f"petra_graph.cli.{cmd_name}"), cmd_name)
             return command
         from petra_graph.errors import PluginError, kind_of
-        from petra_graph.plugins import discovery
+        from petra_graph.plugins import registry
         from petra_graph.plugins.author_code import author_code
 
-        entries = [one for one in discovery.scan()[0] if (one.group, one.name) == (discovery.VERBS, cmd_name)]
+        entries = [one for one in registry.scan()[0] if (one.group, one.name) == (registry.VERBS, cmd_name)]
         if len(entries) > 1:
             owners = ", ".join(sorted(entry.distribution for entry in entries))
             raise PluginError(

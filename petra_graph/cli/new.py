@@ -11,7 +11,7 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import echo
 from petra_graph.errors import SpecError, shown
-from petra_graph.plugins.discovery import scan
+from petra_graph.plugins.registry import scan
 
 _ROOT = Path(petra_graph.__file__).parent
 _EXAMPLE = (_ROOT / "example_plugin", _ROOT.parent / "plugins" / "petra-graph-convnext")

@@ -6,7 +6,7 @@ from configparser import ConfigParser
 import entrypoints
 import pytest
 
-from petra_graph.plugins.discovery import Entry, scan
+from petra_graph.plugins.registry import Entry, scan
 
 BLOCKS = "[petra_graph.blocks]\nmine = my_blocks:MINE\n"
 

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from petra_graph.catalog.blocks.residual import RevBasic
+from petra_graph.catalog.blocks import RevBasic
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.training.assembly import record

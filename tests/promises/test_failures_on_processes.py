@@ -16,7 +16,7 @@ from tests.support.runs import only_run, summary_of
 pytestmark = pytest.mark.processes
 FAULTY = """\
 import time
-from petra_graph.catalog.blocks.residual import RevMlp
+from petra_graph.catalog.blocks import RevMlp
 
 class Faulty(RevMlp):
     calls = 0
@@ -83,7 +83,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
 
 LAST_MOMENT = """\
 import os, signal, time
-from petra_graph.catalog.blocks.residual import RevMlp
+from petra_graph.catalog.blocks import RevMlp
 from petra_graph.training.processes import several as one_of_several
 from petra_graph.training.processes.end import ProcessEnd
 

@@ -77,7 +77,7 @@ def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
 
 
 def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monkeypatch):
-    from petra_graph.catalog.blocks.residual import RevMlp
+    from petra_graph.catalog.blocks import RevMlp
 
     residual = RevMlp.residual
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import frozen_statistics
-from petra_graph.catalog.blocks.residual import conv_norm, conv_norm_relu
+from petra_graph.catalog.blocks import conv_norm, conv_norm_relu
 
 
 @pytest.mark.parametrize("made", [conv_norm, conv_norm_relu])

@@ -7,16 +7,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.blocks.residual import (
+from petra_graph.catalog.blocks import (
+    Add,
+    ConvStem,
     DownBasic,
     DownBottleneck,
+    LinearStem,
+    PoolLinear,
     ResBasic,
     ResBottleneck,
     RevBasic,
     RevBottleneck,
     RevMlp,
 )
-from petra_graph.catalog.blocks.stems_and_heads import Add, ConvStem, LinearStem, PoolLinear
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import check_inverse, check_shapes
 from tests.support.examples import examples

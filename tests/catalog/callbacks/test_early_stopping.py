@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.catalog.callbacks.early_stopping import EarlyStopping
+from petra_graph.catalog.callbacks import EarlyStopping
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import EpochEnded, Listener

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from petra_graph.catalog.callbacks.ema import Averages
+from petra_graph.catalog.callbacks import Averages
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run

@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from petra_graph.catalog.loggers.files import CsvFile
+from petra_graph.catalog.loggers import CsvFile
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import RunInfo
 from petra_graph.record.metrics import Metrics

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from petra_graph.catalog.loggers.tensorboard import TensorBoard
+from petra_graph.catalog.loggers import TensorBoard
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import RunInfo
 

@@ -1,1 +1,0 @@
-"""Blocks of residual networks, with their stems, merges and heads."""

@@ -1,1 +1,0 @@
-"""Loggers that come with the package."""
