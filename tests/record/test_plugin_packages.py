@@ -14,8 +14,8 @@ from tests.support.runs import SPEC, only_run
 
 ENTRIES = """\
 [petra_graph.blocks]
-mine-rev = petra_graph.catalog.blocks.residual:RevMlp
-mine-stem = petra_graph.catalog.blocks.stems_and_heads:LinearStem
+mine-rev = petra_graph.catalog.blocks:RevMlp
+mine-stem = petra_graph.catalog.blocks:LinearStem
 """
 
 
