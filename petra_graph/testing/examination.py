@@ -71,14 +71,11 @@ def examine(trial: AnyTrial) -> list[Outcome]:
     return [outcome_of(check, name, trial) for name, check in CHECKS[type(trial)].items()]
 
 
-def parametrize_with_checks(
-    *trials: AnyTrial, expected_failed_checks: Mapping[str, str] | None = None
-) -> pytest.MarkDecorator:
+def parametrize_with_checks(*trials: AnyTrial) -> pytest.MarkDecorator:
     """Return a decorator for a test function with the argument `check`, which it calls: a test for each check of each trial.
 
     Args:
         trials: plugins with options, and what they read.
-        expected_failed_checks: checks that none of them passes, each with the reason; they must fail.
     """
     import pytest
 
@@ -89,11 +86,9 @@ def parametrize_with_checks(
         except NotTried as reason:
             pytest.skip(str(reason))
 
-    expected = expected_failed_checks or {}
-    cases = []
-    for trial in trials:
-        for name, check in CHECKS[type(trial)].items():
-            marks = [pytest.mark.xfail(reason=expected[name], strict=True)] if name in expected else []
-            test = partial(made, check, trial)
-            cases.append(pytest.param(test, id=f"{trial.plugin.name.rpartition(':')[2]}-{name}", marks=marks))
+    cases = [
+        pytest.param(partial(made, check, trial), id=f"{trial.plugin.name.rpartition(':')[2]}-{name}")
+        for trial in trials
+        for name, check in CHECKS[type(trial)].items()
+    ]
     return pytest.mark.parametrize("check", cases)

@@ -237,11 +237,6 @@ def test_a_sound_plugin_passes(check):
     check()
 
 
-@parametrize_with_checks(trial_of(LeavesOneOut), expected_failed_checks={"every parameter": "a test says so"})
-def test_what_is_expected_to_fail_is_no_failure(check):
-    check()
-
-
 def test_what_cannot_be_tried_is_said(request):
     outcomes = {one.check: one for one in examine(Trial.of(Embeds, [(3,)], draw=tokens(50)))}
     assert (outcomes["inverse"].status, outcomes["inverse"].found) == ("not tried", "it is not reversible")

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from statistics import fmean
 
 from petra_graph.record.recorded_run import Point, RecordedRun, quantity_and_stage
 from petra_graph.report.metric_text import is_share
 from petra_graph.report.pages.drawing import Line, Picture, line_chart
-from petra_graph.report.run_groups import RunGroup, best_spread, differences, in_words, short_key
+from petra_graph.report.run_groups import RunGroup
 
 _MOST_POINTS = 300
 _SPLITS = ("train", "test", "validation")
 _OF_STEPS = ("train/micro_batch_loss", "train/learning_rate")
 """Metrics of micro-batches, not of epochs."""
-_MOST_LINES = 6
-"""The combinations of the other keys that have a line each: the best ones."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
 
 
@@ -52,52 +49,6 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Picture]:
             shares, logarithmic = is_share(name, scales), name.endswith("loss")
             found += line_chart(f"{part} {name}", lines, "epoch", shares=shares, logarithmic=logarithmic)
     return [*found, *_throughput(groups)]
-
-
-def key_charts(groups: Sequence[RunGroup]) -> list[Picture]:
-    """Return a chart of the metric that judges the groups over each key whose values are numbers, a line for each combination of the other keys.
-
-    Args:
-        groups: the best first.
-    """
-    judged = [(place, found) for place, group in enumerate(groups) if (found := best_spread(group))]
-    rows, charts = differences(groups), list[Picture]()
-    for key, row in rows.items():
-        numbers: list[float] = []
-        with suppress(ValueError):
-            numbers = [float(value.replace("_", "")) for value in row]
-        if not numbers or not judged:
-            continue
-        metric = judged[0][1][0]
-        others = {name: values for name, values in rows.items() if name != key}
-        words = in_words(others) if others else [""] * len(groups)
-        spreads: dict[str, list[tuple[float, int]]] = {}
-        for place, found in judged:
-            if found[0] == metric:
-                spreads.setdefault(words[place], []).append((numbers[place], place))
-        of_place = {place: found[1] for place, found in judged}
-        lines = [
-            Line(
-                name=name,
-                points=[(x, of_place[place].mean) for x, place in sorted(held)],
-                band=[
-                    (x, of_place[place].least, of_place[place].largest)
-                    for x, place in sorted(held)
-                    if of_place[place].n > 1
-                ],
-            )
-            for name, held in list(spreads.items())[:_MOST_LINES]
-        ]
-        charts += line_chart(
-            f"best {metric} by {short_key(key)}",
-            lines,
-            key,
-            shares=is_share(metric, groups[0].scales),
-            last=False,
-            x_at=sorted(set(numbers)),
-            note=f"the {_MOST_LINES} best of {len(spreads)} lines" if len(spreads) > _MOST_LINES else "",
-        )
-    return charts
 
 
 def probe_charts(run: RecordedRun) -> list[Picture]:

@@ -27,8 +27,6 @@ _DASHES = ("-", "--", ":", "-.")
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LONGEST_NAME, _MANY = 36, 60
-_WIDE = 5.0
-"""From this factor between values of a swept key on, their axis is logarithmic."""
 _STYLE: Mapping[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -108,7 +106,6 @@ def line_chart(
     logarithmic: bool = False,
     from_zero: bool = False,
     last: bool = True,
-    x_at: Sequence[float] = (),
 ) -> list[Picture]:
     """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
@@ -121,7 +118,6 @@ def line_chart(
         logarithmic: the axis of y is, where all values are above zero.
         from_zero: the axis of y begins at zero.
         last: the legend has the last value of each line.
-        x_at: values of x that the axis names, instead of round ones.
     """
     lines = [line for line in lines if line.points]
     if not any(len(line.points) > 1 or not line.joined for line in lines):
@@ -141,7 +137,8 @@ def line_chart(
             }
             axis.plot(*zip(*line.points, strict=True), color=colour, label=_label(line, last, shares), **look)
         axis.set_xlabel(one_line(x_name))
-        _x_ticks(axis, x_at, whole=all(float(x).is_integer() for line in lines for x, _ in line.points))
+        whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
+        axis.locator_params(axis="x", nbins=5, integer=whole)
         if logarithmic:
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -155,16 +152,6 @@ def line_chart(
             figure.legend(loc="outside lower left", ncols=columns, handlelength=2.6)
     notes = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""]))
     return [Picture(title=title, note=notes, svg=found[0])]
-
-
-def _x_ticks(axis: Axes, x_at: Sequence[float], *, whole: bool) -> None:
-    if x_at:
-        if min(x_at) > 0 and max(x_at) >= _WIDE * min(x_at):
-            axis.set_xscale("log")
-            axis.minorticks_off()
-        axis.set_xticks(x_at, [f"{x:g}" for x in x_at])
-    else:
-        axis.locator_params(axis="x", nbins=5, integer=whole)
 
 
 def _label(line: Line, last: bool, shares: bool) -> str:

@@ -12,7 +12,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import write_output
 from petra_graph.report.metric_text import EVALUATED, FIRST, chosen_on, final_metrics, value_text
-from petra_graph.report.pages.curves import comparison_charts, key_charts
+from petra_graph.report.pages.curves import comparison_charts
 from petra_graph.report.pages.page import Section, render_page
 from petra_graph.report.pages.run_page import run_page
 from petra_graph.report.plan_tables import schedule_label
@@ -81,7 +81,6 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     differing = differences(groups)
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     sections = [
-        Section(name="what differs", pictures=key_charts(groups)),
         Section(
             name="groups",
             note=_SPREAD,
