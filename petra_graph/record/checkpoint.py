@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import RunFailed, SpecError, cannot_write
+from petra_graph.errors import RunFailed, cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
-from petra_graph.record.metrics import METRICS, read_events
+from petra_graph.record.metrics import METRICS
 from petra_graph.record.run_directory import locked, sha256_of
 from petra_graph.spec.run_tables import CheckpointSpec
 
@@ -159,24 +159,6 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 pass
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
-
-
-def verify_events(directory: Path, manifest: Manifest) -> None:
-    """Check that the run's events reach as far as they did at the checkpoint.
-
-    Raises:
-        Damaged: some are lost, or what is there are no events.
-    """
-    try:
-        size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
-        if size < needed:
-            raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
-        for _ in read_events(directory, needed):
-            pass
-    except OSError as error:
-        raise Damaged(f"{METRICS} cannot be read: {error.strerror or error}") from None
-    except SpecError as error:
-        raise Damaged(error.problems[0].message) from None
 
 
 def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -10,7 +10,6 @@ import errno
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
@@ -134,21 +133,16 @@ def _cut_back(path: Path, since: Position) -> None:
         raise cannot_write(path, error) from error
 
 
-def read_events(directory: Path, most_bytes: int = sys.maxsize) -> Iterator[Mapping[str, Any]]:
+def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the events of a run that have a value, as they were recorded; the run may still be training.
-
-    Args:
-        directory: the run's.
-        most_bytes: of its file, at whose end an event ends.
 
     Raises:
         OSError: the file cannot be read.
         SpecError: a line is not an event.
     """
     path = directory / METRICS
-    content = path.read_bytes()[:most_bytes]
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n") and len(content) < most_bytes:  # written at this moment
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):  # written at this moment
             return
         try:
             event = json.loads(line)

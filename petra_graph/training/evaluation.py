@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -171,24 +171,17 @@ class MetricsOfEvaluation:
             with at_path(*one.path[:-1], "name"):
                 metric.update(output, target)
 
-    def values(self, of_loss: Iterable[str]) -> Mapping[str, float]:
+    def values(self, of_loss: Container[str]) -> Mapping[str, float]:
         """Return all values by the names under which they are recorded, NaN among them: "f1", or "rates/recall".
 
         Raises:
             SpecError: the loss has values of the same name.
         """
-        taken = set(of_loss)
-        problems = [
-            Problem(
-                message=f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name',
-                hint=f'record it under another name: recorded_as = "{one.label}-2"',
-                path=(*one.path[:-1], "name"),
-            )
-            for one in self.configured
-            if one.label in taken
-        ]
-        if problems:
-            raise SpecError(problems)
+        for one in self.configured:
+            if one.label in of_loss:
+                message = f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name'
+                hint = f'record it under another name: recorded_as = "{one.label}-2"'
+                raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
         return {
             f"{one.label}/{name}" if name else one.label: value
             for one, metric in zip(self.configured, self.metrics, strict=True)

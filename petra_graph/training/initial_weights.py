@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
-import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block
@@ -92,13 +90,11 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         ]
         taken = {*own.values(), *several}
         unknown = [name for name in names if name not in taken and not is_named(init.leave_out, name)]
-        unequal = [] if network.spec.partition.untie else list(_name_unequal(opened, fitting, of))
     every = [
         (several, "in the file {are} in several nodes of the network"),
         (missing, "{are} not in the file"),
         (other, ""),
         (unknown, "of the file {are} not in the network"),
-        (unequal, "of the file {are} one tensor in the network, and differ"),
     ]
     faults = [
         f"{listed(names, _LISTED)} {text.format(are='is' if len(names) == 1 else 'are')}".strip()
@@ -138,16 +134,6 @@ def _tensors_of(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], d
 
 def _key(name: str) -> str:
     return name.partition(SEPARATOR)[2]
-
-
-def _name_unequal(opened: WeightFile, fitting: Mapping[str, str], of: Mapping[str, str]) -> Iterator[str]:
-    """Name tensors of the file that differ, and are one in the network."""
-    stored: dict[str, dict[str, None]] = {}
-    for name, there in fitting.items():
-        stored.setdefault(of[name], {})[there] = None
-    for names in stored.values():
-        if any(not torch.equal(opened.read(one), opened.read(other)) for one, other in pairwise(names)):
-            yield from names
 
 
 @contextmanager

@@ -20,11 +20,9 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.state import Facts, SavedTensors, restore, restore_groups, restore_nodes
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.cut import Cut
-from petra_graph.program.method import METHODS
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
-from petra_graph.record.metrics import Position
+from petra_graph.record.metrics import METRICS, Position
 from petra_graph.record.run_directory import read_json, resolved_spec
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.loop import Scheduler
@@ -79,7 +77,7 @@ class Resumption:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:
                     checkpoint.verify(directory, manifest)
-                    checkpoint.verify_events(directory, manifest)
+                    _expect_events(directory, manifest)
             except Damaged as damage:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue
@@ -198,7 +196,10 @@ class Resumption:
                     meters = saved.facts.get("meters", meters)
             else:
                 meters = self._restore_by_node(scheduler.executors, files)
-                self.notes.append(self._discarded(prepared))
+                self.notes.append(
+                    "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
+                    "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
+                )
             position = TrainingPosition(**self.manifest.position)
             position.resumed_from = (*position.resumed_from, self.at)
             position.changed = (*position.changed, *self.changed)
@@ -242,20 +243,11 @@ class Resumption:
             executor.updater.updates = updates
         return meters
 
-    def _discarded(self, prepared: Prepared) -> str:
-        """Say which micro-batches are discarded under other stages: those in flight, and those that wait for an update."""
-        pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.opened.batches)
-        first = (position["epoch"] - 1) * per_epoch
-        cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])
-        flush = METHODS[pipeline["method"]["name"]].flush
-        finished = [cut.backwards(stage["depth"], flush) for stage in pipeline["stages"]]
-        if self.at < first + per_epoch:
-            finished = [done - done % pipeline["method"]["accumulation"] for done in finished]
-        lost = self.at - first - min(finished)
-        return (
-            f"other stages, method or precision than at the checkpoint: the run discards {lost} {noun(lost, 'micro-batch', 'es')} "
-            "in flight or waiting for an update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
-        )
+
+def _expect_events(directory: Path, manifest: Manifest) -> None:
+    size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
+    if size < needed:
+        raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
 
 
 def _json(value: Any) -> Any:

@@ -70,19 +70,6 @@ class StreamSplit:
         """The number of samples in the first pass; None: it has not ended."""
         return int(self._ended) or None
 
-    @property
-    def plain(self) -> Any:
-        """Refuse to give a share of the samples.
-
-        Raises:
-            SpecError: always; a stream has no samples that could be set apart.
-        """
-        message = (
-            "a share of the training samples cannot be the validation, because they are a stream of unknown length"
-        )
-        hint = 'give a data set of its own, with the data set "torch" in data.options.validation, and data.validation = "validation"'
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
-
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
         """Read samples of an epoch.
 

@@ -321,29 +321,6 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
 OTHERS = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
 
 
-@pytest.mark.parametrize(
-    ("at", "settings", "discarded"),
-    [
-        # The four stages have finished 3 to 6 of the window's eight micro-batches.
-        (6, [], 6),
-        # They have finished 6 to 9: two have stepped, the last of which has begun the next window.
-        (9, [], 9),
-        (3, [], 3),
-        (11, ["--set", "run.epochs=2"], 0),
-    ],
-)
-def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
-    with pytest.MonkeyPatch.context() as there:
-        there.setattr(CutPlan, "due", lambda _, cut: cut == at)
-        run(spec, ["method.accumulation=8", "run.epochs=1", "checkpoint.every=1 epoch"], Listener())
-    checkpoint.keep_only(only_run(), [at])
-    assert resume("latest", *OTHERS, *settings) == 0
-    assert (
-        f"the run discards {discarded} micro-batches in flight or waiting for an update and fills the pipeline again"
-        in capsys.readouterr().err
-    )
-
-
 COUNTING_CODE = """\
 from pathlib import Path
 import torch

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from attrs import evolve
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
-from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
@@ -210,23 +208,6 @@ def test_what_is_damaged_is_refused_with_its_reason(tmp_path, damage, reason):
     with pytest.raises(Damaged, match=reason):
         read(tmp_path, 7)
     assert len(read(tmp_path, 8)) == 2
-
-
-@pytest.mark.parametrize("damage", [b"\0" * 80, b"x\n" * 40, b'{"time": 0}\n', b""])
-def test_events_before_a_checkpoint_are_events(tmp_path, damage):
-    """As many bytes of rubbish were taken for them, and the run was continued behind these."""
-    with Metrics(tmp_path) as made:
-        made.record(epoch=1, step=7, values={"x": 0.5, "y": float("nan")})
-        size = made.bytes
-    manifest = evolve(write(tmp_path, 7), position={**POSITION, "metrics_bytes": size})
-    checkpoint.verify_events(tmp_path, manifest)
-    path = tmp_path / "metrics.jsonl"
-    events = path.read_bytes()
-    path.write_bytes(events + b"rubbish behind the checkpoint")
-    checkpoint.verify_events(tmp_path, manifest)
-    path.write_bytes(damage + events[len(damage) :] if damage else events[: size // 2])
-    with pytest.raises(Damaged, match=r"metrics\.jsonl"):
-        checkpoint.verify_events(tmp_path, manifest)
 
 
 def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, monkeypatch):
