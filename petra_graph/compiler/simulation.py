@@ -14,8 +14,8 @@ Times are whole numbers of a tiny unit, a power of two of a second, so that noth
 recurs does so exactly.
 
 Decision: messages between two stages of one device cost no time: they are handed over in place. Transfers overlap computation, one after
-another on each directed pair of devices; each occupies the link for bytes / bandwidth and arrives a latency later. Channels have no bound,
-since their capacities never delay a stage (`program.channels.capacity`).
+another on each directed pair of devices; each occupies the link for bytes / bandwidth and arrives a latency later. Under `arrival` channels have no
+bound, since their capacities never delay a stage (`program.channels.capacity`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, Policy, Verb, order
 from petra_graph.program.stage_program import StageProgram
@@ -244,8 +244,8 @@ class _Stage:
     times: Mapping[Verb, int]
     operations: Iterator[Action]
     following: Action | None
-    reads: Mapping[Verb, list[deque[int]]] = field(factory=lambda: {verb: [] for verb in _VERBS})
-    """By operation, when the messages arrive that it needs, on each of its channels."""
+    reads: Mapping[Verb, list[_Channel]] = field(factory=lambda: {verb: [] for verb in _VERBS})
+    """By operation, the channels with the messages that it needs."""
     sends: Mapping[Verb, list[_Channel]] = field(factory=lambda: {verb: [] for verb in _VERBS})
     waits: bool = True
     """For a message, or for its turn among those whose messages were sent."""
@@ -255,7 +255,10 @@ class _Stage:
 class _Channel:
     """A channel at work; messages come and go in order."""
 
+    sender: _Stage
     receiver: _Stage
+    room: int
+    """Messages that it holds at most, which the static order heeds."""
     link: tuple[str, str] | None
     occupies: int
     takes: int
@@ -286,8 +289,9 @@ class Simulation:
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
             times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
-            channel = _Channel(receiver, timing.link, *times_on_link)
-            receiver.reads[key.direction].append(channel.arrivals)
+            nearer, deeper = sorted((sender.stage.depth, receiver.stage.depth))
+            channel = _Channel(sender, receiver, capacity(deeper, nearer), timing.link, *times_on_link)
+            receiver.reads[key.direction].append(channel)
             sender.sends[key.direction].append(channel)
             self._channels.append(channel)
 
@@ -302,16 +306,10 @@ class Simulation:
         sent: list[tuple[int, int]] = []
         """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
 
-        def start_of(stage: _Stage, verb: Verb) -> int:
-            start = free[stage.stage.device]
-            for arrivals in stage.reads[verb]:
-                start = max(start, arrivals[0])
-            return start
-
         def enter(stage: _Stage) -> None:
-            if stage.waits and stage.following is not None and all(stage.reads[stage.following.verb]):
+            if stage.waits and stage.following is not None and self._may_begin(stage, stage.following.verb):
                 stage.waits = False
-                start = 0 if in_order else start_of(stage, stage.following.verb)
+                start = 0 if in_order else self._start_of(stage, stage.following.verb)
                 heappush(sent, (start, -stage.stage.index))
 
         for stage in self._stages:
@@ -322,20 +320,34 @@ class Simulation:
             action = stage.following
             assert action is not None
             verb = action.verb
-            start = start_of(stage, verb)
+            start = self._start_of(stage, verb)
             if start > when and not in_order:  # Its device has begun something else meanwhile.
                 heappush(sent, (start, number))
                 continue
-            for arrivals in stage.reads[verb]:
-                arrivals.popleft()
+            for channel in stage.reads[verb]:
+                channel.arrivals.popleft()
             end = free[stage.stage.device] = start + stage.times[verb]
             stage.following, stage.waits = next(stage.operations, None), True
             yield Begun(stage.stage, action, start, end)
             for channel in stage.sends[verb]:
                 self._send(channel, end)
                 enter(channel.receiver)
+            for channel in stage.reads[verb] if in_order else ():
+                enter(channel.sender)
             enter(stage)
         assert not any(stage.following for stage in self._stages), "every stage waits: depths grow along an edge"
+
+    def _may_begin(self, stage: _Stage, verb: Verb) -> bool:
+        """Whether its messages were sent, and, in the static order, there is room for those that it sends."""
+        if not all(channel.arrivals for channel in stage.reads[verb]):
+            return False
+        return not self._in_order or all(len(channel.arrivals) < channel.room for channel in stage.sends[verb])
+
+    def _start_of(self, stage: _Stage, verb: Verb) -> int:
+        start = self._free[stage.stage.device]
+        for channel in stage.reads[verb]:
+            start = max(start, channel.arrivals[0])
+        return start
 
     def _send(self, channel: _Channel, end: int) -> None:
         if channel.link is None:

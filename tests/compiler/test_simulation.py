@@ -6,16 +6,17 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler import simulation as drawn_in
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulation import MessageBytes, Pipeline, Simulation, StageSeconds
 from petra_graph.compiler.timing import simulate
 from petra_graph.program.device_types import Link
-from petra_graph.program.schedule import Action, order
+from petra_graph.program.schedule import Action, order, static_order
 from tests.support.schedule_drawing import drawn
-from tests.support.simulated_pipelines import SHORT, chain, chains, graphs, programs, timed
+from tests.support.simulated_pipelines import SHORT, any_programs, chain, chains, graphs, programs, timed
 
 COUNT = 9
 
@@ -101,6 +102,13 @@ def test_orders_devices_and_messages(model: Pipeline):
     for messages in entered.values():  # a link carries one after another
         first = min(sent for sent, _, _ in messages)
         assert max(read for _, _, read in messages) >= first + sum(occupies for _, occupies, _ in messages)
+
+
+@given(any_programs())
+def test_under_the_static_policy_the_order_is_that_of_the_runtime(made):
+    model = evolve(timed(made, [SHORT] * len(made), devices=["a"] * len(made)), policy="static")
+    begun = [(stage.index, action) for stage, action, *_ in Simulation(model, COUNT)]
+    assert begun == list(static_order(made, range(COUNT)))
 
 
 def test_depths_that_grow_wait_for_ever():
