@@ -23,8 +23,6 @@ from attrs import evolve, field, frozen
 
 Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
-_LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
-"""Characters."""
 _WITHIN = "\n      "
 """A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
 _MOST_PROBLEMS = 50
@@ -50,22 +48,19 @@ class Problem:
         message: the rule and the value that came, without a full stop.
         hint: what to do.
         path: of the value; a plugin's counts from its own options, as in ("root",).
-        at_key: whether the problem is the key at `path` itself, not its value.
         where: its position in a text, which the owner of that text adds.
     """
 
     message: str
     hint: str = ""
     path: Path = ()
-    at_key: bool = False
     where: Where | None = None
 
     def __str__(self) -> str:
-        """Render as `file:line: message` and the hint; neither fills the reader's screen."""
-        message = _shortened(self.message, _LONGEST_MESSAGE)
-        lines = [f"{_shortened(str(self.where), _LONGEST_LINE)}: {message}" if self.where else message]
+        """Render as `file:line: message` and the hint."""
+        lines = [f"{self.where}: {self.message}" if self.where else self.message]
         if self.hint:
-            lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
+            lines.append(f"    help: {self.hint}")
         return printable("\n".join(line.replace("\n", _WITHIN) for line in lines))
 
 
@@ -89,14 +84,6 @@ def _escaped(found: re.Match[str]) -> str:
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= _LARGEST_OF_FOUR_DIGITS else f"\\U{code:08x}"
-
-
-def _shortened(text: str, most: int) -> str:
-    """Return a text without its middle, where it is longer than any that a person reads."""
-    if len(text) <= most:
-        return text
-    left_out = len(text) - most
-    return f"{text[: most // 2]} … {left_out:,} characters … {text[-(most - most // 2) :]}"
 
 
 def listed(problems: Sequence[Problem]) -> list[str]:

@@ -70,10 +70,10 @@ def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
         path, node = ("method", "keep", name), graph.nodes.get(name)
         if node is None:
             message = f"{shown(name)} is not a node"
-            yield Problem(message=message, hint=suggestion(name, choices), path=path, at_key=True)
+            yield Problem(message=message, hint=suggestion(name, choices), path=path)
         elif node.kind == "head":
             message = f"node {shown(name)} is the head, which differentiates at once and keeps nothing"
-            yield Problem(message=message, hint="leave it out", path=path, at_key=True)
+            yield Problem(message=message, hint="leave it out", path=path)
         elif node.kind == "buffered" and keeps == "nothing":
             message = f"node {shown(name)} is buffered, so it cannot reconstruct its input, and keep nothing"
             yield Problem(message=message, hint='set it to "input" or "graph"', path=path)
@@ -138,7 +138,7 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
         if name in DEVICE_TYPES:
             message = f"{shown(name)} is a device type already, with the figures of its data sheet"
             hint = f"give yours another name, such as {shown_key(f'my-{name}')}, and name that in device_type"
-            yield Problem(message=message, hint=hint, path=("partition", "device", name), at_key=True)
+            yield Problem(message=message, hint=hint, path=("partition", "device", name))
     types, known = partition.device_type or (), device_types(partition)
     for name in dict.fromkeys((types,) if isinstance(types, str) else types):
         if name not in known:

@@ -102,7 +102,7 @@ def _read(layers: Layers, problems: list[Problem], name: str) -> LoadedSpec:
     if ("graph" in values) == ("architecture" in values):
         given = "both [graph] and [architecture] are" if graph is not None else "neither [graph] nor [architecture] is"
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
-        reader.problems.append(Problem(message=f"{given} given", hint=hint, path=("architecture",), at_key=True))
+        reader.problems.append(Problem(message=f"{given} given", hint=hint, path=("architecture",)))
     found = layers.in_order([*problems, *reader.problems])
     return LoadedSpec(spec=None if found else spec, parts=reader.parts, problems=found, layers=layers)
 

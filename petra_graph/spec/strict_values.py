@@ -104,7 +104,7 @@ class Reader:
                 given.pop(attribute.alias or name, None)
         for key in unknown:
             message, hint = f"unknown key {shown(key)} in {self.table_name(path)}", suggestion(key, fields)
-            self.problems.append(Problem(message=message, hint=hint, path=(*path, key), at_key=True))
+            self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
         if any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             return None
         try:
