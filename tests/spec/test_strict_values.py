@@ -25,6 +25,7 @@ class Outer:
     rate: float = key(0.5, "", validator=[GreaterThan(0), AtMost(1)])
     share: float = key(0.5, "", validator=[AtLeast(0), LessThan(1)])
     flag: bool = False
+    level: Literal[0, 1] = 0
     text: str = key("x", "", validator=Length(at_least=1))
     code: str = key("abc", "", validator=Length(at_least=2, at_most=3))
     size: int = key(2, "", validator=[AtLeast(1), rule("even", lambda value: "must be even" if value % 2 else "")])
@@ -96,6 +97,7 @@ def leaves(value):
         ({"rate": 1.5}, "rate in [t] must be at most 1 (got 1.5)"),
         ({"share": 1}, "share in [t] must be less than 1 (got 1)"),
         ({"flag": 1}, "flag in [t] must be true or false (got 1)"),
+        ({"level": True}, "level in [t] must be one of 0, 1 (got true)"),
         ({"text": ""}, "text in [t] must not be empty"),
         ({"code": "a"}, 'code in [t] must have at least 2 characters (got "a")'),
         ({"code": "abcd"}, 'code in [t] must have at most 3 characters (got "abcd")'),
