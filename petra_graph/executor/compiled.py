@@ -37,18 +37,14 @@ def compile_functions(node: str, block: Block) -> None:
         generating.deterministic = True
     if hasattr(differentiating, "backward_pass_autocast"):  # torch 2.9; `backpropagate` says why
         differentiating.backward_pass_autocast = "off"  # noqa: S105  "pass" is no password here
-    for name in _functions(block):
-        setattr(block, name, _compiled(node, block, getattr(block, name)))
-
-
-def _functions(block: Block) -> tuple[str, ...]:
-    """Return the names of the methods to compile."""
+    names: tuple[str, ...] = ("forward",)
     if isinstance(block, Coupling):
-        return block.functions
-    if not isinstance(block, Reversible):
-        return ("forward",)
-    # One with a backward of its own, such as a permutation of channels, calls neither to go back.
-    return ("forward", "inverse") if type(block).reverse_vjp is Reversible.reverse_vjp else ()
+        names = block.functions
+    elif isinstance(block, Reversible):
+        # One with a backward of its own, such as a permutation of channels, calls neither to go back.
+        names = ("forward", "inverse") if type(block).reverse_vjp is Reversible.reverse_vjp else ()
+    for name in names:
+        setattr(block, name, _compiled(node, block, getattr(block, name)))
 
 
 def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -155,11 +155,8 @@ def _open_between_hosts(
             attaching.append((name, channel))
     for name, channel in attaching:
         receiver = channels.ends(channel)[1]
-        address = world.wait(name)
-        if address["process"] != world.neighbours[receiver].process:
-            raise RunFailed(f"{channel}: the address in the run's store is not of rank {receiver}'s process")
         try:
-            channels.senders[channel.key] = SharedMemorySender(address, waker)
+            channels.senders[channel.key] = SharedMemorySender(world.wait(name), waker)
         except OSError as error:
             raise RunFailed(
                 f"{channel}: rank {world.rank} cannot share memory with rank {receiver}: {error}",
