@@ -6,7 +6,6 @@ runtime opens transports and compiles nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -65,14 +64,11 @@ def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Ite
             yield Problem(message=f"stage {index + 1} is empty", hint="remove it", path=(*_PATH, index))
         for name in names:
             if name not in graph.nodes:
-                copies = _copies(graph, name)
                 yield Problem(
                     message=f'stage {index + 1} names "{name}", which is not a node',
-                    hint=f"{name} is repeated: name {', '.join(copies)}" if copies else suggestion(name, graph.nodes),
+                    hint=suggestion(name, graph.nodes),
                     path=(*_PATH, index),
                 )
-                for copy in copies:  # They are not reported as missing too.
-                    seen.setdefault(copy, index)
             elif name in seen:
                 stages = (
                     f"stages {seen[name] + 1} and {index + 1}" if seen[name] != index else f"stage {index + 1} twice"
@@ -88,13 +84,6 @@ def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Ite
         yield Problem(
             message=f"no stage holds {', '.join(missing)}", hint="every node belongs to one stage", path=_PATH
         )
-
-
-def _copies(graph: NodeGraph, name: str) -> list[str]:
-    """Return the copies of a repeated node."""
-    if all(node.first_of != name for node in graph.nodes.values()):
-        return []
-    return [copy for copy in graph.nodes if re.fullmatch(rf"{re.escape(name)}\.\d+", copy)]
 
 
 def _order_problems(stages: nx.DiGraph) -> Iterator[Problem]:

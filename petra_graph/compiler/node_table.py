@@ -196,8 +196,6 @@ def buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int
     if segment.kind == "head" or segment.keeps == "nothing":
         return 0
     samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
-    share = inputs.transport.sample_buffer if samples else inputs.transport.buffer
     if segment.keeps == "input":
-        size = sum(inputs.costs.sample_bytes) if samples else sum(node.input_bytes)
-        return int(size * share)
+        return sum(inputs.costs.sample_bytes) if samples else int(sum(node.input_bytes) * inputs.transport.buffer)
     return sum(node.input_bytes) + node.work["record"].kept_bytes

@@ -205,7 +205,6 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     own = "float64" if precision.compute == "float64" else "float32"
     return EncodedShare(
         buffer=ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
-        sample_buffer=1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
         targets=0.0 if kind == "cuda" else 1.0,
         libraries=CUBLAS_BYTES if kind == "cuda" else 0,

@@ -26,9 +26,7 @@ class EncodedShare:
     """The share of a tensor's bytes that remains where it waits or travels in a smaller type or on another device."""
 
     buffer: float = 1.0
-    """Of an input that waits for its backward, on the stage's own device; 0: it waits elsewhere."""
-    sample_buffer: float = 1.0
-    """The same of samples."""
+    """Of an input that waits for its backward; samples wait as they are."""
     channel: float = 1.0
     """Of messages between stages."""
     targets: float = 1.0
@@ -291,7 +289,7 @@ class StageMemory:
 
     def _buffer_share(self, segment: Segment) -> float:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
-        return self._share.sample_buffer if samples else self._share.buffer
+        return 1.0 if samples else self._share.buffer
 
     def _rerun(self, nodes: Sequence[str], inputs: Tensors, gradients: Tensors, *, stored: bool) -> Tensors:
         name = nodes[0]

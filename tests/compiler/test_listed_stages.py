@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import networkx as nx
 import pytest
 from hypothesis import given
@@ -68,17 +67,6 @@ def test_an_unknown_node():
             message='stage 2 names "rev22", which is not a node',
             hint="did you mean 'rev2'? allowed: head, rev0, rev1, rev2, stem",
             path=("partition", "stages", 1),
-        )
-    ]
-
-
-def test_a_repeated_node_is_named_by_its_copies():
-    repeated = (CHAIN[0], attrs.evolve(CHAIN[1], name="rev", repeat=2), CHAIN[-1])
-    assert refused(repeated, (("stem", "rev"), ("head",))) == [
-        Problem(
-            message='stage 1 names "rev", which is not a node',
-            hint="rev is repeated: name rev.0, rev.1",
-            path=("partition", "stages", 0),
         )
     ]
 

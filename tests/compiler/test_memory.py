@@ -140,7 +140,6 @@ def test_gradients_live_on_within_a_window():
 def test_smaller_types_shrink_what_waits_and_what_travels():
     # One of them is restored, and works.
     assert parts("dsp", "input_buffer", buffer=0.5) == [11 * 25, 800, 600, 400, 200, 0]
-    assert parts("dsp", "input_buffer", buffer=0.0, sample_buffer=0.0) == [0] * J
     whole, half = (
         stage_memory(programs("petra"), TABLE, transport=EncodedShare(channel=share)) for share in (1.0, 0.5)
     )
