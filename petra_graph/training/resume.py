@@ -160,7 +160,7 @@ class Resumption:
         """
         position, epochs = self.manifest.position, prepared.spec.run.epochs
         summary = read_json(self.directory / "summary.json", dict) or {}
-        values, ended, stopped = compare_values(self, prepared), "", summary.get("stopped_early")
+        values, ended, stopped = _changed_values(self.directory, prepared), "", summary.get("stopped_early")
         if position["epoch"] > epochs and not position["evaluates"]:
             ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         elif stopped and summary.get("micro_batches") == self.at and not any(x.startswith("callback") for x in values):
@@ -254,18 +254,9 @@ def _json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def refuse_other(resumption: Resumption, prepared: Prepared) -> None:
-    """Refuse a specification that is not the run's, where one was given again."""
-    if differ := compare_values(resumption, prepared):
-        hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
-        raise SpecError(
-            [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
-        )
-
-
-def compare_values(resumption: Resumption, prepared: Prepared) -> list[str]:
+def _changed_values(directory: Path, prepared: Prepared) -> list[str]:
     """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
-    loaded = load(str(resumption.directory / "resolved.toml"), ())
+    loaded = load(str(directory / "resolved.toml"), ())
     then = loaded.spec
     if then is None:  # it has a key of an earlier version, which the resume sets
         return [f"{one.message} then" for one in loaded.problems]

@@ -30,7 +30,7 @@ from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.one import RunProcess
-from petra_graph.training.resume import Resumption, refuse_other
+from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, open_loggers, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
@@ -74,8 +74,6 @@ def run(
         ended = None
         if resumption is not None:
             resumption.check(prepared)
-            if resume is None:  # a launcher that starts its processes again gives their specification again
-                refuse_other(resumption, prepared)
             ended = resumption.compare(prepared, asked=bool(overrides))
         fix_arithmetic(prepared)
         keep_freed_memory()
