@@ -56,7 +56,7 @@ options = { shape = [3, 16, 16], train = 512, test = 64 }
 epochs = 1000000
 """
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LIMIT_SECONDS, START_SECONDS = 90.0, 8.0
+LIMIT_SECONDS, START_SECONDS = 180.0, 8.0
 """Within which a run ends, and within which it starts on a quiet machine."""
 RESUMED = ("--set", "run.epochs=40", "--set", "run.log_every=5", "--set", "optimizer.options.momentum=0.9")
 

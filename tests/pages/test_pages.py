@@ -90,7 +90,7 @@ WRITTEN = {
     "metrics.json",
     "failure.json",
     "my_module.py",
-    "declared.py",
+    "dataset.toml",
     "adapter_config.json",
     "config.json",
     "tokenizer.json",

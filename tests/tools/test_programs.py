@@ -65,6 +65,7 @@ def test_all_tests_that_need_cuda_are_in_the_list():
     assert {str(path.relative_to(ROOT)) for path in needing} == set(CUDA_TESTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("specs", 4), ("plans", 3), ("runs", 2)])
 def test_damaged_files_are_refused(kind, count, tmp_path):
     files = right_files(kind, tmp_path)
