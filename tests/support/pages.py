@@ -84,7 +84,11 @@ def guide() -> list[Page]:
     index = Page(ROOT / "plugins" / "README.md")
     return [
         index,
-        *(Page(ROOT / "plugins" / target) for target in dict.fromkeys(index.links) if target.startswith("guide/")),
+        *(
+            Page(ROOT / "plugins" / name)
+            for name in dict.fromkeys(link.partition("#")[0] for link in index.links)
+            if name.startswith("guide/")
+        ),
     ]
 
 
