@@ -52,6 +52,16 @@ def test_what_some_cut_and_choice_keeps_is_not_refused(seed, keep):
         assert found <= (1.3 if keep else 1.01) * min(ticks, default=inf)
 
 
+@pytest.mark.parametrize(("seed", "keep"), [(0, False), (13, True), (17, True)])
+def test_the_least_limit_is_found_where_no_start_keeps_it(seed, keep, monkeypatch):
+    table = drawn_table(seed, most=200 if keep else 60, size=5 if keep else 7, keep=keep)
+    least = min(max(held) for held, _ in table.choices(keep=keep))
+    tight = table.under([least] * len(table.inputs.devices))
+    assert tight.found("fill" if keep else None) < inf
+    monkeypatch.setattr(placement_search, "_PATIENCE", 0)
+    assert tight.found("fill" if keep else None) == inf, "it takes a search"
+
+
 def test_where_no_more_cuts_may_be_tried_larger_limits_allow_no_less(monkeypatch):
     """RevNet50 on four devices had a plan at 3.40 and 3.70 GiB, and none at 3.54 and 3.60 GiB."""
     monkeypatch.setattr(placement_search, "_PATIENCE", 2)
