@@ -200,12 +200,16 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
 
 
 def check_network(checked: CheckedSpec) -> MeasuredNetwork:
-    """Measure the shapes of every node, and check what these rule out, with everything that is wrong located.
+    """Measure the shapes of every node, build the loss, the optimizer and the metrics, and locate everything that is wrong.
 
     Raises:
-        SpecError, PluginError: as `measure`, or the head does not fit the data.
+        SpecError, PluginError: as `measure`, one of them refuses its options, or the head does not fit the data.
     """
     problems = ProblemCollector(loaded=checked.loaded)
+    problems.attempt(checked.build_loss)
+    problems.attempt(lambda: checked.tried_optimizer)
+    for metric in checked.metrics:
+        problems.attempt(metric.build)
     network = problems.require(measure, checked)
     problems.add(head_problems(network, checked.facts))
     problems.raise_any()

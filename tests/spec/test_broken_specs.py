@@ -118,7 +118,6 @@ BROKEN = {
     "a schedule of another method": [SPEC, "method.name=backprop", "method.schedule=1f1b"],
     "global norm of an asynchronous method": [SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n'],
     "keeping what is not there": [SPEC, "method.keep={ midle = 'input', head = 'graph', stem = 'nothing' }"],
-    "stored parameters of nothing": [SPEC, "method.allow_stored=true"],
     "stages of other nodes": [SPEC, "partition.stages=[['stem'], ['head', 'midle']]"],
     "more stages than nodes": [SPEC + "[partition]\nstages = 4\n"],
     "negative depths": [SPEC.replace('"lockstep"', "[-1, -3, 1]")],
