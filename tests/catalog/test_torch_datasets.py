@@ -341,7 +341,7 @@ def test_a_value_is_no_class(dataset):
 
 @pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{HERE}:missing", "..."])
 def test_code_that_is_not_there(location):
-    with pytest.raises(SpecError, match="there is no|relative import"):
+    with pytest.raises(SpecError, match=r"there is no|relative import"):
         opened(train=location, test=location)
 
 
