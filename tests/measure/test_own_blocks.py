@@ -178,10 +178,6 @@ class NoResidual(AdditiveCoupling):
     pass
 
 
-class NoBlock(nn.Linear):
-    pass
-
-
 class ExemptsNothing(Buffered):
     undecayed = ("scale",)
 
@@ -192,10 +188,9 @@ class ExemptsNothing(Buffered):
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (ClaimsAnInverse, 'node "mine" is reversible, and blocks_of_this_test:Mine is not a subclass of Reversible'),
-        (NoInverse, "blocks_of_this_test:Mine does not define `inverse`"),
-        (NoResidual, "blocks_of_this_test:Mine does not define `residual`"),
-        (NoBlock, "blocks_of_this_test:Mine is not a subclass of petra_graph.blocks.Block"),
+        (ClaimsAnInverse, 'node "mine" is reversible, and {class} is not a subclass of Reversible'),
+        (NoInverse, "{class} does not define `inverse`"),
+        (NoResidual, "{class} does not define `residual`"),
         (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
     ],
 )
@@ -203,7 +198,8 @@ def test_a_class_that_does_not_keep_its_kind(made, block, message):
     with pytest.raises(PluginError) as caught:
         measure_shapes(made(block), (8,), torch.float32)
     (problem,) = caught.value.problems
-    assert problem.message.startswith(f'block "mine" of mine: {message}')
+    said = message.replace("{class}", f"{__name__}:{block.__name__}")
+    assert problem.message.startswith(f'block "mine" of mine: {said}')
     assert problem.path == ("graph", "node", 1)
     if block is NoInverse:
         assert outputs(made(block, kind="buffered")) == ((6,), (6,))

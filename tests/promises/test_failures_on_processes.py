@@ -85,7 +85,7 @@ LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks import RevMlp
 from petra_graph.training.processes import several as one_of_several
-from petra_graph.training.processes.end import ProcessEnd
+from petra_graph.training.processes import end as at_the_end
 
 class Last(RevMlp):
     pass
@@ -94,7 +94,7 @@ def end(*_):
     os.kill(os.getpid(), signal.{signal})
 
 if os.environ["RANK"] == "{victim}":
-    ProcessEnd.{moment} = end
+    at_the_end.{moment} = end
 else:
     gather_tensors = one_of_several.gather_tensors
 
@@ -108,7 +108,7 @@ else:
 
 
 @pytest.mark.parametrize(
-    ("victim", "moment", "hosted"), [(0, "_wait_for_completion", True), (1, "_wait_for_others", False)]
+    ("victim", "moment", "hosted"), [(0, "ProcessEnd._lost_when_complete", True), (1, "AwakeTime", False)]
 )
 def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
     """The others waited for a minute, and said that the run had failed."""

@@ -247,5 +247,5 @@ def test_what_is_exported_is_loaded_strictly_and_two_values_of_one_tensor_are_no
     network.load_state_dict(load_file("net.safetensors"), strict=True)
     torch.testing.assert_close(network(rows), run.load()(rows))
     untied = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, run=short))
-    with pytest.raises(pg.PetraGraphError, match=r"has one value of .*wte.weight"):
+    with pytest.raises(pg.PetraGraphError, match="nothing is written"):
         untied.export("safetensors", "gpt.safetensors")

@@ -161,14 +161,14 @@ def test_bytes_need_no_file_for_their_facts() -> None:
     assert TextCharacters.facts(context=8).classes is None
 
 
-@pytest.mark.parametrize("samples", [None, 7])
-def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, samples: int | None) -> None:
-    whole = opened(TextBytes, root=str(file), context=10, samples=samples).train
+@pytest.mark.parametrize("given", [{}, {"samples": 7}])
+def test_the_end_of_the_training_is_set_apart_for_the_validation(file: Path, given: dict[str, int]) -> None:
+    whole = opened(TextBytes, root=str(file), context=10, **given).train
     train, validation = whole.set_apart(0.2)
     assert train.tokens.tolist() + validation.tokens.tolist() == whole.tokens.tolist()
     assert len(validation.tokens) == round(0.2 * len(whole.tokens))
     assert len(validation) == (len(validation.tokens) - 1) // 10
-    assert len(train) == (samples or (len(train.tokens) - 1) // 10)
+    assert len(train) == (given.get("samples") or (len(train.tokens) - 1) // 10)
     windows, targets = validation.fetch(np.arange(len(validation)), seed=0, epoch=0)
     assert torch.equal(
         torch.cat([windows.flatten(), targets[-1:, -1]]),

@@ -115,7 +115,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_tables_are_refused(case):
     key, table, message = WRONG[case]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SpecError, match=message):
         kit.opened(ImageFolder, root="x", size=16, **{key: [table]})
 
 
