@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.update import Updater
-from petra_graph.plugins import contract as loading
+from petra_graph.plugins import contract
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
 from tests.support.runs import (
@@ -94,14 +94,12 @@ def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monke
 
 @pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
 def test_a_plugin_that_cannot_be_built_is_reported_before_anything_is_written(spec, monkeypatch, here, table):
-    load = loading.load
+    make = contract.make
 
-    def broken(plugin):
-        if plugin.kind.table != table:
-            return load(plugin)
-        return lambda *_: {}["x"]
+    def broken(plugin, *given, **options):
+        return {}["x"] if plugin.kind.table == table else make(plugin, *given, **options)
 
-    monkeypatch.setattr(loading, "load", broken)
+    monkeypatch.setattr(contract, "make", broken)
     with pytest.raises(PluginError, match="cannot be built: KeyError"):
         run(spec, (), Listener())
     assert not (here / "runs").exists()
