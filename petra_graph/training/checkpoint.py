@@ -266,6 +266,8 @@ class Checkpoints:
 
     def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
+        self.blind = process.blind()
+        """The processes that cannot see the directory; where a process cannot, a run that is stopped writes nothing."""
         self.plan = CutPlan.of(self.prepared)
         self._store = process.checkpoint_store()
         self._folders = (resumption or self.prepared.checked.loaded).folders
@@ -336,7 +338,7 @@ class Checkpoints:
         cut = Cut(micro_batches=range(done, done), at=done)
         if halted:
             cut = self.trainer.scheduler.halted or cut
-            saves = cut.at not in {0, self._resumed_at}
+            saves = cut.at not in {0, self._resumed_at} and not self.blind
         else:  # more epochs can be trained from there
             saves = (spec.every is not None or spec.best is not None) and done != self._resumed_at
         if saves:

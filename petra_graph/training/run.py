@@ -175,6 +175,9 @@ def _build(
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
+    if blind := ", ".join(checkpoints.blind):
+        what = f"warning: {blind} cannot see the run directory: a stopped run cannot be resumed"
+        notes.append(f"{what}; set run.directory to a folder that all machines share")
     if record is not None:
         listener.started(record.begins(resumption, notes))
         trainer.callbacks.started(record.run)

@@ -93,7 +93,7 @@ class RunProcess:
         """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
 
         Raises:
-            RunFailed: this process cannot see the directory.
+            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
         """
         self.record = RunRecord.opened(prepared, resumption)
         self.directory = self.record.directory
@@ -111,6 +111,10 @@ class RunProcess:
     def checkpoint_store(self) -> RunStore | None:
         """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
         return None
+
+    def blind(self) -> Sequence[str]:
+        """Return the processes that cannot see the run directory."""
+        return ()
 
     # --- called by the training loop ----------------------------------------------------------------------------------
 

@@ -140,7 +140,9 @@ class OneOfSeveral(RunProcess):
         if directory is None:
             directory = run_directory(prepared.spec.run.directory, name)
         self.directory = directory
-        if directory is None or not directory.is_dir():
+        sees, spec = directory is not None and directory.is_dir(), prepared.spec.checkpoint
+        world.store.set(f"sees/{self.rank}", sees)
+        if not (sees or spec.every is spec.best is None):
             raise RunFailed(
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {directory}",
                 hint="set run.directory to a folder that all machines share: checkpoints are written there",
@@ -154,6 +156,10 @@ class OneOfSeveral(RunProcess):
 
     def checkpoint_store(self) -> RunStore:
         return self.world.another_connection()
+
+    def blind(self) -> Sequence[str]:
+        blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
+        return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
         own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
