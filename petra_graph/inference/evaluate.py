@@ -96,7 +96,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     )
     loss, metrics, meters = (
         checked.build_loss(),
-        MetricsOfEvaluation.of(checked.metrics),
+        MetricsOfEvaluation(checked.metrics),
         Meters(checked.loss.plugin.owned),
     )
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)

@@ -103,7 +103,7 @@ def repair(directory: Path) -> list[int]:
         for folder, at in unfinished:
             if at.isdecimal() and not (folder.parent / at).exists():
                 with suppress(Damaged):
-                    _manifest_in(folder, int(at))
+                    read_manifest(directory, int(at), folder)
                     folder.rename(folder.parent / at)
     return numbers(directory)
 
@@ -114,17 +114,13 @@ def numbers(directory: Path) -> list[int]:
     return sorted(found, reverse=True)
 
 
-def read_manifest(directory: Path, at: int) -> Manifest:
-    """Read a manifest.
+def read_manifest(directory: Path, at: int, folder: Path | None = None) -> Manifest:
+    """Read a manifest, in the folder that it has before the checkpoint is complete or in that of the checkpoint.
 
     Raises:
         Damaged: it cannot be read, or is of another format.
     """
-    return _manifest_in(folder_of(directory, at), at)
-
-
-def _manifest_in(folder: Path, at: int) -> Manifest:
-    path = folder / MANIFEST
+    path = (folder or folder_of(directory, at)) / MANIFEST
     try:
         values = json.loads(path.read_bytes().decode())
         if isinstance(values, dict) and values.get("format") != FORMAT:

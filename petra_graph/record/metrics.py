@@ -55,7 +55,10 @@ class Metrics:
         self.directory = directory
         self._path = directory / METRICS
         if since is not None:
-            _cut_back(self._path, since)
+            try:
+                os.truncate(self._path, since.bytes)
+            except OSError as error:
+                raise cannot_write(self._path, error) from error
         self._file = self._path.open("ab", buffering=0)
         self._loggers: list[tuple[str, Logger]] = []
 
@@ -121,18 +124,6 @@ class Metrics:
             self.close()
 
 
-def _cut_back(path: Path, since: Position) -> None:
-    try:
-        if path.stat().st_size < since.bytes:
-            raise RunFailed(
-                f"{path} has lost events: {path.stat().st_size} bytes, and {since.bytes} were there at the checkpoint",
-                hint="resume from an earlier checkpoint: remove the later ones",
-            )
-        os.truncate(path, since.bytes)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
 def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the events of a run that have a value, as they were recorded; the run may still be training.
 
@@ -156,10 +147,6 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _run(name: str, action: Callable[[], None]) -> None:
-    """Run a logger's code.
-
-    Raises:
-        RunFailed: it failed.
-    """
+    """Run a logger's code."""
     with author_code(f"{name} failed", error=RunFailed):
         action()

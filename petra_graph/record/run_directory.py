@@ -42,13 +42,9 @@ def create_run_directory(parent: str, name: str) -> Path:
         directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
         try:
             directory.mkdir(parents=True)
-        except FileExistsError as error:
-            if root.is_dir():
-                continue
-            raise RunFailed(
-                f"cannot create a run directory: {root} is not a folder", hint="set run.directory to another folder"
-            ) from error
         except OSError as error:
+            if isinstance(error, FileExistsError) and root.is_dir():
+                continue
             raise RunFailed(
                 f"cannot create the run directory {directory}: {error.strerror or error}",
                 hint="set run.directory to a folder that can be written",
@@ -281,9 +277,4 @@ def plugin_packages(spec: object) -> Mapping[str, str]:
 
 def damaged(path: Path, error: Exception) -> SpecError:
     reason = getattr(error, "strerror", None) or f"{error}"
-    return SpecError(
-        f"{path} is damaged: {reason}",
-        "restore it from a copy, or remove it: a report says what is missing without it"
-        if path.name == "summary.json"
-        else "restore it from a copy, or leave this run out",
-    )
+    return SpecError(f"{path} is damaged: {reason}", "restore it from a copy, or leave this run out")

@@ -7,25 +7,18 @@ passed over: a run without the predictions or the averages that it was started f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from torch import Tensor, nn
+from torch import Tensor
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.callback import (
-    Callback,
-    Companion,
-    EpochEnded,
-    Listener,
-    Started,
-    asked_at_stage,
-)
+from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Listener, Started, asked_at_stage
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.plugins.tensor_trees import Tree
@@ -182,18 +175,16 @@ def attach_to_stages(
 ) -> None:
     """Give the stages their companions."""
     for executor in executors:
-        at, parameters = executor.program.index, _named(executor.modules.items(), nn.Module.named_parameters)
+        at = executor.program.index
+        parameters = {  # by their names in the file of weights, a shared one under all its names
+            f"{node}/{name}": one
+            for node, module in executor.modules.items()
+            for name, one in module.named_parameters(remove_duplicate=False)
+        }
         for one in callbacks:
             companion = one.at_stage(parameters, stages[at - 1])
             if companion is not None:
                 executor.companions[one.name] = companion
-
-
-def _named(modules: Iterable[tuple[str, nn.Module]], tensors_of: Callable[..., Any]) -> dict[str, Tensor]:
-    """Return tensors by their names in the file of weights, a shared one under all its names."""
-    return {
-        f"{node}/{name}": one for node, module in modules for name, one in tensors_of(module, remove_duplicate=False)
-    }
 
 
 @define

@@ -26,7 +26,6 @@ from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
 from petra_graph.plugins.data_set import Split
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.runtime.stage_io import MicroBatch
-from petra_graph.spec.model import Spec
 from petra_graph.training.stream_split import StreamSplit, split_of_stream
 from petra_graph.units import plural
 
@@ -199,10 +198,6 @@ class OpenedData:
     def epoch(self, number: int) -> MicroBatches:
         return evolve(self.batches, epoch=number)
 
-    def under(self, spec: Spec) -> OpenedData:
-        """Return the same data in a run of another specification, which may make other updates of it."""
-        return evolve(self, horizon=horizon(spec, len(self.batches)))
-
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
         """Return what one of several processes reads."""
         batches = evolve(self.batches, part=part, replica=replica)
@@ -227,13 +222,6 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         training=split_of_stream(built, spec),
     )
     splits = [split for split in (data.train, data.validation, data.test) if split is not None]
-    whole = spec.data.batch * spec.partition.replicas
-    if spec.data.validation is not None and len(data.train) < whole:
-        message = (
-            f"the validation leaves {plural(len(data.train), 'training sample')}, and a micro-batch has {whole} of them"
-        )
-        hint = "give a smaller share, or lower data.batch"
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,

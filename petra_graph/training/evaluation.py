@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
@@ -44,7 +44,7 @@ def evaluate(
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
     """
     prepared, scheduler = trainer.prepared, trainer.scheduler
-    meters, metrics = Meters(prepared.loss), MetricsOfEvaluation.of(prepared.checked.metrics)
+    meters, metrics = Meters(prepared.loss), MetricsOfEvaluation(prepared.checked.metrics)
     for number, result in enumerate(scheduler.evaluate(batches), start=1):
         meters.add(result)
         if number % MOST == 0:
@@ -143,31 +143,16 @@ class Meters:
         self._sums[name] = self._sums.get(name, 0.0) + value
 
 
-@frozen
 class MetricsOfEvaluation:
     """The metrics of one evaluation: new ones, which see every batch once."""
 
-    configured: Sequence[ConfiguredPlugin]
-    metrics: Sequence[Any]
-    """The metrics as they were built, each in a guard that names it."""
-
-    @classmethod
-    def of(cls, configured: Sequence[ConfiguredPlugin]) -> MetricsOfEvaluation:
-        """Build the metrics.
-
-        Raises:
-            SpecError: one refuses its options.
-            PluginError: its code failed, or it breaks the contract.
-        """
-        return cls(configured, [one.build() for one in configured])
+    def __init__(self, configured: Sequence[ConfiguredPlugin]) -> None:
+        """Build the metrics, each in a guard that names it."""
+        self._built = [(one, one.build()) for one in configured]
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        """Show a batch to all metrics.
-
-        Raises:
-            PluginError: one cannot compare them.
-        """
-        for one, metric in zip(self.configured, self.metrics, strict=True):
+        """Show a batch to all metrics."""
+        for one, metric in self._built:
             with at_path(*one.path[:-1], "name"):
                 metric.update(output, target)
 
@@ -177,14 +162,14 @@ class MetricsOfEvaluation:
         Raises:
             SpecError: the loss has values of the same name.
         """
-        for one in self.configured:
+        for one, _ in self._built:
             if one.label in of_loss:
                 message = f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name'
                 hint = f'record it under another name: recorded_as = "{one.label}-2"'
                 raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
         return {
             f"{one.label}/{name}" if name else one.label: value
-            for one, metric in zip(self.configured, self.metrics, strict=True)
+            for one, metric in self._built
             for name, value in metric.compute().items()
         }
 

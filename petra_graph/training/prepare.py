@@ -11,15 +11,23 @@ behind that has every part.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
+from petra_graph.blocks.parameter_groups import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
+from petra_graph.executor.compiled import compile_functions
+from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.executor.recorded import CudaGraphs
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
+from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
@@ -29,20 +37,55 @@ from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES, missing_package
+from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.stage_facts import StageFacts
+from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.optimizer import needs_delays, rate_ratios
+from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.assembly import Training, executors, train_with
 from petra_graph.training.callbacks import NamedCallback, build_callbacks, split_problems
 from petra_graph.training.data import OpenedData, open_data
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import compare_parts, first_samples, has_parts, try_strangers
+from petra_graph.units import noun
+
+
+@frozen(kw_only=True)
+class Training:
+    """The loss, the optimizer and the learning rates of the executors."""
+
+    loss: Loss
+    build_optimizer: Builder
+    optimizer: str = "the optimizer"
+    """The optimizer's plugin, as messages name it."""
+    optimizer_options: Any
+    rate: Callable[[StageFacts], LearningRate]
+    """Returns the learning rates of a stage."""
+
+
+def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
+    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
+    optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
+    shared = schedule.build(length, stage=UNDELAYED)
+    of_stage = schedule.plugin.asks_for_stage
+
+    def rate(stage: StageFacts) -> LearningRate:
+        factor = schedule.build(length, stage=stage) if of_stage else shared
+        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
+
+    return Training(
+        loss=loss,
+        optimizer=optimizer.plugin.owned,
+        build_optimizer=Builder(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=rate,
+    )
 
 
 @frozen(kw_only=True)
@@ -179,7 +222,7 @@ def prepare_checked(
     network, placement = placed
     programs = network.programs(placement)
     problems.add(delay_problems(network, programs))
-    opened = data.under(network.spec)
+    opened = evolve(data, horizon=horizon(network.spec, len(data.batches)))
     training = problems.require(train_with, network, loss, opened.horizon)
     prepared = Prepared(
         network=network,
@@ -240,6 +283,71 @@ def _place(
     if devices.in_pipeline == 1:
         return network, place_on_present(network, devices.planned, devices.present)
     return network, place_on_processes(network, devices.planned, devices.in_pipeline)
+
+
+def executors(
+    programs: Sequence[StageProgram],
+    network: MeasuredNetwork,
+    facts: DataFacts,
+    training: Training,
+    stages: Sequence[StageFacts],
+    *,
+    replica: int = 0,
+) -> tuple[StageExecutor, ...]:
+    """Build one executor for each program; `stages` are the facts of each.
+
+    Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
+    devices change them.
+    """
+    spec = network.spec
+    made = []
+    for program, stage in zip(programs, stages, strict=True):
+        interval = read_interval(torch.device(program.device), spec.run.log_every)
+        numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica)
+        begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
+        modules = {name: place(block, numerics) for name, block in begun.items()}
+        tie(modules, network.shapes)
+        if spec.run.compile:
+            for name, block in modules.items():
+                compile_functions(name, block)
+        groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
+        parameters = [*groups.decayed, *groups.undecayed]
+        optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None
+        updater = Updater(
+            parameters,
+            optimizer,
+            training.rate(stage),
+            spec.optimizer.clip,
+            deferred,
+            training.optimizer,
+            () if optimizer is None else rate_ratios(optimizer, options.lr),
+            stage if needs_delays(optimizer) else None,
+        )
+        made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
+    if spec.run.cuda_graphs == "auto":
+        record(made, compiled=spec.run.compile)
+    return tuple(made)
+
+
+def record(executors: Sequence[StageExecutor], *, compiled: bool) -> None:
+    """Record operations as CUDA graphs, with one pool a device; warn in one line of stages that record nothing for the same reason."""
+    pools: dict[str, CudaGraphs] = {}
+    stages: dict[str, list[str]] = defaultdict(list)
+    for executor in executors:
+        device = executor.program.device
+        if not device.startswith("cuda"):
+            reason = "graphs are of CUDA devices"
+        elif compiled:
+            reason = "run.compile is set, and compiled functions may allocate and copy as a graph must not"
+        else:
+            if device not in pools:
+                pools[device] = CudaGraphs()
+            reason = executor.record(pools[device])
+        stages[reason].append(str(executor.program.index))
+    stages.pop("", None)
+    for reason, indices in stages.items():
+        message = f"run.cuda_graphs: {noun(len(indices), 'stage')} {', '.join(indices)}: nothing is recorded: {reason}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def fix_arithmetic(prepared: Prepared) -> None:

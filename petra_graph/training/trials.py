@@ -148,7 +148,7 @@ class _Comparison:
 
     def run(self, samples: Tree) -> None:
         half = len(inputs_of(samples)[0]) // 2
-        batches = [mapped(partial(_rows, start=start, stop=start + half), samples) for start in (0, half)]
+        batches = [mapped(lambda one, start=start: one[start : start + half], samples) for start in (0, half)]
         self.whole.train()
         self._draw_anew()
         read = [tuple(map(self.numerics.prepare, inputs_of(one))) for one in batches]
@@ -278,10 +278,6 @@ def _gradients(
         for name, one in module.named_parameters(remove_duplicate=False)
         if one.requires_grad
     }
-
-
-def _rows(one: Tensor, start: int, stop: int) -> Tensor:
-    return one[start:stop]
 
 
 def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

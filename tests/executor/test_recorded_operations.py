@@ -8,7 +8,7 @@ from torch import nn
 
 from petra_graph.executor.recorded import WARM_UP, RecordedOperation
 from petra_graph.executor.stage import StageObserver
-from petra_graph.training.assembly import record
+from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline

@@ -10,7 +10,7 @@ import torch
 from petra_graph.catalog.blocks import RevBasic
 from petra_graph.catalog.losses import CrossEntropy
 from petra_graph.cli.main import main
-from petra_graph.training.assembly import record
+from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut

@@ -19,7 +19,7 @@ from petra_graph.plugins import checked_samples
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training import assembly as stage_assembly
+from petra_graph.training import prepare as prepare_module
 from petra_graph.training.evaluation import Meters, NotFinite
 from petra_graph.training.run import run
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, batches, pipeline
@@ -33,7 +33,7 @@ READS = ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """Read every `EVERY` micro-batches, as on a GPU."""
-    monkeypatch.setattr(stage_assembly, "read_interval", lambda device, log_every: min(log_every, EVERY))
+    monkeypatch.setattr(prepare_module, "read_interval", lambda device, log_every: min(log_every, EVERY))
 
 
 class Reads(TorchDispatchMode):
@@ -110,7 +110,7 @@ def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
         return built.train(data), built.parameters()
 
     results, expected = trained()
-    monkeypatch.setattr(stage_assembly, "read_interval", lambda *_: EVERY)
+    monkeypatch.setattr(prepare_module, "read_interval", lambda *_: EVERY)
     later, found = trained()
     assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert all(torch.equal(one.loss, other.loss) for one, other in zip(results, later, strict=True))

@@ -44,7 +44,7 @@ from petra_graph.spec.model import (
     Spec,
 )
 from petra_graph.spec.run_tables import PartitionSpec, RunSpec
-from petra_graph.training.assembly import Training, executors
+from petra_graph.training.prepare import Training, executors
 
 REGISTRY = discover().only(["petra-graph"])
 BLOCKS = {name: REGISTRY.resolve(BLOCK, name) for name in REGISTRY.names(BLOCK)}

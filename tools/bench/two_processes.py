@@ -49,8 +49,7 @@ from petra_graph.runtime.stop_signals import hard_exit
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
-from petra_graph.training.assembly import executors
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepare import Prepared, executors, prepare
 
 RANKS, CPU = 2, torch.device("cpu")
 ALONE = "one reversible process"

@@ -56,14 +56,9 @@ def run_on_processes(
 ) -> Path | None:
     """Train a specification; the processes print and write everything. Return the run's directory.
 
-    Args:
-        path: of the specification.
-        overrides: values set on the command line.
+    Args are those of `run`, and:
         processes: how many, at least 2.
         flags: of the command line, to be passed on.
-        environment: this process's own.
-        resume: the directory of a run, which is resumed there.
-        plan: a saved plan, whose placement the run takes.
         max_restarts: how often the processes are started again, from the latest checkpoint, where the run has failed.
 
     Raises:
@@ -163,8 +158,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
     requests = stop_requests(ask, insist, heard=(*REQUESTS, *more))
-    inherited = _environment({LAUNCHER: str(os.getpid())})
-    with requests, inherited, _quiet(), ThreadPoolExecutor(1) as thread:
+    with requests, _launching(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
@@ -185,26 +179,12 @@ def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the processes inherit, and no process that this one starts later: it would take this launcher for its own."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the launcher's own log: the processes report failures."""
-    before = logging.root.manager.disable
+def _launching() -> Iterator[None]:
+    """Name this launcher to the processes, and to none that this one starts later; silence its own log: the processes report failures."""
+    before, os.environ[LAUNCHER] = logging.root.manager.disable, str(os.getpid())
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
         logging.disable(before)
+        os.environ.pop(LAUNCHER, None)
