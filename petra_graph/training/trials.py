@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,7 +149,7 @@ class _Comparison:
 
     def run(self, samples: Tree) -> None:
         half = len(inputs_of(samples)[0]) // 2
-        batches = [mapped(lambda one, start=start: one[start : start + half], samples) for start in (0, half)]
+        batches = [mapped(itemgetter(slice(start, start + half)), samples) for start in (0, half)]
         self.whole.train()
         self._draw_anew()
         read = [tuple(map(self.numerics.prepare, inputs_of(one))) for one in batches]
