@@ -31,9 +31,9 @@ class PlanView:
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
-        from petra_graph.report.comparison import text_of
+        from petra_graph.report.plan_text import plan_text
 
-        return text_of(self.document, width=width, verbose=verbose)
+        return plan_text(self.document, width=width, verbose=verbose)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file; matplotlib draws it."""

@@ -113,8 +113,8 @@ def _text(document: dict[str, Any], form: str, output: Path | None, *, stages: b
         from petra_graph.report.trace import trace
 
         return trace(document)
-    from petra_graph.report.comparison import text_of
+    from petra_graph.report.plan_text import plan_text
 
     width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
     colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return text_of(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
+    return plan_text(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)

@@ -12,7 +12,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.compare_plans import compare_methods, compare_specs, recommend
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.program.method import METHODS
-from petra_graph.report.comparison import text_of
+from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
 from tests.support.runs import SPEC
 
@@ -223,7 +223,7 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
     assert first["samples_per_second"] == plan(spec, FOUR).samples_per_second
     assert (first["refused"], second["fits"], second["samples_per_second"]) == (False, False, None)
     assert third["note"].startswith("a run would be refused: ")
-    text = text_of(found, width=100)
+    text = plan_text(found, width=100)
     assert "plans compared" in text
     assert 'b: device "cpu" would hold' in text or "b: found no cut" in text
     with pytest.raises(SpecError, match="btch"):
@@ -232,9 +232,9 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
 
 def test_a_comparison_on_a_terminal(spec):
     document = compare_methods(Planner(spec, FOUR))
-    text = text_of(document, width=80)
+    text = plan_text(document, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("small: methods compared\nfastest ")
     assert "speed-ups are over plain backpropagation on one cpu" in text
     assert "method.accumulation = 8 they compare better" in text.replace("\n    ", " ")
-    assert "paper's" in text_of(document, width=80, verbose=True)
+    assert "paper's" in plan_text(document, width=80, verbose=True)

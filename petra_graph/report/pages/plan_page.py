@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.comparison import answers as answers_of_comparison
-from petra_graph.report.comparison import comparison_columns, comparison_notes, comparison_title, row_names
 from petra_graph.report.pages.drawing import Line, Picture, bar_chart, line_chart, timeline
 from petra_graph.report.pages.page import Section, render_page
 from petra_graph.report.plan_tables import (
@@ -24,7 +22,14 @@ from petra_graph.report.plan_tables import (
     title_lines,
     totals,
 )
-from petra_graph.report.plan_text import answers
+from petra_graph.report.plan_text import (
+    answers,
+    comparison_answers,
+    comparison_columns,
+    comparison_notes,
+    comparison_title,
+    row_names,
+)
 from petra_graph.report.tables import Column, name_column, pair_columns, value_column
 from petra_graph.units import memory, noun
 
@@ -131,7 +136,7 @@ def _comparison_page(document: Document) -> str:
         Section(name="notes", lines=comparison_notes(document)),
         Section(name="assumptions", lines=document["assumptions"]),
     ]
-    return render_page(comparison_title(document), sections, answers=answers_of_comparison(document), predicted=True)
+    return render_page(comparison_title(document), sections, answers=comparison_answers(document), predicted=True)
 
 
 def _speed_and_memory(document: Document) -> list[Picture]:

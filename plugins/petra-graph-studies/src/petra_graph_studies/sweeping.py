@@ -236,9 +236,9 @@ def verb(
         if as_json:
             print_json(document)
         else:
-            from petra_graph.report.comparison import text_of
+            from petra_graph.report.plan_text import plan_text
 
-            click.echo(text_of(document, width=max(60, output_width(80))).rstrip("\n"))
+            click.echo(plan_text(document, width=max(60, output_width(80))).rstrip("\n"))
         return
     members = prepare_members(spec, overrides, values, seeds, processes)
     asked = carry_out(spec, members, at_once, processes)
