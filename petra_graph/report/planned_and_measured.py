@@ -20,45 +20,27 @@ _VERBS = ("forward", "backward", "update")
 _ANY_WIDTH = 1000
 
 
-def compare_with_plan(plan: Document, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if nothing was measured."""
-    sizes = {stage["index"]: stage["bytes"]["total"] for stage in plan["stages"]}
-    return _compared({stage["index"]: stage["seconds"] for stage in plan["stages"]}, sizes, processes)
-
-
-def measured_alone(stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what `compare_with_plan` returns, of a run without a plan."""
-    return _compared({index: {} for index in range(1, stages + 1)}, None, processes)
-
-
-def _compared(
-    planned: Mapping[int, Mapping[str, float]], sizes: Mapping[int, int] | None, processes: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    stages = []
-    for index, seconds_of in planned.items():
-        measured = _measured_seconds(index, processes)
-        both = {verb: {"planned": seconds_of.get(verb), "measured": measured.get(verb)} for verb in _VERBS}
-        stages.append({"stage": index, "seconds": both})
-    return {"stages": stages, "processes": [_memory_of(process, sizes) for process in processes]}
-
-
-def _measured_seconds(stage: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean seconds of a stage's operations in the processes that have timed them; replicas count together."""
-    found = {}
-    for verb in _VERBS:
-        timed = [
-            one[verb] for process in processes for one in process["stages"] if one["stage"] == stage and verb in one
-        ]
-        if operations := sum(one["operations"] for one in timed):
-            found[verb] = sum(one["seconds"] for one in timed) / operations
-    return found
-
-
-def _memory_of(process: Mapping[str, Any], sizes: Mapping[int, int] | None) -> dict[str, Any]:
-    own = [stage["stage"] for stage in process["stages"]]
-    grown = sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
-    planned = None if sizes is None else sum(sizes.get(index, 0) for index in own)
-    return {"rank": process["rank"], "stages": own, "bytes": {"planned": planned, "measured": grown}}
+def compare_with_plan(plan: Document | None, stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if not planned or not measured."""
+    planned = {stage["index"]: stage for stage in plan["stages"]} if plan else {}
+    rows, sizes = [], []
+    for index in range(1, stages + 1):
+        timed, both = [one for process in processes for one in process["stages"] if one["stage"] == index], {}
+        for verb in _VERBS:
+            # Replicas of a stage count together; some processes have not timed it.
+            held = [one[verb] for one in timed if verb in one]
+            operations = sum(one["operations"] for one in held)
+            both[verb] = {
+                "planned": planned[index]["seconds"].get(verb) if plan else None,
+                "measured": sum(one["seconds"] for one in held) / operations if operations else None,
+            }
+        rows.append({"stage": index, "seconds": both})
+    for process in processes:
+        own = [stage["stage"] for stage in process["stages"]]
+        grown = sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
+        size = sum(planned[index]["bytes"]["total"] for index in own) if plan else None
+        sizes.append({"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown}})
+    return {"stages": rows, "processes": sizes}
 
 
 def stage_columns(found: Mapping[str, Any]) -> list[Column]:

@@ -253,7 +253,7 @@ class RunRecord:
             begun = resumed_from[-1] if resumed_from else 0
             made["measured"] = {"from_micro_batch": begun, "processes": self.measured}
             if plan is not None:
-                made["planned_and_measured"] = compare_with_plan(plan, self.measured)
+                made["planned_and_measured"] = compare_with_plan(plan, len(plan["stages"]), self.measured)
         if run.metrics:
             made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
         if self.trial:

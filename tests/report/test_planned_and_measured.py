@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text, measured_alone
+from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text
 from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 from tests.support.process_figures import MEASURED, MIB, process
@@ -10,7 +10,7 @@ from tests.support.process_figures import MEASURED, MIB, process
 
 def test_replicas_of_a_stage_count_together():
     replicas = [process(0, (1, MEASURED), (2, {})), process(1, (1, MEASURED))]
-    first, second = measured_alone(2, replicas)["stages"]
+    first, second = compare_with_plan(None, 2, replicas)["stages"]
     assert {verb: one["measured"] for verb, one in first["seconds"].items()} == {
         "forward": 0.25,
         "backward": 0.75,
@@ -21,7 +21,7 @@ def test_replicas_of_a_stage_count_together():
 
 def test_compared_as_json():
     plan = three_stages()
-    found = compare_with_plan(plan, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
+    found = compare_with_plan(plan, 3, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))])
     assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
     forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
     assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
@@ -32,13 +32,13 @@ def test_compared_as_json():
         {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
     ]
     on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
-    assert compare_with_plan(plan, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
+    assert compare_with_plan(plan, 3, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
 
 
 def test_comparison_as_text():
     plan = three_stages()
     text = comparison_text(
-        compare_with_plan(plan, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
+        compare_with_plan(plan, 3, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
     )
     lines = [line.split() for line in text.splitlines() if line]
     assert lines[0] == ["forward", "forward", "backward", "backward", "update"]

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from petra_graph.record.recorded_run import Point, RecordedRun, quantity_and_stage
 from petra_graph.report.metric_text import is_share
-from petra_graph.report.pages.drawing import Line, Picture, line_chart
+from petra_graph.report.pages.page import Line, Picture, line_chart
 from petra_graph.report.run_groups import RunGroup
 
 _MOST_POINTS = 300

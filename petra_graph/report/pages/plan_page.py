@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.pages.drawing import Line, Picture, bar_chart, line_chart, timeline
-from petra_graph.report.pages.page import Section, render_page
+from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
     PART_NAMES,
     by_stage,

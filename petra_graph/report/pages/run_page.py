@@ -18,7 +18,6 @@ from petra_graph.report.pages.plan_page import stage_bars, timeline_of
 from petra_graph.report.plan_tables import nodes_label, schedule_label, title_lines
 from petra_graph.report.planned_and_measured import (
     compare_with_plan,
-    measured_alone,
     process_columns,
     stage_columns,
     what_the_plan_said,
@@ -44,7 +43,7 @@ def run_page(run: RecordedRun) -> str:
     with reading(str(run.directory)):
         plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
         stages = run.resolved["partition"]["stages"]
-        found = compare_with_plan(plan, processes) if plan else measured_alone(len(stages), processes)
+        found = compare_with_plan(plan, len(stages), processes)
         tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
         if processes:
             tables.append(("memory of processes", process_columns(found)))
