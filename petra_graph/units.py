@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
-from typing import Self
 
 from attrs import frozen
 
@@ -26,31 +25,24 @@ class Units:
     names: tuple[str, ...]
     sizes: tuple[float, ...]
 
-    @classmethod
-    def powers(cls, base: float, names: Iterable[str]) -> Self:
-        """Return units of which each is `base` times the one before."""
-        names = tuple(names)
-        return cls(names, tuple(base**power for power in range(len(names))))
-
-    def fitting(self, value: float) -> tuple[str, float]:
-        """Return the name and the size of the largest unit that a value reaches, or else of the smallest unit."""
-        place = sum(size <= value * (1 + 1e-9) for size in self.sizes[1:])
-        return self.names[place], self.sizes[place]
-
     def text(self, value: float) -> str:
-        """Write a value with three digits and its unit."""
-        name, size = self.fitting(abs(value))
-        scaled = value / size
+        """Write a value with three digits and the largest unit that it reaches, or else the smallest."""
+        place = sum(size <= abs(value) * (1 + 1e-9) for size in self.sizes[1:])
+        scaled = value / self.sizes[place]
         digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
-        return f"{digits} {name}".rstrip()
+        return f"{digits} {self.names[place]}".rstrip()
 
 
-BINARY = Units.powers(1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
-DECIMAL = Units.powers(1000.0, ("B", "kB", "MB", "GB", "TB", "PB"))
+def _powers(base: float, *names: str) -> Units:
+    return Units(names, tuple(base**power for power in range(len(names))))
+
+
+BINARY = _powers(1024.0, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
+DECIMAL = _powers(1000.0, "B", "kB", "MB", "GB", "TB", "PB")
 SECONDS = Units(("ns", "µs", "ms", "s"), (1e-9, 1e-6, 1e-3, 1.0))
-FLOPS = Units.powers(1000.0, (f"{prefix}FLOP" for prefix in ("", "k", "M", "G", "T", "P", "E")))
-COUNTS = Units.powers(1000.0, ("", "k", "M", "G", "T"))
-PLAIN = Units.powers(1.0, ("",))
+FLOPS = _powers(1000.0, "FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
+COUNTS = _powers(1000.0, "", "k", "M", "G", "T")
+PLAIN = _powers(1.0, "")
 
 memory, seconds, flops, count = BINARY.text, SECONDS.text, FLOPS.text, COUNTS.text
 """Bytes as 1.25 GiB, seconds as 12.5 ms, operations as 4.09 GFLOP, a number of things as 25.6 M."""

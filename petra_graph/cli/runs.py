@@ -27,7 +27,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.recorded_run import RUNS
-    from petra_graph.report.run_list import run_records, run_rows
+    from petra_graph.report.run_groups import run_records, run_rows
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()

@@ -222,14 +222,6 @@ def notes_on_stages(document: Document) -> Iterator[str]:
         yield f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
 
 
-def by_stage(document: Document) -> dict[int, list[Document]]:
-    """Return the stages' blocks of the timeline, each stage's in order of time."""
-    blocks: dict[int, list[Document]] = {stage["index"]: [] for stage in document["stages"]}
-    for block in document["timeline"]:
-        blocks[block["stage"]].append(block)
-    return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
-
-
 def ticks_once_full(document: Document, ticks: int) -> list[Document]:
     """Return the blocks of some ticks from when every stage has begun its first backward: from then on the pipeline is full."""
     backwards: dict[int, float] = {}

@@ -1,19 +1,30 @@
-"""Runs that repeat one another except for their seed, as groups: named by what differs, the best first, each metric with its spread."""
+"""The runs of a folder: as groups of those that differ in their seed alone, and as rows.
+
+Groups are named by what differs, the best first, each metric with its spread. A row is a run's status, how far it came, its best metric, its age,
+and what differs.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import floor, log10
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
-from petra_graph.errors import shown
-from petra_graph.record.recorded_run import Best, RecordedRun
-from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
-from petra_graph.units import bounded
+from petra_graph.errors import PetraGraphError, shown
+from petra_graph.plugins.loss_and_metric import scales_in
+from petra_graph.record.checkpoint import numbers
+from petra_graph.record.recorded_run import Best, RecordedRun, began, read_run, run_directories
+from petra_graph.record.run_directory import is_locked
+from petra_graph.report.metric_text import NO_SCALES, Scales, is_share, value_text
+from petra_graph.units import age, bounded, plural
+
+Order = Literal["age", "metric"]
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
@@ -154,14 +165,10 @@ def best_spread(group: RunGroup) -> tuple[str, Spread] | None:
 
 
 def find_differences(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
-    """Return the keys in which specifications differ, each with its values as TOML.
+    """Return the keys in which specifications, with every default, differ, each with its values as TOML; the keys in `but` do not count.
 
     Keys that only some have, and the schedule, follow from another name: of a method, or of a plugin. They are left out unless they tell
     apart what the others do not.
-
-    Args:
-        resolved: the specifications, with every default.
-        but: keys that do not count.
     """
     specs = [dict(flatten(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
@@ -216,3 +223,114 @@ def short_key(key: str) -> str:
     if parts[-1].isdecimal():
         return ".".join(parts[-2:])
     return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
+
+
+def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the runs in a folder as JSON: the youngest first, or by "metric" those of one metric and split together, the best first.
+
+    Ages are counted from `now`; None: the present. Runs without a metric are last.
+
+    Raises:
+        SpecError: the folder does not exist.
+    """
+    now = now or datetime.now(UTC)
+    found = {directory: _read(directory) for directory in run_directories(folder)}
+    records = [_make_record(directory, run, now) for directory, run in found.items()]
+    by_name: dict[str, list[RecordedRun]] = {}
+    for run in found.values():
+        if isinstance(run, RecordedRun):
+            by_name.setdefault(run.name, []).append(run)
+    for alike in by_name.values():
+        rows = find_differences([run.resolved for run in alike], ["run.directory"])
+        own = {str(run.directory): {key: row[at] for key, row in rows.items()} for at, run in enumerate(alike)}
+        for record in records:
+            record["differs"] |= own.get(record["directory"], {})
+    records.sort(key=lambda record: (record["age_seconds"], record["run"]))
+    if order == "metric":
+        records.sort(key=_rank)
+    return records
+
+
+def _rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
+    if (best := record["best"]) is None:
+        return True, "", 0.0
+    return False, best["metric"], best["value"] if best["smallest"] else -best["value"]
+
+
+def _read(directory: Path) -> RecordedRun | PetraGraphError | OSError:
+    try:
+        return read_run(directory)
+    except (PetraGraphError, OSError) as error:
+        return error
+
+
+def _make_record(directory: Path, run: RecordedRun | PetraGraphError | OSError, now: datetime) -> dict[str, Any]:
+    start = began(directory)
+    record: dict[str, Any] = {
+        "run": directory.name,
+        "directory": str(directory),
+        "name": None,
+        "status": "damaged",
+        "epochs": None,
+        "planned_epochs": None,
+        "best": None,
+        "metrics": {},
+        "problem": None,
+        "changed": [],
+        "differs": {},
+        "began": start.isoformat(),
+        "age_seconds": round((now - start).total_seconds(), 1),
+        "checkpoints": numbers(directory),
+    }
+    if not isinstance(run, RecordedRun):
+        if is_locked(directory):  # between its first files
+            return record | {"status": "running"}
+        return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
+    errors = run.summary.get("error") if run.status == "failed" else None
+    return record | {
+        "name": run.name,
+        "status": run.status,
+        "epochs": run.epochs,
+        "planned_epochs": run.planned_epochs,
+        "best": run.best and asdict(run.best),
+        "metrics": {label: asdict(scale) for label, scale in run.scales.items()},
+        "problem": errors[0] if errors else None,
+        "changed": run.summary.get("changed", []),
+    }
+
+
+def run_rows(records: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
+    """Return the records as the rows of a table, the heads first."""
+    return [
+        ("run", "status", "epochs", "best", "age", ""),
+        *(
+            (
+                record["run"],
+                record["status"],
+                "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
+                _best(record),
+                age(record["age_seconds"]),
+                _remarks(record),
+            )
+            for record in records
+        ),
+    ]
+
+
+def _best(record: Mapping[str, Any]) -> str:
+    if (best := record["best"]) is None:
+        return "-"
+    return f"{best['metric']} {value_text(best['metric'], best['value'], scales_in(record['metrics']))}"
+
+
+def _remarks(record: Mapping[str, Any]) -> str:
+    differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
+    if any(key.startswith("graph.") for key in record["differs"]):
+        differs.append("another network")
+    more = [
+        ", ".join(filter(None, differs)),
+        "changed when resumed" if record["changed"] else "",
+        plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
+        (record["problem"] or "").partition("\n")[0],
+    ]
+    return "; ".join(filter(None, more))

@@ -83,13 +83,7 @@ def table(columns: Sequence[Column]) -> Table:
 
 
 def render(parts: Iterable[RenderableType], *, width: int, colour: bool = False) -> str:
-    """Render the parts below one another; strings are taken as they are, without markup.
-
-    Args:
-        parts: what rich can render.
-        width: of the terminal, in columns.
-        colour: write ANSI escapes.
-    """
+    """Render the parts below one another; strings are taken as they are, without markup. `colour` writes ANSI escapes."""
     file = io.StringIO()
     console = Console(
         force_jupyter=False,

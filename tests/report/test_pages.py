@@ -14,9 +14,8 @@ from petra_graph.planning.compare_plans import compare_methods
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
-from petra_graph.report.pages.curves import thin_out
 from petra_graph.report.pages.plan_page import page as plan_page
-from petra_graph.report.pages.run_page import run_page
+from petra_graph.report.pages.run_page import run_page, thin_out
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.html_page import Page, assert_fetches_nothing
 from tests.support.plan_documents import branches, hostile, long_names, revnet50, three_stages

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.report.run_list import run_records, run_rows
+from petra_graph.report.run_groups import run_records, run_rows
 
 NOW = datetime(2026, 1, 4, 12, tzinfo=UTC)
 

@@ -9,7 +9,6 @@ from petra_graph.program.plan_document import Document
 from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
     PART_NAMES,
-    by_stage,
     device_columns,
     graph_lines,
     nodes_label,
@@ -107,8 +106,8 @@ def _memory_bars(
 def timeline_of(document: Document, blocks: Sequence[Document]) -> list[Picture]:
     """Draw blocks of a plan's timeline, a row for each stage."""
     names = [f"{one['index']}  {one['device']}  {nodes_label(one['nodes'])}" for one in document["stages"]]
-    rows = by_stage({**document, "timeline": blocks})
-    return timeline("simulated timeline", names, list(rows.values()))
+    rows = [[block for block in blocks if block["stage"] == stage["index"]] for stage in document["stages"]]
+    return timeline("simulated timeline", names, rows)
 
 
 def _node_columns(document: Document) -> list[Column]:

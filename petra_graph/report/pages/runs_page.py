@@ -12,9 +12,8 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import write_output
 from petra_graph.report.metric_text import EVALUATED, FIRST, chosen_on, final_metrics, value_text
-from petra_graph.report.pages.curves import comparison_charts
 from petra_graph.report.pages.page import Section, render_page
-from petra_graph.report.pages.run_page import run_page
+from petra_graph.report.pages.run_page import comparison_charts, run_page
 from petra_graph.report.plan_tables import schedule_label
 from petra_graph.report.run_groups import (
     RunGroup,
