@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.graph.build_graph import NodeInput, build_graph
-from petra_graph.graph.node_graph import distances, growing_edges, stage_graph
+from petra_graph.graph.node_graph import NodeInput, build_graph, distances, growing_edges, stage_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node, node_inputs

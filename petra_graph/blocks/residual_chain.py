@@ -65,23 +65,14 @@ class MidpointStep(TwoStepCoupling):
         return Coefficients(-2.0, 1.0, 2.0)
 
 
-class DualResidualEntry(Reversible):
+class DualResidualEntry(MidpointEntry):
     """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`, and set `alpha`."""
 
-    streams = 1
     alpha: Tensor
-
-    @abstractmethod
-    def residual(self, x: Tensor) -> Tensor:
-        """Return B(x), of x's shape."""
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
         """Return the block's value with its own connection scaled, and its input."""
         return self.residual(x) + (self.alpha - 1.0) * x, x
-
-    def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the input."""
-        return (x,)
 
 
 class DualResidualStep(TwoStepCoupling):

@@ -15,7 +15,7 @@ from petra_graph.errors import PluginError, SpecError
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
     from petra_graph.plugins.registry import Registry
-    from petra_graph.testing.examination import AnyTrial, Outcome
+    from petra_graph.testing import AnyTrial, Outcome
 
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
@@ -59,7 +59,7 @@ def check(
     from attrs import asdict
 
     from petra_graph.plugins.registry import discover
-    from petra_graph.testing.examination import examine
+    from petra_graph.testing import examine
 
     torch.set_num_threads(1)
     results: list[tuple[str, str, list[Outcome]]] = []

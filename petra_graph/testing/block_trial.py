@@ -1,7 +1,4 @@
-"""A block under test, micro-batches through it and back in the executor's own runners, and what checks compare and find.
-
-Its parameters are moved off their initial values, because a last layer that starts at zero hides every mistake.
-"""
+"""A block under test, micro-batches through it and back in the executor's own runners, and what checks compare and find."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import drawn_without_key, fork_generators, seed_generators, states_without_key
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
+from petra_graph.testing import outcome_of
 from petra_graph.testing.block_checks import check_gradients, check_inverse
 from petra_graph.testing.block_trial import Trial, normal
-from petra_graph.testing.examination import outcome_of
 
 if TYPE_CHECKING:
     from petra_graph.training.prepare import Prepared

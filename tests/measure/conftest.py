@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.graph.build_graph import NodeInput, build_graph
+from petra_graph.graph.node_graph import NodeInput, build_graph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.kinds import BLOCK

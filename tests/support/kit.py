@@ -8,7 +8,7 @@ from typing import Any
 from petra_graph.errors import SpecError
 from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
 from petra_graph.plugins.kinds import DATA_SET
-from petra_graph.testing.examination import AnyTrial, examine
+from petra_graph.testing import AnyTrial, examine
 
 
 def kept(trial: AnyTrial, leave_out: Collection[str] = ()) -> None:

@@ -16,8 +16,7 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.graph.build_graph import NodeInput, build_graph
-from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
 from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork

@@ -17,8 +17,7 @@ from attrs import field, frozen
 
 from petra_graph.compiler.spec_checks import check_method, device_problems
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
-from petra_graph.graph.build_graph import NodeInput, build_graph
-from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.callback import missing_package
