@@ -241,7 +241,7 @@ def test_the_plan_counts_the_state_that_a_stage_with_a_delay_holds(spec):
 def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):
     text = Path("delayed.py").read_text()
     Path("delayed.py").write_text(
-        text.replace("    return lambda u", "    assert stage.depth < 4, 'too late'\n    return lambda u")
+        text.replace("    return 1 /", "    assert stage.depth < 4, 'too late'\n    return 1 /")
     )
     assert main(["run", spec]) == 4
     said = capsys.readouterr().err

@@ -145,6 +145,6 @@ def test_it_needs_names_in_other_processes(here, write):
     table = pg.from_torch(own.Noisy, own.TEST, classes=3, batch=16)
     assert table["options"] == {"train": "own:Noisy", "test": "own:TEST", "classes": 3}
     with pytest.raises(
-        pg.SpecError, match=r"the Noisy has no name at the top level of a module(.|\n)*a function that makes it"
+        pg.SpecError, match=r"the Noisy has no name at the top level of a module(.|\n)*a function that makes one"
     ):
         pg.from_torch(own.Noisy(3), own.TEST)

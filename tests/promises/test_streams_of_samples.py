@@ -57,7 +57,7 @@ def test_replicas_read_their_rows_of_each_micro_batch(folder):
     [
         ("micro_batches = 7\n", "", 2, "set run.micro_batches, the number of micro-batches of an epoch"),
         ("batch = 8\n", "batch = 8\nworkers = 2\n", 2, "by one loader process at most (got 2)"),
-        ("batch = 8\n", "batch = 8\nvalidation = 0.1\n", 2, "data.options.validation"),
+        ("batch = 8\n", "batch = 8\nvalidation = 0.1\n", 2, "cannot give a share of its training samples"),
         ("batch = 8\n", "batch = 151\n", 1, "the training stream has 150 samples in pass 0, and a micro-batch has 151"),
         ("rows:test", "rows:train", 2, "rows:train is Rows, not a map-style Dataset"),
     ],

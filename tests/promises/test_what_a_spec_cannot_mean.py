@@ -20,7 +20,7 @@ LOCKSTEP = SAID.format(6, *SGD, 'method.schedule = "1f1b" halves the delay, ', 3
 
 @pytest.fixture
 def said(write, capsys):
-    """Return the warnings of a dry run of a specification; those of its plan begin with them."""
+    """Return the warnings of a dry run of a specification; its plan has them too."""
 
     def said(*settings: str) -> list[str]:
         write("a.toml", LATE)
@@ -29,7 +29,7 @@ def said(write, capsys):
         warnings = json.loads(capsys.readouterr().out)["warnings"]
         assert main(["plan", "a.toml", "--json", *arguments]) == 0
         planned = json.loads(capsys.readouterr().out)["warnings"]
-        assert planned[: len(warnings)] == warnings
+        assert set(warnings) <= set(planned)
         return warnings
 
     return said

@@ -95,6 +95,7 @@ def _call(*command: str, home: Path, cwd: Path) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         cwd=cwd,
-        # Building wants a home that can be written, and installing would heed what the user's own asks of pip.
-        env=variables | {"OMP_NUM_THREADS": "1", "HOME": str(home)},
+        # Building wants a home that can be written, and installing would heed what the user's own asks of pip. Torch would look for its
+        # backends among all entry points, and fail at the first distribution whose own cannot be read.
+        env=variables | {"OMP_NUM_THREADS": "1", "HOME": str(home), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     )
