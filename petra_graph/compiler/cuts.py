@@ -5,22 +5,50 @@
     hosts      0    0  1                   the device of stages 0, 1 and 2; each device has neighbours
 
 Any cut into an acyclic graph of stages can be written so, its stages numbered in some topological order.
+
+The search starts from one order of nodes, and one of devices, cut into intervals by dynamic programming:
+
+    order   n0 n1 n2 | n3 n4 | n5 ...        an interval is [a, b): here [0, 3), [3, 5)
+
+    rest[p][a]     devices p, p+1, ... hold the nodes from position a on
+                   = the best over b > a of   costs[p][a, b]   combined with   rest[p + 1][b]
+
+"Combined with" is the larger of both, or their sum: it is monotone in the rest, so the best rest may replace any other. Any cut into an acyclic
+graph of stages is a cut of some topological order into intervals; on a chain there is one order.
+
+Costs are sums over nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations, islice, pairwise
+from math import inf
 from typing import NamedTuple, get_args
 
 import networkx as nx
-from attrs import frozen
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
 
 from petra_graph.compiler.node_table import NodeTable
+from petra_graph.graph.node_graph import distances, stage_graph
+from petra_graph.program.channels import NEIGHBOUR_CAPACITY
 from petra_graph.spec.model import BufferedKeeps, Keeps
 
 Hosts = tuple[int, ...]
+Array = NDArray[np.float64]
+_ROOMS = (1.0, 1.05, 1.15, 1.3, 1.6, 2.0)
+"""What devices may hold, in parts of the least that the fullest must; the fastest intervals within each are a start."""
+_TRIED = 4
+"""Orders of devices that are cut, by their seconds, and as many by their memory if that is limited."""
+_MOST_ORDERS = 720
+"""Orders of devices that are looked at: all of six unlike devices."""
+_MOST_STEPS = 3e7
+"""Intervals that may be looked at for all of them."""
+_EQUAL = 1 + 1e-9
+"""Seconds are sums of rounded numbers."""
 
 
 class Cut(NamedTuple):
@@ -131,7 +159,7 @@ class Space:
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
         """Yield the devices with two exchanged, one of which may be spare, or one stage on its neighbour's device."""
         if not self.listed:
-            yield from exchanged(hosts, self.kinds, listed=False)
+            yield from _exchanged(hosts, self.kinds, listed=False)
         for stage, host in enumerate(hosts):
             before = hosts[stage - 1] if stage else -1
             after = hosts[stage + 1] if stage + 1 < len(hosts) else len(self.kinds)
@@ -144,7 +172,7 @@ class Space:
                 yield (*hosts[:stage], other, *hosts[stage + 1 :])
 
 
-def exchanged(hosts: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
+def _exchanged(hosts: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
     """Yield the devices with two of different kinds exchanged, one of which may be spare."""
     for one, other in combinations(range(len(kinds)), 2):
         if kinds[one] != kinds[other] and (one in hosts or other in hosts):
@@ -152,3 +180,219 @@ def exchanged(hosts: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Itera
             found = tuple(exchange.get(host, host) for host in hosts)
             if not listed or list(found) == sorted(found):
                 yield found
+
+
+def starts(space: Space, proportions: Sequence[float] | None) -> list[Cut]:
+    """Return cuts for several orders of nodes and devices: the fastest by their sums, and if memory is limited the fastest in several rooms.
+
+    Args:
+        proportions: of the devices' memory limits; they do not depend on the limits' size, so what small limits allow, large ones do.
+    """
+    orders = [_Intervals(space=space, order=order) for order in space.node_orders]
+    if space.hosts is not None:
+        assert space.given is not None, "devices of unknown stages"
+        return [Cut(space.given, space.hosts)]
+    ranked = _device_orders(space, orders[0], None)[:_TRIED]
+    if proportions:
+        ranked += _device_orders(space, orders[0], proportions)[:_TRIED]
+    found = (cut for hosts in dict.fromkeys(ranked) for order in orders for cut in order.cuts(hosts, proportions))
+    return list(dict.fromkeys(found))
+
+
+@define(kw_only=True, eq=False, slots=False)
+class _Intervals:
+    """One order of units, cut into intervals; the row of an array is where an interval begins, its column where it ends."""
+
+    space: Space
+    order: Sequence[Sequence[int]]
+    _work: dict[tuple[int, bool], Array] = field(init=False, factory=dict)
+
+    def cuts(self, hosts: Hosts, proportions: Sequence[float] | None) -> Iterator[Cut]:
+        seconds, total = self._seconds(hosts)
+        rooms: list[Sequence[Array]] = [seconds, [np.where(np.isfinite(one), 0.0, inf) for one in seconds]]
+        if proportions:
+            shares = self._shares(hosts, proportions)
+            least = _largest(shares)
+            rooms += [
+                [np.where(share <= room * least * _EQUAL, own, inf) for share, own in zip(shares, seconds, strict=True)]
+                for room in _ROOMS
+            ]
+        for costs in rooms:
+            longest = max(float(one.max(where=np.isfinite(one), initial=0.0)) for one in costs) or 1.0
+            even = [one + own**2 / longest for one, own in zip(total, costs, strict=True)]
+            if bounds := _bounds(costs, even):
+                yield self._staged(bounds, hosts)
+
+    def value(self, hosts: Hosts, proportions: Sequence[float] | None) -> float:
+        """Return the share of the fullest device in the best cut, or the seconds of the busiest, or of the whole way shared by those on it."""
+        if proportions:
+            return _largest(self._shares(hosts, proportions))
+        seconds, total = self._seconds(hosts)
+        flying = self.space.table.in_flight(self.space.stages - 1)[0]
+        return max(_largest(seconds), float(_least_sum(total)[0][0]) / flying)
+
+    def _sums(self, values: Sequence[float]) -> Array:
+        """Return the sums of nodes' values over all intervals; infinite for empty ones."""
+        sums = np.array([0.0, *accumulate(sum(values[node] for node in unit) for unit in self.order)])
+        count = len(sums)
+        return np.where(np.arange(count)[:, None] < np.arange(count), sums[None, :] - sums[:, None], inf)
+
+    @cached_property
+    def _crossing(self) -> Array:
+        """The bytes that cross each boundary forwards, and backwards."""
+        place = {node: at for at, unit in enumerate(self.order) for node in unit}
+        found = np.zeros((2, len(self.order) + 1))
+        for message in self.space.table.messages:
+            first, last = sorted((place[message.producer], place[message.consumer]))
+            found[:, first + 1 : last + 1] += [[message.forward], [message.backward]]
+        return found
+
+    def _seconds(self, hosts: Hosts) -> tuple[list[Array], list[Array]]:
+        """Return the seconds of each device's work, or of its messages if these take longer; and of its work and its messages."""
+        table, devices = self.space.table, self.space.table.inputs.devices
+        largest, total = list[Array](), list[Array]()
+        for at, host in enumerate(hosts):
+            last = at == len(hosts) - 1 == self.space.stages - 1
+            if (host, last) not in self._work:
+                own = table.seconds[host]
+                self._work[host, last] = self._sums(own.last if last else own.inner) + own.stage
+            work, arrives = self._work[host, last], np.zeros((2, len(self.order) + 1))
+            if at:
+                link = devices[hosts[at - 1]].link_to(devices[host])
+                arrives = self._crossing / link.bytes_per_second + link.latency_seconds
+            largest.append(np.maximum(work, arrives.max(axis=0)[:, None]))
+            total.append(work + arrives.sum(axis=0)[:, None])
+        return largest, total
+
+    def _shares(self, hosts: Hosts, proportions: Sequence[float]) -> list[Array]:
+        """Return about what each device holds, in parts of its limit."""
+        table, stages = self.space.table, self.space.stages
+        working = np.array([max(table.nodes[node].working for node in unit) for unit in self.order] + [0.0])
+        most = np.maximum.accumulate(np.triu(np.tile(working, (len(working), 1))), axis=1)
+        most = np.hstack([np.zeros((len(working), 1)), most[:, :-1]])  # an interval does not hold its end
+        channels = NEIGHBOUR_CAPACITY * (self._crossing[0][:, None] + self._crossing[1][None, :])
+        found = []
+        for at, host in enumerate(hosts):
+            distance = stages - 1 - at * stages // len(hosts)
+            held = self._kept(distance) + most + channels
+            unlimited = proportions[host] == inf
+            found.append(np.where(np.isfinite(held), 0.0, inf) if unlimited else held / proportions[host])
+        return found
+
+    def _kept(self, distance: int) -> Array:
+        """Return what all intervals keep in stages at a distance to the head's; given stages have their own."""
+        kept = [0.0] * len(self.space.table.nodes)
+        opening = np.zeros(len(self.order) + 1)
+        for at, unit in enumerate(self.order):
+            depth, versions = self.space.table.in_flight(self._distances.get(at, distance))
+            for node in unit:
+                own = self.space.table.nodes[node]
+                joins = own.joins is not None and (own.joins in unit or (at and own.joins == self.order[at - 1][-1]))
+                kept[node] = own.resident + versions * own.version + (0 if joins else depth * own.buffer)
+                if joins and own.joins not in unit:
+                    opening[at] += depth * own.buffer
+        return self._sums(kept) + opening[:, None]
+
+    @cached_property
+    def _distances(self) -> Mapping[int, int]:
+        if self.space.given is None:
+            return {}
+        graph = self.space.table.inputs.graph
+        members = [[graph.order[node] for node in unit] for unit in self.order]
+        return {stage - 1: distance for stage, distance in distances(stage_graph(graph.digraph, members)).items()}
+
+    def _staged(self, bounds: Sequence[int], hosts: Hosts) -> Cut:
+        """Cut the devices' intervals into stages, so that stages take about as long as one another."""
+        spans = list(pairwise(bounds))
+        if self.space.given is not None:
+            return Cut(
+                self.space.given, tuple(host for host, (a, b) in zip(hosts, spans, strict=True) for _ in range(a, b))
+            )
+        work = [self._work[host, False] if (host, False) in self._work else self._work[host, True] for host in hosts]
+        numbers = [1] * len(hosts)
+        for _ in range(self.space.stages - len(hosts)):
+            more = [at for at, (a, b) in enumerate(spans) if numbers[at] < b - a]
+            numbers[max(more, key=lambda at: float(work[at][spans[at]]) / numbers[at])] += 1
+        stages, owners = [0] * len(self.space.table.nodes), list[int]()
+        for own, host, (a, b), number in zip(work, hosts, spans, numbers, strict=True):
+            inside = own[a : b + 1, a : b + 1]
+            ends = _bounds([inside] * number, [inside**2] * number)
+            assert ends is not None, "the interval has enough nodes"
+            for begin, end in pairwise(ends):
+                for unit in self.order[a + begin : a + end]:
+                    for node in unit:
+                        stages[node] = len(owners)
+                owners.append(host)
+        return Cut(tuple(stages), tuple(owners))
+
+
+def _largest(costs: Sequence[Array]) -> float:
+    """Return the least that the largest cost of an interval can be."""
+    rest = _end(costs[0])
+    for own in reversed(costs):
+        rest = np.maximum(own, rest).min(axis=1)
+    return float(rest[0])
+
+
+def _least_sum(costs: Sequence[Array]) -> list[Array]:
+    """Return the least sums of the costs of the intervals from each place on."""
+    rest = [_end(costs[0])]
+    for own in reversed(costs):
+        rest.append((own + rest[-1]).min(axis=1))
+    return rest[::-1]
+
+
+def _bounds(costs: Sequence[Array], summed: Sequence[Array]) -> tuple[int, ...] | None:
+    """Return where intervals begin and end whose largest cost is least, and with that the sum of other costs; None if there are none."""
+    if (most := _largest(costs)) == inf:
+        return None
+    allowed = [np.where(own <= most * _EQUAL, one, inf) for own, one in zip(costs, summed, strict=True)]
+    bounds = [0]
+    for own, rest in zip(allowed, _least_sum(allowed)[1:], strict=True):
+        bounds.append(int((own[bounds[-1]] + rest).argmin()))
+    return tuple(bounds)
+
+
+def _end(costs: Array) -> Array:
+    return np.where(np.arange(len(costs)) == len(costs) - 1, 0.0, inf)
+
+
+def _device_orders(space: Space, intervals: _Intervals, proportions: Sequence[float] | None) -> list[Hosts]:
+    """Return orders of devices, the best first.
+
+    If there are too many to try them all, devices are exchanged from two orders on, as long as that helps.
+    """
+    kinds, used = space.kinds, min(space.stages, len(space.kinds))
+    most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(intervals.order) + 1) ** 2))))
+    orders = list(islice(_distinct_orders(kinds, used, listed=space.listed), most + 1))
+    if len(orders) == 1:
+        return orders
+    if len(orders) <= most:
+        return sorted(orders, key=lambda order: intervals.value(order, proportions))
+    least = proportions or [1 / sum(own.inner) for own in space.table.seconds]
+    best = sorted(range(len(kinds)), key=lambda device: -least[device])[:used]
+    values = {
+        order: intervals.value(order, proportions)
+        for order in (orders[0], tuple(sorted(best) if space.listed else best))
+    }
+    changed = True
+    while changed and len(values) < most:
+        first, changed = min(values, key=values.__getitem__), False
+        for order in _exchanged(first, kinds, listed=space.listed):
+            if order not in values and len(values) < most:
+                values[order] = intervals.value(order, proportions)
+                if changed := values[order] < values[first]:
+                    break
+    return sorted(values, key=values.__getitem__)
+
+
+def _distinct_orders(kinds: Sequence[Hashable], used: int, *, listed: bool, chosen: Hosts = ()) -> Iterator[Hosts]:
+    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind once."""
+    missing, seen = used - len(chosen), set[Hashable]()
+    if not missing:
+        yield chosen
+        return
+    for device in range(chosen[-1] + 1 if listed and chosen else 0, len(kinds) - (missing - 1) * listed):
+        if device not in chosen and kinds[device] not in seen:
+            seen.add(kinds[device])
+            yield from _distinct_orders(kinds, used, listed=listed, chosen=(*chosen, device))

@@ -53,11 +53,6 @@ class HostAndDevice:
     def __call__(self, node: str, operation: Operation) -> float:
         return max(self.host(node, operation), self.device(node, operation))
 
-    def scaled(self, share: Callable[[str, Operation], float]) -> HostAndDevice:
-        """Return a clock of which each operation takes a share."""
-        host, device = self.host, self.device
-        return HostAndDevice(lambda *at: share(*at) * host(*at), lambda *at: share(*at) * device(*at), self.host_update)
-
 
 def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operation, ...]]:
     """Return what each of a segment's nodes does in the passes of a micro-batch, and in an update.

@@ -6,7 +6,7 @@ runtime opens transports and compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import networkx as nx
@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from petra_graph.errors import Problem, SpecError, suggestion
 from petra_graph.graph.node_graph import INPUT, NodeGraph, distances, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
-from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, TensorLayout, stream_layouts
+from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method, Mode, is_delayed
 from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.schedule import depths
@@ -123,7 +123,8 @@ class Lowering:
         flush = self.method.flush
         depth = depths(schedule, [one.distance for one in partition.stages], self.accumulation)
         segments = self.segments(partition, depth)
-        between = _stages_of_edges(self.graph, partition)
+        edges = stage_graph(self.graph.digraph, [stage.nodes for stage in partition.stages]).edges(data="edges")
+        between = {Edge(*edge): (sender, receiver) for sender, receiver, inside in edges for edge in inside}
         channels = _channels(between, segments, depth, self.messages)
         return tuple(
             StageProgram(
@@ -148,7 +149,12 @@ class Lowering:
     def segments(self, partition: Partition, depth: Sequence[int]) -> list[tuple[Segment, ...]]:
         """Return the segments of each stage, with what they keep; `depth` is each stage's."""
         modes = {
-            name: self._mode(name, delayed=is_delayed(ahead, self.method.flush))
+            name: self.method.mode(
+                self.graph.nodes[name].kind,
+                self.kept.get(name),
+                delayed=is_delayed(ahead, self.method.flush),
+                allow_stored=self.allow_stored,
+            )
             for stage, ahead in zip(partition.stages, depth, strict=True)
             for name in stage.nodes
         }
@@ -159,10 +165,6 @@ class Lowering:
         """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
         own = self if placement.kept is None else evolve(self, kept=placement.kept)
         return own.programs(placement, placement.schedule)
-
-    def _mode(self, name: str, *, delayed: bool) -> Mode:
-        kind, asked = self.graph.nodes[name].kind, self.kept.get(name)
-        return self.method.mode(kind, asked, delayed=delayed, allow_stored=self.allow_stored)
 
 
 @frozen(kw_only=True)
@@ -184,36 +186,19 @@ class MessageTypes:
 
     def forward(self, producer: str) -> MessageLayout:
         """Return the layout of a forward message in training."""
-        return self._layout(producer, self._trained, self.batch)
+        tensors = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
+        return MessageLayout(tensors=tensors, samples=self.batch)
 
     def evaluation(self, producer: str) -> MessageLayout:
         """Return the layout of a forward message in an evaluation, which is not encoded."""
-        return self._layout(
-            producer, lambda streams: stream_layouts(streams, self.precision, "as-streams"), self.evaluation_batch
-        )
+        tensors = stream_layouts(self.streams[producer], self.precision, "as-streams")
+        return MessageLayout(tensors=tensors, samples=self.evaluation_batch)
 
     def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
         """Return the layout of a backward message: the gradients, the activation after them, and the weight of the targets."""
-
-        def tensors(streams: Sequence[StreamType]) -> tuple[TensorLayout, ...]:
-            forward = self._trained(streams)
-            return (*(one.gradient() for one in forward), *(forward if returns_activation else ()), WEIGHT)
-
-        return self._layout(producer, tensors, self.batch)
-
-    def _trained(self, streams: Sequence[StreamType]) -> tuple[TensorLayout, ...]:
-        return stream_layouts(streams, self.precision, self.precision.channel_dtype)
-
-    def _layout(
-        self, producer: str, tensors: Callable[[Sequence[StreamType]], tuple[TensorLayout, ...]], samples: int
-    ) -> MessageLayout:
-        return MessageLayout(tensors=tensors(self.streams[producer]), samples=samples)
-
-
-def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tuple[int, int]]:
-    """Return the sending and the receiving stage of each edge between two stages."""
-    stages = stage_graph(graph.digraph, [stage.nodes for stage in partition.stages])
-    return {Edge(*edge): (sender, receiver) for sender, receiver, edges in stages.edges(data="edges") for edge in edges}
+        forward = self.forward(producer).tensors
+        activation = forward if returns_activation else ()
+        return MessageLayout(tensors=(*(one.gradient() for one in forward), *activation, WEIGHT), samples=self.batch)
 
 
 def _channels(

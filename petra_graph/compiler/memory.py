@@ -20,22 +20,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from math import ceil, inf
+from math import ceil
 from typing import Literal, get_args
 
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.stage_memory import (
-    Device,
-    EncodedShare,
-    Message,
-    Queues,
-    StageMemory,
-    Tensor,
-    TooFull,
-)
+from petra_graph.compiler.stage_memory import Device, EncodedShare, Message, Queues, StageMemory, Tensor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Action, Policy, Verb, program_order, static_order
@@ -123,20 +114,16 @@ def device_bytes(
     *,
     policy: Policy = "arrival",
     transport: EncodedShare | None = None,
-    most: Mapping[str, float] | None = None,
 ) -> Mapping[str, int]:
     """Return the most bytes that each device holds at once, in half the time of `device_memory`.
 
     Args:
         policy: the order in which the stages of a device take turns; nothing else depends on it.
         transport: the share of bytes in which tensors wait and travel; None: all.
-        most: bytes of each device beyond which nothing more is counted: then some device has more than that in the result,
-            and others less than they would hold.
     """
-    share, limits = transport or EncodedShare(), most or {}
-    devices = {program.device: Device(share.libraries, limits.get(program.device, inf)) for program in programs}
-    with suppress(TooFull):
-        _execute(programs, costs, share, devices, policy=policy)
+    share = transport or EncodedShare()
+    devices = {program.device: Device(share.libraries) for program in programs}
+    _execute(programs, costs, share, devices, policy=policy)
     return {name: device.peak for name, device in devices.items()}
 
 

@@ -5,26 +5,35 @@
     bytes        those that do not depend on a node's stage, and those that grow with the micro-batches in flight there
 
 The two models, which go through the operations of whole stages, have the last word (`compiler.placement_search`).
+
+From the same numbers follows what each node keeps for its backward, where the specification leaves that open: as much as memory allows,
+where that saves most seconds.
+
+Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
+so all choices have the parameters that the method has (`Method.mode`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from itertools import product
+from typing import NamedTuple, get_args
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.durations import operations
+from petra_graph.compiler.durations import node_seconds, operations
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulation import StageSeconds
-from petra_graph.graph.node_graph import INPUT
+from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import NodeCost
+from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
 
 
 class NodeSeconds(NamedTuple):
@@ -167,8 +176,8 @@ def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping
         found.append(
             NodeBytes(
                 resident=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
-                buffer=buffer_bytes(segment, node, inputs),
-                version=version_bytes(segment, node),
+                buffer=_buffer_bytes(segment, node, inputs),
+                version=_version_bytes(segment, node),
                 working=max(
                     node.work["update"].working_bytes,
                     *(
@@ -182,7 +191,7 @@ def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping
     return found
 
 
-def version_bytes(segment: Segment, node: NodeCost) -> int:
+def _version_bytes(segment: Segment, node: NodeCost) -> int:
     """Return the bytes of one more version of the node's parameters: an older one, or one for a delay."""
     if segment.kind == "head":
         return 0
@@ -191,7 +200,7 @@ def version_bytes(segment: Segment, node: NodeCost) -> int:
     return node.for_delay.kept_bytes
 
 
-def buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int:
+def _buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int:
     """Return the bytes that the segment's node stores for each micro-batch in flight."""
     if segment.kind == "head" or segment.keeps == "nothing":
         return 0
@@ -199,3 +208,50 @@ def buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int
     if segment.keeps == "input":
         return sum(inputs.costs.sample_bytes) if samples else int(sum(node.input_bytes) * inputs.transport.buffer)
     return sum(node.input_bytes) + node.work["record"].kept_bytes
+
+
+def kept_by_kind(graph: NodeGraph, reversible: Keeps = "nothing", buffered: BufferedKeeps = "input") -> KeepsByNode:
+    """Return the same for all nodes of a kind; by default what holds least beside the work."""
+    own: Mapping[Kind, Keeps] = {"reversible": reversible, "buffered": buffered}
+    return {name: own[graph.nodes[name].kind] for name in graph.order if name != graph.head}
+
+
+def choices_by_kind(graph: NodeGraph) -> list[KeepsByNode]:
+    """Return all that the nodes of each kind may keep, the least first."""
+    return [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+
+
+def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
+    """Return what the nodes of these stages keep if what saves most seconds for its bytes comes first, as long as it fits."""
+    costs, kept = _costs(inputs, placement), kept_by_kind(inputs.graph)
+    if placement.kept and not inputs.fits(evolve(placement, kept=kept)):
+        kept = placement.kept
+    left = sorted(costs)
+    while left:
+        worth = {}
+        for name, keeps in left:
+            (now, held), (then, more) = costs[name, kept[name]], costs[name, keeps]
+            worth[name, keeps] = (now - then) / max(more - held, 1.0), now - then
+        name, keeps = max(left, key=worth.__getitem__)
+        left.remove((name, keeps))
+        other = {**kept, name: keeps}
+        if worth[name, keeps][1] > 0 and inputs.fits(evolve(placement, kept=other)):
+            kept = other
+    return kept
+
+
+def _costs(inputs: PlannerInputs, placement: Placement) -> Mapping[tuple[str, Keeps], tuple[float, float]]:
+    """Return what each node takes with all that it may keep in these stages: seconds of a micro-batch, and bytes of all in flight, about."""
+    found = {}
+    for kept in choices_by_kind(inputs.graph):
+        for program in inputs.placed(evolve(placement, kept=kept)):
+            for segment in program.segments:
+                for name in segment.nodes if segment.kind != "head" else ():
+                    node = inputs.costs.nodes[name]
+                    spent = node_seconds(program, segment, name, inputs.clocks[program.device])
+                    versions = _version_bytes(segment, node) / inputs.accumulation if program.delayed else 0
+                    found[name, segment.keeps] = (
+                        spent.forward + spent.backward + spent.update / inputs.accumulation,
+                        program.depth * (_buffer_bytes(segment, node, inputs) + versions),
+                    )
+    return found

@@ -22,13 +22,11 @@ from typing import Literal
 
 from attrs import define, evolve, field, frozen
 
-from petra_graph.compiler.cuts import Cut, Hosts, Space
-from petra_graph.compiler.kept_by_node import choices_by_kind, fill_memory, kept_by_kind
+from petra_graph.compiler.cuts import Cut, Hosts, Space, starts
 from petra_graph.compiler.lower import partition
-from petra_graph.compiler.node_table import NodeTable, node_table
+from petra_graph.compiler.node_table import NodeTable, choices_by_kind, fill_memory, kept_by_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_depths
-from petra_graph.compiler.starts import starts
 from petra_graph.compiler.timing import least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Link

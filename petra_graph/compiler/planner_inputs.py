@@ -189,11 +189,13 @@ def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
     """Return a clock by which a parameter that several nodes of a stage share is stepped once."""
     if all(node.updated == 1 for node in costs.nodes.values()):
         return clock
+    if isinstance(clock, HostAndDevice):
+        return evolve(clock, host=_own_updates(clock.host, costs), device=_own_updates(clock.device, costs))
 
-    def share(node: str, operation: Operation) -> float:
-        return costs.nodes[node].updated if operation == "update" else 1.0
+    def seconds(node: str, operation: Operation) -> float:
+        return (costs.nodes[node].updated if operation == "update" else 1.0) * clock(node, operation)
 
-    return clock.scaled(share) if isinstance(clock, HostAndDevice) else lambda *at: share(*at) * clock(*at)
+    return seconds
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import attrs
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.memory import StageBytes, stage_memory, summed
@@ -27,20 +27,6 @@ TICKS_SHOWN = 6
 """Ticks of the steady state in a timeline."""
 _FLOAT32 = 4
 """Bytes of a value."""
-
-
-@frozen(kw_only=True)
-class PaperBytes:
-    """The bytes that table 3 of the PETRA paper counts, in its own way."""
-
-    model: int
-    """Parameters, running statistics and one input of every node."""
-    input_buffer: int
-    parameter_buffer: int
-
-    @property
-    def total(self) -> int:
-        return self.model + self.input_buffer + self.parameter_buffer
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)
@@ -83,7 +69,7 @@ class Prediction:
         return summed(self.device_memory.values())
 
     @cached_property
-    def paper(self) -> PaperBytes:
+    def paper(self) -> Mapping[str, int]:
         return paper_accounting(self.programs, self.inputs.costs)
 
     @cached_property
@@ -129,8 +115,8 @@ class Prediction:
         return simulate(self.pipeline, windows * self.inputs.accumulation)
 
 
-def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> PaperBytes:
-    """Count all stages' memory as the paper does (table 3), to be shown beside the true one.
+def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Mapping[str, int]:
+    """Count the bytes of all stages, by part, as table 3 of the PETRA paper does, to be shown beside the true ones.
 
     For a node with P parameters, R running statistics and an input of S values, in a stage of staleness tau:
 
@@ -158,9 +144,9 @@ def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Pape
             reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
             if segment.kind != "head" and segment.keeps != "nothing" and (samples_count or not reads_samples):
                 input_buffer += _paper_inputs(first) * staleness
-    return PaperBytes(
-        model=_FLOAT32 * model, input_buffer=_FLOAT32 * input_buffer, parameter_buffer=_FLOAT32 * parameter_buffer
-    )
+    parts = {"model": model, "input_buffer": input_buffer, "parameter_buffer": parameter_buffer}
+    parts["total"] = sum(parts.values())
+    return {part: _FLOAT32 * values for part, values in parts.items()}
 
 
 def _paper_inputs(node: NodeCost) -> int:
@@ -200,7 +186,6 @@ def document(
     inputs = prediction.inputs
     schedule = prediction.placement.schedule
     stages = list(_stages(prediction))
-    paper = prediction.paper
     return {
         "version": VERSION,
         "name": spec.name,
@@ -216,7 +201,7 @@ def document(
             "trained": trained,
             "bytes": _bytes(prediction.total_memory),
         },
-        "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
+        "paper_accounting": prediction.paper,
         "timing": {**_timing(prediction), "speedup": speedup, "speedup_over": speedup_over},
         "run": _run(prediction, spec.run.epochs, micro_batches),
         "devices": list(_devices(prediction)),

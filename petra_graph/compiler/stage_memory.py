@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, inf
+from math import ceil
 from typing import Literal
 
 from attrs import frozen
@@ -35,29 +35,22 @@ class EncodedShare:
     """Bytes that a device's libraries keep from their first operation on."""
 
 
-class TooFull(Exception):
-    """A device holds more than it may, so how much more need not be counted."""
-
-
 class Device:
     """The bytes alive on one device, and the most at any moment."""
 
-    def __init__(self, libraries: int = 0, most: float = inf) -> None:
+    def __init__(self, libraries: int = 0) -> None:
         self.live = libraries
         self.peak = -1
         self.peak_at = 0
         """The number of the largest moment."""
         self.stages: list[StageMemory] = []
         self.moments = 0
-        self._most = most
 
     def moment(self, working: int = 0) -> None:
         """Look at a moment at which the running operation holds `working` bytes of its own."""
         self.moments += 1
         if self.live + working > self.peak:
             self.peak, self.peak_at = self.live + working, self.moments
-            if self.peak > self._most:
-                raise TooFull
 
 
 class Tensor:

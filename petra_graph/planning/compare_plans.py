@@ -172,7 +172,7 @@ def _figures_of_method(plan: Plan | None, table: MethodSpec) -> dict[str, Any]:
     in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
     work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {
-        "paper_total": prediction.paper.total if in_paper else None,
+        "paper_total": prediction.paper["total"] if in_paper else None,
         "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
         "flops": sum(sum(each.values()) for each in work),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,

@@ -3,7 +3,7 @@
     stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
     devices    as many as stages: one each; fewer: by cost, or all stages on the only device if memory has no limit; more:
                the first ones, or the faster ones if they differ; in the order that is faster, or in the listed one
-    keep       as the method says, or listed; "auto": as fast as memory allows (`compiler.kept_by_node`)
+    keep       as the method says, or listed; "auto": as fast as memory allows (`compiler.node_table`)
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 

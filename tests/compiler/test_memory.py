@@ -224,13 +224,6 @@ def test_targets_wait_for_a_head_on_the_device_of_the_samples():
     assert device_memory(apart, TABLE) == device_memory(apart, TABLE, transport=EncodedShare(targets=0.0))
 
 
-def test_counting_ends_where_a_device_is_full():
-    stages = programs("dsp", "lockstep", 1, ("a", "b"))
-    whole = device_bytes(stages, TABLE)
-    assert device_bytes(stages, TABLE, most=whole) == whole
-    assert 1000 < device_bytes(stages, TABLE, most={"a": 1000})["a"] < whole["a"]
-
-
 def test_longer_runs_hold_no_more():
     for method in ("petra", "pipedream"):
         stages = programs(method, "lockstep", 2)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler import placement_search
-from petra_graph.compiler.kept_by_node import kept_by_kind
 from petra_graph.compiler.lower import partition, per_block
+from petra_graph.compiler.node_table import kept_by_kind
 from petra_graph.compiler.placement_search import ABOUT_AS_FAST, cut_and_place, cut_into_fewest, place_stages
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan
