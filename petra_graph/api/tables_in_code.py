@@ -25,12 +25,12 @@ def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
     Raises:
         SpecError: it is no class or function, or cannot be found again by its module and its name.
     """
-    return {"block": "module", "options": {"module": _made_by(module), "kwargs": kwargs}}
+    return {"block": "module", "options": {"module": _made_by(module, kwargs), "kwargs": kwargs}}
 
 
 def head(module: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
-    return {"block": "module-head", "options": {"module": _made_by(module), "kwargs": kwargs}}
+    return {"block": "module-head", "options": {"module": _made_by(module, kwargs), "kwargs": kwargs}}
 
 
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         SpecError: as of `buffered`.
     """
     make, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})
-    options = {"build": _made_by(make), **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
+    options = {"build": _made_by(make, kwargs), **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
     return {"name": "module", **given, "options": options}
 
 
@@ -84,7 +84,9 @@ def from_torch(
     return {"name": "torch", "options": options, **more}
 
 
-def _made_by(module: Any) -> str:
+def _made_by(module: Any, kwargs: Mapping[str, Any]) -> str:
+    if wrong := next((key for key, value in kwargs.items() if callable(value)), None):
+        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
     if isinstance(module, type | FunctionType):
         return code_name(module)
     raise SpecError(

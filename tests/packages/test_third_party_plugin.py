@@ -36,7 +36,7 @@ def installed(source, tmp_path_factory):
 def test_it_is_listed_and_checked(installed):
     listed = {one["name"]: one for one in json.loads(installed.forked("list", "blocks", "--json"))}
     assert listed[BLOCK] == {"kind": "blocks", "name": BLOCK, "distribution": "petra-graph-convnext", "fault": ""}
-    assert "kernel     int    7" in installed.forked("list", BLOCK)
+    assert "kernel     an integer  7" in installed.forked("list", BLOCK)
     assert f"blocks/{BLOCK}: 12 kept\n" in installed.forked("check", BLOCK)
 
 
@@ -47,7 +47,7 @@ def test_its_example_is_valid_and_its_options_are_checked(installed, source):
     bent.write_text((source / "example.toml").read_text().replace("kernel = 5", "kernel = 4"))
     done = installed.fork("validate", str(bent))
     assert done.returncode == 2
-    assert "must be odd, so that the convolution keeps the image's size (got 4)" in done.stderr
+    assert "kernel must be odd, and expansion at least 1 (got 4 and 4)" in done.stderr
 
 
 def test_it_trains(installed, source):
