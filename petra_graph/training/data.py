@@ -222,6 +222,13 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         training=split_of_stream(built, spec),
     )
     splits = [split for split in (data.train, data.validation, data.test) if split is not None]
+    whole = spec.data.batch * spec.partition.replicas
+    if spec.data.validation is not None and len(data.train) < whole:
+        message = (
+            f"the validation leaves {plural(len(data.train), 'training sample')}, and a micro-batch has {whole} of them"
+        )
+        hint = "give a smaller share, or lower data.batch"
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,
