@@ -18,8 +18,6 @@ for name in (
     "torch.utils.flop_counter",  # with triton
     "torch.utils.tensorboard",
     "petra_graph.catalog.blocks",
-    "petra_graph.catalog.blocks",
-    "petra_graph.catalog.datasets.declared_datasets",
     "petra_graph.catalog.datasets.generated",
     "petra_graph.catalog.loggers",
     "petra_graph.catalog.losses",
