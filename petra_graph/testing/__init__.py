@@ -26,9 +26,13 @@ from attrs import frozen
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.testing import block_checks, other_checks
 from petra_graph.testing.block_trial import BrokenPromise as BrokenPromise
-from petra_graph.testing.block_trial import NotTried, Trial
+from petra_graph.testing.block_trial import NotTried
+from petra_graph.testing.block_trial import Trial as Trial
 from petra_graph.testing.block_trial import tokens as tokens
-from petra_graph.testing.other_checks import DataSetTrial, LossTrial, OptimizerTrial, OtherTrial
+from petra_graph.testing.other_checks import DataSetTrial as DataSetTrial
+from petra_graph.testing.other_checks import LossTrial as LossTrial
+from petra_graph.testing.other_checks import OptimizerTrial as OptimizerTrial
+from petra_graph.testing.other_checks import OtherTrial
 
 if TYPE_CHECKING:
     import pytest
