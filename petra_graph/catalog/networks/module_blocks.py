@@ -82,7 +82,7 @@ class Additive(AdditiveCoupling):
         super().__init__(inputs)
         self.f = _made("f", f, kwargs)
 
-    def residual(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def residual(self, x: Tensor) -> Tensor:
         """Return F(x)."""
         value: Tensor = self.f(x)
         return value

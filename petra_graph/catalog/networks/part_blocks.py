@@ -32,6 +32,11 @@ class _OfNetwork(Block):
     drawn_as = "network"  # all parts draw the random numbers of one constructor
     part: nn.Module
     links: Sequence[Link]
+    of: str
+    """The part, for messages."""
+    reads: Sequence[int]
+    names: Sequence[str]
+    hands_on: Sequence[int]
 
     def __init__(
         self,

@@ -193,7 +193,7 @@ class TextCharacters(_Text):
         ] = None,
     ) -> None:
         names, tokens = _characters(root, pattern, vocabulary)
-        self.facts = text_facts(context, len(names), names)  # type: ignore[method-assign]
+        self.facts = text_facts(context, len(names), names)  # type: ignore[method-assign, assignment]
         self._part(tokens, context, test_share, samples)
 
     @staticmethod
@@ -243,7 +243,7 @@ class TextTokens(_Text):
             message = f"{tokenizer} has {own} tokens, and vocabulary = {vocabulary}: it is of another network"
             hint = "give the tokenizer.json of the network's own model"
             raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
-        self.facts = text_facts(context, vocabulary or own)  # type: ignore[method-assign]
+        self.facts = text_facts(context, vocabulary or own)  # type: ignore[method-assign, assignment]
         text = b"".join(read_files(root, pattern, utf8=True)).decode()
         self._part(_codec(tokenizer).encode_all(text), context, test_share, samples)
 

@@ -89,7 +89,7 @@ class ImageNet:
         )
         of_train, of_test = _both(root, train, test, classes, hint)
         facts = self.facts(size=size, resize=resize, classes=classes, mean=mean, std=std)
-        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign]
+        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign, assignment]
         views = RandomViews(
             files=of_train.files,
             targets=of_train.targets,
@@ -163,7 +163,7 @@ class ImageFolder:
             of_train, of_test = every.part(~chosen), every.part(chosen)
         _try_headers((*of_train.files, *of_test.files))
         facts = self.facts(size=size, classes=len(of_train.classes), mean=mean, std=std)
-        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign]
+        self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign, assignment]
         stores = [(_store(one, size, cache=cache), one.targets) for one in (of_train, of_test)]
         self.train = cropped(
             stores[0],
