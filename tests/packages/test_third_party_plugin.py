@@ -47,7 +47,7 @@ def test_its_example_is_valid_and_its_options_are_checked(installed, source):
     bent.write_text((source / "example.toml").read_text().replace("kernel = 5", "kernel = 4"))
     done = installed.fork("validate", str(bent))
     assert done.returncode == 2
-    assert "kernel must be odd, and expansion at least 1 (got 4 and 4)" in done.stderr
+    assert "kernel must be odd, and expansion at least 1 (got 4 and 2)" in done.stderr
 
 
 def test_it_trains(installed, source):
