@@ -22,7 +22,9 @@ def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimize
     }
     with peaks:
         Scheduler(peaks.executors).train(samples(SHAPE, 6, 4), range(6), lambda _: None)
-    assert {stage: peaks.live_of[stage] for stage in resident} == {stage: 2 * size for stage, size in resident.items()}
+    expected = {stage: 2 * size for stage, size in resident.items()}
+    expected[max(resident)] += 4  # the head keeps its loss's gradient: a one in float32
+    assert {stage: peaks.live_of[stage] for stage in resident} == expected
     assert all(peaks.total[stage] > 2 * size for stage, size in resident.items())
 
 
