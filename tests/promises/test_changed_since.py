@@ -48,7 +48,9 @@ def changed_code(write, capsys):
     """A network whose code has been changed after its run, and so computes something else with the same weights."""
     write("net.py", NET)
     run(write("spec.toml", MODULE), (), Listener())
-    write("net.py", NET.replace("ReLU", "Tanh"))
+    write(
+        "net.py", NET.replace("ReLU", "Sigmoid")
+    )  # of another size: within a second, Python tells compiled code apart by it alone
     sys.modules.pop("net")
     capsys.readouterr()
     return "changed since the training: the network: for the same samples and weights its outputs differ by "

@@ -74,7 +74,7 @@ def test_what_is_as_it_was_has_the_same_and_so_has_its_file(here, write):
     ("file", "before", "after", "said"),
     [
         ("scale.txt", "1.0", "1.1", "the network: for the same samples and weights its outputs differ by 1.0e-01"),
-        ("net.py", "nn.Tanh", "nn.ReLU", "the network: for the same samples and weights its outputs differ"),
+        ("net.py", "nn.Tanh", "nn.Sigmoid", "the network: for the same samples and weights its outputs differ"),
         ("net.py", "[float(i)]", "[i / 2]", "the data: its samples were "),
         ("net.py", "i % 2", "1 - i % 2", "the data: its samples were "),
         ("own.toml", '["a", "b"]', '["b", "a"]', "the classes: a is now b"),
