@@ -107,9 +107,7 @@ else:
 """
 
 
-@pytest.mark.parametrize(
-    ("victim", "moment", "hosted"), [(0, "ProcessEnd._lost_when_complete", True), (1, "AwakeTime", False)]
-)
+@pytest.mark.parametrize(("victim", "moment", "hosted"), [(1, "AwakeTime", False)])
 def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
