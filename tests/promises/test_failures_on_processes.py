@@ -84,8 +84,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
 LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks import RevMlp
-from petra_graph.training.processes import several as one_of_several
-from petra_graph.training.processes import end as at_the_end
+from petra_graph.training.processes import end as at_the_end, several
 
 class Last(RevMlp):
     pass
@@ -96,18 +95,21 @@ def end(*_):
 if os.environ["RANK"] == "{victim}":
     at_the_end.{moment} = end
 else:
-    gather_tensors = one_of_several.gather_tensors
+    gather_measured = several.OneOfSeveral.gather_measured
 
     def gather_slowly(*arguments):
-        found = gather_tensors(*arguments)
-        time.sleep(3)
+        # The other process waits for the end meanwhile: nothing more is needed of it.
+        found = gather_measured(*arguments)
+        time.sleep(1)
         return found
 
-    one_of_several.gather_tensors = gather_slowly
+    several.OneOfSeveral.gather_measured = gather_slowly
 """
 
 
-@pytest.mark.parametrize(("victim", "moment", "hosted"), [(1, "AwakeTime", False)])
+@pytest.mark.parametrize(
+    ("victim", "moment", "hosted"), [(0, "ProcessEnd._lost_when_complete", True), (1, "AwakeTime", False)]
+)
 def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
     """The others waited for a minute, and said that the run had failed."""
     (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
