@@ -155,8 +155,8 @@ def open_run(run: Run | str | Path) -> Run:
     """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest".
 
     Raises:
-        SpecError: there is none.
-        TypeError: the value is no name.
+        SpecError: no run has this name.
+        TypeError: the value is neither a run, nor a name or path.
     """
     from petra_graph.record.recorded_run import find_run
 

@@ -75,8 +75,8 @@ def named_plugin(registry: Registry, name: str) -> Plugin:
     """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute".
 
     Raises:
-        SpecError: there is none, or there are several.
-        PluginError: it cannot be imported, or is none of its kind.
+        SpecError: no plugin has this name, or plugins of several kinds have it.
+        PluginError: its code cannot be imported, or breaks the contract of its kind.
     """
     short, slash, plain = name.rpartition("/")
     kinds = [kind for kind in registry.kinds if (kind.short == short if slash else name in registry.names(kind))]

@@ -343,7 +343,7 @@ def _least_sum(costs: Sequence[Array]) -> list[Array]:
 
 
 def _bounds(costs: Sequence[Array], summed: Sequence[Array]) -> tuple[int, ...] | None:
-    """Return where intervals begin and end whose largest cost is least, and with that the sum of other costs; None if there are none."""
+    """Return the bounds of the intervals with the least largest cost, and among those the least sum of other costs; None if no cut is allowed."""
     if (most := _largest(costs)) == inf:
         return None
     allowed = [np.where(own <= most * _EQUAL, one, inf) for own, one in zip(costs, summed, strict=True)]

@@ -269,7 +269,7 @@ class PlacementSearch:
 
     @cached_property
     def _proportions(self) -> list[float]:
-        """The limits as parts of the largest; empty if there are none."""
+        """Each limit over the largest one; empty without limits."""
         limits = [limit for limit in self.inputs.limits if limit is not None]
         return [inf if limit is None else limit / max(limits) for limit in self.inputs.limits] if limits else []
 

@@ -71,7 +71,7 @@ class HeadRunner(SegmentRunner):
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
     measures: bool = field(default=True, init=False)
-    """Whether somebody asks for the metrics of training micro-batches."""
+    """Whether the metrics of training micro-batches are computed."""
     _one: Tensor | None = field(default=None, init=False)
     """The gradient of a loss whose targets all count."""
 

@@ -331,7 +331,7 @@ def files_of(root: str, pattern: str) -> list[Path]:
     """Return the file, or the files of a folder without hidden ones, in an order that is the same on every machine.
 
     Raises:
-        SpecError: there is none.
+        SpecError: no file matches.
     """
     expanded = sysconfig.get_path("stdlib") if root == STDLIB else os.path.expandvars(root)
     folder = Path(expanded).expanduser().absolute()
