@@ -1,4 +1,4 @@
-"""The tables of specs/README.md, generated: every spec, every key, every option of the plugins that come with petra-graph.
+"""The tables of specs/README.md, generated: every spec, every key, every plugin that comes with petra-graph.
 
     python -m tools.spec_reference            # exit code 1 where the page differs from what would be generated
     python -m tools.spec_reference --write
@@ -101,18 +101,24 @@ def inner(kind: Any) -> type | None:
 
 
 def options(registry: Registry) -> Iterator[str]:
-    """Yield a section for every group of plugins, with the options of each."""
+    """Yield a table for every group of plugins: what each is, and the names and defaults of its options."""
     for kind in registry.kinds:
-        yield from [f"### Options of {kind.nouns}", ""]
+        yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)
             about = str(getattr(plugin.code, "kind", ""))
-            none = not attrs.fields(plugin.options)
-            yield f"**`{name}`**{f' ({about})' if about else ''}: {plugin.summary}{' It has no options.' * none}"
-            yield ""
-            if not none:
-                yield from rows("option", attrs.fields(plugin.options))
-                yield ""
+            given = ", ".join(map(_option, attrs.fields(plugin.options)))
+            yield f"| `{name}`{f' ({about})' if about else ''} | {plugin.summary.replace('|', chr(92) + '|')} | {given} |"
+        yield ""
+
+
+def _option(one: Any) -> str:
+    return f"`{one.name}`" if one.default in (None, attrs.NOTHING) else f"`{one.name} = {_default(one)}`"
+
+
+def _default(one: Any) -> str:
+    plain = one.default not in (None, attrs.NOTHING) and not hasattr(one.default, "factory")
+    return shown(as_mapping(one.default)) if plain else ""
 
 
 def rows(word: str, fields: Any) -> Iterator[str]:
@@ -122,8 +128,7 @@ def rows(word: str, fields: Any) -> Iterator[str]:
         kind = ", ".join(filter(None, [describe(one.type).replace("|", "\\|"), brief.replace("|", "\\|")]))
         unit = one.metadata.get("unit", "")
         text = one.metadata.get("help", "").replace("|", "\\|") + (f" ({unit})" if unit else "")
-        plain = one.default not in (None, attrs.NOTHING) and not hasattr(one.default, "factory")
-        default = f"`{shown(as_mapping(one.default))}`" if plain else "*required*" * (one.default is attrs.NOTHING)
+        default = f"`{_default(one)}`" if _default(one) else "*required*" * (one.default is attrs.NOTHING)
         yield f"| `{one.name}` | {kind} | {default} | {text} |"
 
 
