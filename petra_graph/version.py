@@ -1,3 +1,3 @@
 """The version of this package, below all that name it; the package's root shows it, too."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

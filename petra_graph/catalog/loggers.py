@@ -1,6 +1,6 @@
-"""Events in files of the run's directory: `metrics.jsonl`, which a run writes itself before any logger is called, `metrics.csv`, and TensorBoard's.
+"""Callbacks that keep a run's values in files of its directory: `metrics.jsonl`, which it writes itself before, `metrics.csv`, and TensorBoard's.
 
-A resumed run writes `metrics.csv` again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also if the logger was
+A resumed run writes `metrics.csv` again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also if the callback was
 added in between. For TensorBoard, it opens another file, and tells it to forget the events after the checkpoint (`purge_step`).
 """
 
@@ -18,28 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import cannot_write
-from petra_graph.plugins import RunInfo
+from petra_graph.plugins import Callback, Started
 
 _COLUMNS = ("epoch", "step", "name", "value")
 
 
-class MetricsFile:
-    """The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger."""
-
-    def __init__(self, run: RunInfo) -> None: ...
+class MetricsFile(Callback):
+    """The run's own `metrics.jsonl`, which is always written: where it is listed, TensorBoard is not written unasked."""
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
 
-    def close(self) -> None: ...
 
-
-class CsvFile:
+class CsvFile(Callback):
     """`metrics.csv` in the run's directory: epoch, step, name, value.
 
     A value that is not finite is empty. Each row is there before the next event.
     """
 
-    def __init__(self, run: RunInfo) -> None:
+    def started(self, run: Started) -> None:
+        """Open the file, with the events that the run has already."""
         self._path = run.directory / "metrics.csv"
         try:
             self._file = self._path.open("wb", buffering=0)
@@ -74,13 +71,14 @@ class CsvFile:
             content = content[self._file.write(content) :]
 
 
-class TensorBoard:
+class TensorBoard(Callback):
     """Scalars for TensorBoard, in `tensorboard/` of the run's directory, by a writer whose thread fails without a traceback."""
 
     requires = "tensorboard"
     install = "pip install 'petra-graph[tensorboard]'"
 
-    def __init__(self, run: RunInfo) -> None:
+    def started(self, run: Started) -> None:
+        """Open a file of events."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._path = run.directory / "tensorboard"

@@ -18,8 +18,6 @@ from petra_graph.plugins.author_code import named_code as named_code
 from petra_graph.plugins.callback import Callback as Callback
 from petra_graph.plugins.callback import Companion as Companion
 from petra_graph.plugins.callback import EpochEnded as EpochEnded
-from petra_graph.plugins.callback import Logger as Logger
-from petra_graph.plugins.callback import RunInfo as RunInfo
 from petra_graph.plugins.callback import Started as Started
 from petra_graph.plugins.data_set import DataFacts as DataFacts
 from petra_graph.plugins.data_set import DataSet as DataSet

@@ -4,8 +4,10 @@
                                    testing
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
 
+and, there too,                record, whenever values are in `metrics.jsonl`, and close, at the very end
+
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
-them, after the loggers have the values. A callback is built in every process, so that its companions are where the stages are.
+them. A callback is built in every process, so that its companions are where the stages are: what it writes to, it opens in `started`.
 
 A class says in `changes` what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
 `stops` is asked; or "weights", so that its companions may write to the parameters. What a callback returns from `state` is in
@@ -28,7 +30,6 @@ from petra_graph.plugins.tensor_trees import Tree
 if TYPE_CHECKING:
     from torch import Tensor
 from importlib.util import find_spec
-from typing import Protocol
 
 from petra_graph.errors import Problem
 
@@ -57,6 +58,7 @@ class Started:
         warnings: of its plan, each with the key that changes it; or why the run could not be planned.
         metrics: how the values of the metrics are read that the specification lists, by the names under which they are recorded:
             `scale_of("test/f1", run.metrics)` says which of two values is better.
+        spec: the resolved specification, in TOML's types.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Started:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     metrics: Mapping[str, Scale] = field(factory=dict)
+    spec: Mapping[str, Any] = field(factory=dict, repr=False)
 
 
 @frozen(kw_only=True)
@@ -208,6 +211,20 @@ class Callback(Listener):
         """
         return {}
 
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Keep values by name, such as "train/loss", elsewhere than in `metrics.jsonl`; they may be infinite or NaN.
+
+        Where a run is resumed, `metrics.jsonl` ends at the checkpoint (`Started.resumed_at`), and later values come a second time.
+
+        Args:
+            epoch: counted from 1.
+            step: micro-batches since the run's start.
+            values: what is recorded at once.
+        """
+
+    def close(self) -> None:
+        """Write what is held back: the last call of a run that ends, or fails."""
+
     def state(self) -> Any:
         """Return what a checkpoint must keep, as JSON; None: nothing."""
         return None
@@ -221,42 +238,13 @@ def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
     return given if asks_for_stage(callback.at_stage) else given[:1]
 
 
-@frozen(kw_only=True)
-class RunInfo:
-    """The run that a logger is built for.
-
-    Attributes:
-        directory: of the run; where the run is resumed, `metrics.jsonl` in it ends at the checkpoint.
-        name: of the run.
-        spec: the resolved specification, in TOML's types.
-        resumed_at: the number of micro-batches before the checkpoint of a resumed run; later events will come a second time.
-            None: the run begins.
-    """
-
-    directory: Path
-    name: str
-    spec: Mapping[str, Any]
-    resumed_at: int | None
-
-
-class Logger(Protocol):
-    """A place for a run's values."""
-
-    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Keep values by name, such as "train/loss"; they may be infinite or NaN.
-
-        Args:
-            epoch: counted from 1.
-            step: micro-batches since the run's start.
-            values: what is recorded at once.
-        """
-
-    def close(self) -> None:
-        """Write what is held back; nothing is recorded afterwards."""
+def records(plugin: Plugin) -> bool:
+    """Whether a callback keeps a run's values elsewhere."""
+    return getattr(plugin.code, "record", Callback.record) is not Callback.record
 
 
 def missing_package(plugin: Plugin) -> Problem | None:
-    """Return the problem of a logger whose package is not installed, which its attribute `requires` names; this imports nothing."""
+    """Return the problem of a callback whose package is not installed, which its attribute `requires` names; this imports nothing."""
     required = getattr(plugin.code, "requires", "")
     if not required or find_spec(required) is not None:
         return None

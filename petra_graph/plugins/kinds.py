@@ -10,7 +10,6 @@
 | metric | `petra_graph.metrics` | nothing | `update` and `compute` |
 | data set | `petra_graph.datasets` | nothing | `train` and `test` |
 | callback | `petra_graph.callbacks` | nothing | a `Callback` |
-| logger | `petra_graph.loggers` | run | `record` and `close` |
 """
 
 from __future__ import annotations
@@ -63,17 +62,10 @@ def _as_loss(code: Any) -> Any:
     return build
 
 
-def _having(*names: str) -> Callable[[Plugin, Any, Sequence[Any], Any], Any]:
-    def used(plugin: Plugin, _: Any, __: Sequence[Any], built: Any) -> Any:
-        if missing := [name for name in names if not callable(getattr(built, name, None))]:
-            raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
-        return built
-
-    return used
-
-
-def _used_metric(plugin: Plugin, options: Any, given: Sequence[Any], built: Any) -> UsedMetric:
-    return UsedMetric(plugin, _having("update", "compute")(plugin, options, given, built))
+def _used_metric(plugin: Plugin, _: Any, __: Sequence[Any], built: Any) -> UsedMetric:
+    if missing := [name for name in ("update", "compute") if not callable(getattr(built, name, None))]:
+        raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
+    return UsedMetric(plugin, built)
 
 
 def _callback_fault(code: Any) -> str:
@@ -138,15 +130,6 @@ DATA_SET = PluginKind(
     make=data_of,
     used=used_data,
 )
-LOGGER = PluginKind(
-    noun="logger",
-    group="petra_graph.loggers",
-    table="logger",
-    several=True,
-    gives=("run",),
-    builds="an object with record and close",
-    used=_having("record", "close"),
-)
 CALLBACK = PluginKind(
     noun="callback",
     group="petra_graph.callbacks",
@@ -155,7 +138,7 @@ CALLBACK = PluginKind(
     builds="a Callback",
     fault=_callback_fault,
 )
-KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, LOGGER, CALLBACK)
+KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""
 
 

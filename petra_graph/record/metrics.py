@@ -13,16 +13,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import frozen
 
-from petra_graph.errors import RunFailed, SpecError, cannot_write
-from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.callback import Logger
+from petra_graph.errors import SpecError, cannot_write
 
 METRICS = "metrics.jsonl"
 """The file in a run's directory."""
@@ -41,7 +38,7 @@ class Position:
 
 
 class Metrics:
-    """A run's events, as lines and in its loggers."""
+    """A run's events, as lines and in its callbacks."""
 
     def __init__(self, directory: Path, since: Position | None = None) -> None:
         """Open a run's events.
@@ -60,11 +57,11 @@ class Metrics:
             except OSError as error:
                 raise cannot_write(self._path, error) from error
         self._file = self._path.open("ab", buffering=0)
-        self._loggers: list[tuple[str, Logger]] = []
+        self._callbacks: list[Callable[..., Any]] = []
 
-    def add(self, name: str, logger: Logger) -> None:
-        """Hand every event to a logger as well; `name` is its name in messages."""
-        self._loggers.append((name, logger))
+    def hand_to(self, call: Callable[..., Any]) -> None:
+        """Hand every event to a callback as well, by `call("record", ...)`, and `call("close")` at the end."""
+        self._callbacks.append(call)
 
     @property
     def bytes(self) -> int:
@@ -74,7 +71,7 @@ class Metrics:
         """Record values by name, such as "train/loss"; those that are not finite become null in the file.
 
         Raises:
-            RunFailed: the disk refuses, and no part of an event is in the file; or a logger fails.
+            RunFailed: the disk refuses, and no part of an event is in the file.
         """
         values = {name: float(value) for name, value in values.items()}
         for name, value in values.items():
@@ -86,8 +83,8 @@ class Metrics:
                 "value": value if math.isfinite(value) else None,
             }
             self._append(event)
-        for name, logger in self._loggers:
-            _run(name, partial(logger.record, epoch=epoch, step=step, values=values))
+        for call in self._callbacks:
+            call("record", epoch=epoch, step=step, values=values)
 
     def _append(self, event: Mapping[str, Any]) -> None:
         line, end = (json.dumps(event) + "\n").encode(), self._file.tell()
@@ -102,15 +99,11 @@ class Metrics:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file and the loggers; a second time does nothing.
-
-        Raises:
-            RunFailed: the disk refuses the events that a logger held back.
-        """
-        loggers, self._loggers = self._loggers, []
+        """Close the file and the callbacks, which may fail to write what they held back; a second time does nothing."""
+        callbacks, self._callbacks = self._callbacks, []
         with ExitStack() as closing:
-            for name, logger in loggers:
-                closing.callback(_run, name, logger.close)
+            for call in callbacks:
+                closing.callback(call, "close")
             closing.callback(self._file.close)
 
     def __enter__(self) -> Self:
@@ -120,7 +113,7 @@ class Metrics:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
-        with suppress(RunFailed) if error else nullcontext():
+        with suppress(Exception) if error else nullcontext():
             self.close()
 
 
@@ -144,9 +137,3 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
             raise SpecError(f"{path}:{number}: is not an event: {shown}", hint) from None
         if event["value"] is not None:
             yield event
-
-
-def _run(name: str, action: Callable[[], None]) -> None:
-    """Run a logger's code."""
-    with author_code(f"{name} failed", error=RunFailed):
-        action()

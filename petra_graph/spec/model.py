@@ -243,13 +243,10 @@ class Spec:
     run: RunSpec = table(RunSpec)
     init: InitSpec = table(InitSpec)
     checkpoint: CheckpointSpec = table(CheckpointSpec)
-    logger: tuple[PluginSpec, ...] | None = key(
-        None,
-        "other places for the values of `metrics.jsonl`, which is always written; default: TensorBoard, if it is "
-        "installed",
-    )
     callback: tuple[PluginSpec, ...] | None = key(
-        None, "what observes the run or, if it says so, changes it; called in the order of the list"
+        None,
+        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list. `metrics.jsonl` is always "
+        "written; TensorBoard, if it is installed, unless another one that is listed keeps the values",
     )
     metric: tuple[MetricSpec, ...] | None = key(
         None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"

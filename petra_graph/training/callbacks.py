@@ -18,10 +18,19 @@ from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Listener, Started, asked_at_stage
+from petra_graph.plugins.callback import (
+    Callback,
+    Companion,
+    EpochEnded,
+    Listener,
+    Started,
+    asked_at_stage,
+    missing_package,
+)
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.record.metrics import Metrics
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 
@@ -37,10 +46,10 @@ class NamedCallback:
     def name(self) -> str:
         return self.plugin.name
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the callback; what it raises has a note that names it."""
         with self.noted:
-            return getattr(self.callback, method)(*arguments)
+            return getattr(self.callback, method)(*arguments, **named)
 
     @property
     def noted(self) -> noted:
@@ -65,11 +74,14 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> t
     """Build the callbacks of a run whose evaluations read the split `evaluated`.
 
     Raises:
-        SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads.
+        SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads, or its package is not installed.
         PluginError: its code failed, or it breaks the contract.
     """
-    metrics = [(getattr(one.options, "metric", None), (*one.path, "metric")) for one in configured]
-    problems = [problem for metric, path in metrics for problem in split_problems(metric, path, evaluated)]
+    problems = list[Problem]()
+    for one in configured:
+        problems += split_problems(getattr(one.options, "metric", None), (*one.path, "metric"), evaluated)
+        if missing := missing_package(one.plugin):
+            problems.append(one.locate(missing))
     if problems:
         raise SpecError(problems)
     return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
@@ -90,7 +102,8 @@ class Callbacks(Listener):
     """All callbacks of a run, in the process that leads; in other processes, none of their listeners is called."""
 
     callbacks: Sequence[NamedCallback] = ()
-    leads: bool = True
+    metrics: Metrics | None = None
+    """The run's recorded values; None in a process that does not lead."""
     restored: Mapping[str, Any] = field(factory=dict)
     """The states of the checkpoint from which the callbacks are restored."""
     _seen: int = field(default=0, init=False)
@@ -105,9 +118,11 @@ class Callbacks(Listener):
         return any(one.callback.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
-        """Begin, or restore the states of a checkpoint."""
+        """Begin, or restore the states of a checkpoint; each callback has the values that are recorded from now on."""
         for one in self._led:
             one.call("started", run)
+            assert self.metrics is not None, "it leads"
+            self.metrics.hand_to(one.call)
             if one.name in self.restored:
                 one.call("restore", self.restored[one.name])
 
@@ -165,7 +180,7 @@ class Callbacks(Listener):
 
     @property
     def _led(self) -> Sequence[NamedCallback]:
-        return self.callbacks if self.leads else ()
+        return self.callbacks if self.metrics is not None else ()
 
 
 def attach_to_stages(

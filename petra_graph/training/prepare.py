@@ -36,7 +36,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
-from petra_graph.plugins.callback import OBSERVES, missing_package
+from petra_graph.plugins.callback import OBSERVES
 from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
@@ -193,7 +193,6 @@ def prepare_checked(
     """Prepare a run whose specification is checked, as `prepare`; if the run begins, its first weights may be those of a file."""
     spec, problems = checked.spec, ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
-    _load_loggers(checked, problems)
     loss = problems.attempt(checked.build_loss)
     problems.attempt(lambda: checked.tried_optimizer)
     callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated)
@@ -242,13 +241,6 @@ def prepare_checked(
         samples = first_samples(opened.data, spec.run.seed)
         problems.require(compare_parts, network, opened.data.facts, samples)
     return prepared
-
-
-def _load_loggers(checked: CheckedSpec, problems: ProblemCollector) -> None:
-    for index, logger in enumerate(checked.loggers):
-        missing = missing_package(logger.plugin)
-        if missing is not None:
-            problems.add([evolve(missing, path=("logger", index, "name"))])
 
 
 @frozen(kw_only=True)

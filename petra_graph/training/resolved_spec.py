@@ -58,8 +58,6 @@ def resolved(prepared: Prepared) -> Spec:
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
-        # Unset where the specification names none: what is installed elsewhere decides there.
-        logger=None if spec.logger is None else _all_with_options(spec.logger, checked.loggers),
         metric=None if spec.metric is None else _all_with_options(spec.metric, checked.metrics),
         callback=None if spec.callback is None else _all_with_options(spec.callback, checked.callbacks),
     )
@@ -160,7 +158,8 @@ def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
 
 
 def _all_with_options(tables: Sequence[PluginSpec], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[Any, ...]:
-    return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
+    # TensorBoard, which comes last where it is not listed, is left out: what is installed elsewhere decides there.
+    return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=False))
 
 
 def absolute(name: str | None) -> str | None:

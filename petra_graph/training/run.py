@@ -31,7 +31,7 @@ from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.processes.one import RunProcess
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import Summary, measure_process, open_loggers, peak_bytes, run_notes
+from petra_graph.training.run_record import Summary, measure_process, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
 _LONG_SECONDS = 120.0
@@ -91,8 +91,6 @@ def run(
                 record.write_inputs(prepared, resumption)
             since = None if resumption is None else resumption.metrics
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
-                if metrics is not None:
-                    open_loggers(prepared, metrics, since)
                 bytes_before = peak_bytes()
                 trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
                 interrupted = trainer.run()
@@ -170,7 +168,7 @@ def _build(
         metrics=metrics,
         listener=listener if record else Listener(),
         peers=process,
-        callbacks=Callbacks(prepared.callbacks, record is not None, position.callbacks),
+        callbacks=Callbacks(prepared.callbacks, metrics, position.callbacks),
         position=position,
         meters=meters,
     )
@@ -189,7 +187,7 @@ def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     callbacks, record = trainer.callbacks, process.record
     with evaluating(trainer.executors):
         weights = process.gather("weights", trainer.weights())
-    kept = process.gather("callbacks", companion_tensors(trainer.executors)) if callbacks.callbacks else {}
+    kept = process.gather("callbacks", companion_tensors(trainer.executors)) if trainer.prepared.spec.callback else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
 

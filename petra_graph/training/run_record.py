@@ -26,19 +26,17 @@ from petra_graph.errors import (
     Problem,
     RunFailed,
     RunFailedByPlugin,
-    SpecError,
     listed,
     raised_text,
     shown,
 )
 from petra_graph.planning.run_advice import products_note, run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.plugins.callback import RunInfo, Started
+from petra_graph.plugins.callback import Started
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read_manifest
-from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.run_directory import (
     PLAN,
     SCALES,
@@ -116,6 +114,7 @@ class RunRecord:
             evaluates=spec.data.evaluated,
             tested=opened.evaluated.said,
             metrics=prepared.checked.scales,
+            spec=as_mapping(resolved(prepared)),
         )
         # A stream has no length but that of the specification.
         keys = ("micro_batches",) * (not opened.data.train.in_order) + ("evaluation_batches", "overfit")
@@ -295,25 +294,6 @@ def problems_of(error: Exception) -> Iterable[Problem]:
     if isinstance(error, PetraGraphError):
         return error.problems
     return (Problem(message=raised_text(error), hint="failure.txt in the run directory has the traceback"),)
-
-
-def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
-    """Send metrics to the loggers of a specification, too; their file ends where the run begins or is resumed (`since`)."""
-    run = RunInfo(
-        directory=metrics.directory,
-        name=prepared.spec.name,
-        spec=as_mapping(resolved(prepared)),
-        resumed_at=None if since is None else since.step,
-    )
-    for logger in prepared.checked.loggers:
-        try:
-            metrics.add(str(logger.plugin), logger.build(run))
-        except SpecError as error:
-            raise RunFailed(prepared.checked.loaded.located(error.problems)) from error
-        except PluginError as error:
-            # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
-            if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
-                raise
 
 
 def peak_bytes() -> int:

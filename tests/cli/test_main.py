@@ -67,7 +67,7 @@ def test_help(monkeypatch, capsys):
 
 def test_version(capsys):
     assert front.main(["--version"]) == 0
-    assert capsys.readouterr().out == "petra-graph 0.2.0\n"
+    assert capsys.readouterr().out == "petra-graph 0.3.0\n"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from petra_graph.plugins.kinds import (
     BLOCK,
     CALLBACK,
     DATA_SET,
-    LOGGER,
     LOSS,
     LR_SCHEDULE,
     METRIC,
@@ -148,7 +147,6 @@ def recorder(given):
         (DATA_SET, lambda: None, "has no `facts`"),
         (CALLBACK, object, "is not a subclass of petra_graph.plugins.Callback"),
         (CALLBACK, Callback, "is not a subclass of petra_graph.plugins.Callback"),
-        (LOGGER, lambda: None, "must be a class or function (run, *, ...options) -> an object with record and close"),
     ],
 )  # fmt: skip
 def test_what_is_no_plugin_of_its_kind_is_refused_when_it_is_resolved(kind, code, fault):
@@ -189,7 +187,6 @@ def of_facts(made, facts=FACTS):
         (OPTIMIZER, lambda groups, lr=1.0: torch.optim.SGD([*groups.decayed, *groups.undecayed] * 2), (groups(),),
          "a parameter is in its groups twice"),
         (METRIC, dict, (), "has no update and no compute"),
-        (LOGGER, lambda run: 3, (None,), "what it builds, an object of class int, has no record and no close"),
         (DATA_SET, of_facts(None), (), "what it builds, an object of class NoneType, has no `train`"),
         (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, shape=(3,)))), (), "its facts say shape = [2], and its files [3]"),
         (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, classes=7))), (), "its facts say classes = 3, and its files 7"),

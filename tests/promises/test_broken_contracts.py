@@ -44,10 +44,8 @@ def refusing(groups, *, lr: float = 0.1): return Refusing([*groups.decayed, *gro
 def nothing(groups, *, lr: float = 0.1): return None
 def forgetful(groups, *, lr: float = 0.1): return torch.optim.SGD(groups.decayed, lr=lr)
 
-class Log:
-    def __init__(self, run): pass
+class Log(Callback):
     def record(self, *, epoch, step, values): raise OSError("the log is full")
-    def close(self): pass
 
 class Back(Callback):
     def epoch_ended(self, report): raise ValueError("it went wrong")
@@ -65,7 +63,6 @@ REFUSED = {
     "optimizer.name=contracts:nothing": (4, "is broken: its build returns NoneType, not a torch.optim.Optimizer"),
     "optimizer.name=contracts:forgetful": (4, "is broken: its groups leave out "),
     "data.name=contracts:Data": (1, "targets are 7 .. 7, where the data set declares classes 0 .. 2"),
-    "logger=[{name='contracts:Log'}]": (1, 'logger "contracts:Log" failed: OSError: the log is full'),
 }
 
 
@@ -82,6 +79,7 @@ RAISED = {
     "loss.name=contracts:Raising": 'stage 10 (head) failed in the forward of micro-batch 0: RuntimeError: no such class (loss "contracts:Raising", loss.name)',
     "loss.name=contracts:RaisingMetrics": """NameError: name 'missing' is not defined (loss "contracts:RaisingMetrics", loss.name)""",
     "optimizer.name=contracts:refusing": 'ValueError: a step too far (optimizer "contracts:refusing", at update 1)',
+    "callback=[{name='contracts:Log'}]": 'OSError: the log is full (callback "contracts:Log")',
     "callback=[{name='contracts:Back'}]": 'ValueError: it went wrong (callback "contracts:Back")',
 }
 

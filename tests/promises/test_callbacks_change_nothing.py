@@ -1,4 +1,4 @@
-"""Runs with every logger and with averages are runs without them, to the bit, in one process and in two."""
+"""Runs whose values are kept everywhere, and with averages, are runs without them, to the bit, in one process and in two."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.plugins.kinds import LOGGER
-from petra_graph.plugins.registry import discover
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
-REGISTRY = discover().only(["petra-graph", "petra-graph-studies"])
 SERVICES = ["mlflow", "wandb"]
-"""Loggers whose packages the tests do without, where they are not installed."""
-LOGGERS = named("logger", *(name for name in REGISTRY.names(LOGGER) if name not in SERVICES))
-EVERYTHING = LOGGERS + named("callback", "ema")
+"""Callbacks whose packages the tests do without, where they are not installed."""
+EVERYTHING = named("callback", "jsonl", "csv", "tensorboard", "ema")
 
 
 def same_run(one: Path, other: Path) -> None:
@@ -42,9 +38,9 @@ def test_in_one_process(write, setting):
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("default")  # those of the packages
-def test_with_the_loggers_of_services(write):
+def test_with_services(write):
     for name in SERVICES:
         pytest.importorskip(name)
     assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
-    assert main(["run", write("full.toml", SPEC + EVERYTHING + named("logger", *SERVICES))]) == 0
+    assert main(["run", write("full.toml", SPEC + EVERYTHING + named("callback", *SERVICES))]) == 0
     same_run(only_run(), only_run("plain"))

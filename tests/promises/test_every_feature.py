@@ -68,7 +68,7 @@ def in_rows() -> dict[str, str]:
 LOADED = "data.workers=1"
 FEATURES = {
     "dropout, a schedule, a loader": Feature(SPEC, ("lr_schedule.name=cosine", LOADED)),
-    "every logger and an average": Feature(SPEC + EVERYTHING),
+    "values everywhere and an average": Feature(SPEC + EVERYTHING),
     "weights that are evaluated and not trained": Feature(
         schedule_free.FREE, files={"local_free.py": schedule_free.MODULE}
     ),

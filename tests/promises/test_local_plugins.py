@@ -95,8 +95,8 @@ class Points:
         self.train, self.test = Split(samples), Split(16)
 
 
-class Lines:
-    def __init__(self, run):
+class Lines(Callback):
+    def started(self, run):
         self.file = (run.directory / "lines.txt").open("a")
 
     def record(self, *, epoch, step, values):
@@ -149,7 +149,7 @@ epochs = 3
 name = "beside:Spread"
 recorded_as = "spread"
 
-[[logger]]
+[[callback]]
 name = "beside:Lines"
 
 [[callback]]

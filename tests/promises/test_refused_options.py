@@ -37,9 +37,6 @@ class Data:
     def __init__(self, *, size: int = 1):
         refuse()
 
-def logger(run, *, size: int = 1):
-    refuse()
-
 class Called(Callback):
     def __init__(self, *, size: int = 1):
         refuse()
@@ -66,7 +63,6 @@ TABLES = {
     "lr_schedule": NODES + DATA + '[lr_schedule]\nname = "refuses:schedule"\noptions = { size = 3 }\n',
     "loss": NODES + DATA + '[loss]\nname = "refuses:loss"\noptions = { size = 3 }\n',
     "data": NODES + '[data]\nname = "refuses:Data"\noptions = { size = 3 }\n',
-    "logger": NODES + DATA + '[[logger]]\nname = "refuses:logger"\noptions = { size = 3 }\n',
     "callback": NODES + DATA + '[[callback]]\nname = "refuses:Called"\noptions = { size = 3 }\n',
 }
 
@@ -76,8 +72,6 @@ def test_the_option_is_shown(write, capsys, kind):
     write("refuses.py", MODULE)
     text = TABLES[kind].removeprefix("\n")
     line = text[: text.index("size = 3")].count("\n") + 1
-    # A logger is built once the run has its directory: the run fails.
-    arguments, code = (["--fast-dev-run"], 1) if kind == "logger" else (["--dry-run"], 2)
-    assert main(["run", write("a.toml", text), *arguments]) == code
+    assert main(["run", write("a.toml", text), "--dry-run"]) == 2
     of_node = 'node "stem": block "refuses:Block": ' if kind == "block" else ""
     assert capsys.readouterr().err.endswith(f"a.toml:{line}: {of_node}there is no such size\n    help: take 1\n")

@@ -119,9 +119,9 @@ def test_all_files_have_the_permissions_of_the_umask(tmp_path):
     ("word", "kept"),
     [
         ("data.options.api_key=abc", "data.options.api_key=***"),
-        ("logger.options.token=abc=d", "logger.options.token=***"),
-        ("--set=logger.0.options.api_key=abc", "--set=logger.0.options.api_key=***"),
-        ('logger=[{name = "x", options = {"api_key" = "abc"}}]', 'logger=[{name = "x", options = {"api_key" = ***'),
+        ("callback.options.token=abc=d", "callback.options.token=***"),
+        ("--set=callback.0.options.api_key=abc", "--set=callback.0.options.api_key=***"),
+        ('callback=[{name = "x", options = {"api_key" = "abc"}}]', 'callback=[{name = "x", options = {"api_key" = ***'),
         ("run.seed=3", "run.seed=3"),
         ("name=token", "name=token"),
     ],

@@ -54,7 +54,6 @@ specs = st.builds(
     optimizer=table(model.OptimizerSpec, name=words, options=options, clip=clips),
     lr_schedule=table(model.LrScheduleSpec, name=words, warmup_epochs=rates, delay_epochs=rates),
     data=table(model.DataSpec, name=words, options=options, evaluation_batch=st.none() | st.integers(1, 9)),
-    logger=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),
     callback=st.none() | st.lists(table(model.PluginSpec, name=words, options=options), max_size=2).map(tuple),
     run=table(model.RunSpec, seed=st.integers(0, 9), directory=words),
 )

@@ -159,7 +159,6 @@ _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
         "optimizer",
         "lr_schedule",
         "data",
-        "loggers",
         "callbacks",
         "metrics",
     )

@@ -28,8 +28,7 @@ quiet = noting_code:Quiet
 zeros = noting_code:Zeros
 reads = noting_code:Reads
 reads-not = noting_code:ReadsNot
-[petra_graph.loggers]
-notes = noting_code:Logger
+log = noting_code:Log
 """
 CODE = """\
 from pathlib import Path
@@ -42,13 +41,13 @@ def note(text):
     with Path("notes").open("a") as file:
         print(text, file=file)
 
-class Logger:
-    def __init__(self, run):
-        note(f"logger {run.name} {run.resumed_at}")
+class Log(Callback):
+    def started(self, run):
+        note(f"log {run.spec['name']} {run.resumed_at}")
     def record(self, *, epoch, step, values):
-        note(f"logger {epoch} {step} {sorted(values)[0]}")
+        note(f"log {epoch} {step} {sorted(values)[0]}")
     def close(self):
-        note("logger closed")
+        note("log closed")
 
 class Notes(Callback):
     def __init__(self, *, call: str = ""):
@@ -78,6 +77,8 @@ class Fails(Callback):
     def evaluated_weights(self, epoch, weights): self.fail("evaluated_weights")
     def epoch_ended(self, report): self.fail("epoch_ended")
     def stopped(self): self.fail("stopped")
+    def record(self, *, epoch, step, values): self.fail("record")
+    def close(self): self.fail("close")
     def ended(self, weights, kept):
         self.fail("ended")
         return {}
@@ -134,7 +135,7 @@ def installed(install):
 def test_the_order_of_calls(write):
     text = SPEC.replace("epochs = 2", "epochs = 1").replace("log_every = 4", "log_every = 11")
     text = text.replace("batch = 128", "batch = 700\nevaluation_batch = 200")
-    run(write("small.toml", text + named("logger", "notes") + named("callback", "notes", "more-notes")), (), Listener())
+    run(write("small.toml", text + named("callback", "log", "notes", "more-notes")), (), Listener())
     twice = [
         "started small",
         "trained 1/1",
@@ -142,14 +143,14 @@ def test_the_order_of_calls(write):
         "evaluating 1",
         "evaluated 1 0 [200, 10] 200",
         "evaluated 1 200 [159, 10] 159",
-        "logger 1 2 learning_rate",
+        "log 1 2 learning_rate",
         "ended 1",
         "stopped",
         "weights 12 0",
-        "logger closed",
+        "log closed",
     ]
-    expected = [line for line in twice for _ in range(1 if line.startswith("logger") else 2)]
-    assert Path("notes").read_text().splitlines() == ["logger small None", *expected]
+    expected = [line for line in twice for _ in range(1 if line.startswith("log ") else 2)]
+    assert Path("notes").read_text().splitlines() == ["log small None", *expected]
 
 
 def test_a_state_goes_on(write):
@@ -163,7 +164,19 @@ def test_a_state_goes_on(write):
 
 
 @pytest.mark.parametrize(
-    "call", ["started", "trained", "evaluated_weights", "epoch_ended", "stopped", "ended", "at_stage", "updated"]
+    "call",
+    [
+        "started",
+        "trained",
+        "evaluated_weights",
+        "record",
+        "epoch_ended",
+        "stopped",
+        "ended",
+        "at_stage",
+        "updated",
+        "close",
+    ],
 )
 def test_a_callback_that_fails_is_named(write, call):
     with pytest.raises(RunFailed) as caught:

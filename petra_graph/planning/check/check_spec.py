@@ -16,14 +16,14 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.compiler.spec_checks import check_method, device_problems
-from petra_graph.errors import Path, PetraGraphError, Problem, shown
+from petra_graph.errors import Path, Problem, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.callback import missing_package
+from petra_graph.plugins.callback import missing_package, records
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, LOGGER, expand
+from petra_graph.plugins.kinds import BLOCK, CALLBACK, expand
 from petra_graph.plugins.local_plugins import code_problem
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
@@ -82,8 +82,7 @@ def check_spec(
         loaded=loaded,
         facts=facts,
         training_samples=samples,
-        loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
-        callbacks=lists["callback"],
+        callbacks=check.with_tensorboard(lists["callback"]),
         metrics=lists["metric"],
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -128,14 +127,14 @@ class _Check:
                 self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
         return tuple(found.values())
 
-    def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
-        """Return the loggers of a specification that names none: TensorBoard, if it is installed."""
-        try:
-            plugin = self.registry.resolve(LOGGER, self.registry.within(LOGGER, "tensorboard", [FIRST_PARTY]))
-        except PetraGraphError:
-            return ()
+    def with_tensorboard(self, listed: tuple[ConfiguredPlugin, ...]) -> tuple[ConfiguredPlugin, ...]:
+        """Return the callbacks and, where none of them keeps the run's values, TensorBoard at their end, if it is installed."""
+        if any(records(one.plugin) for one in listed):
+            return listed
+        plugin = self.registry.resolve(CALLBACK, f"{FIRST_PARTY}:tensorboard")
         options, _ = read_options(plugin, {}, ())
-        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
+        own = ConfiguredPlugin(plugin=plugin, options=options, path=("callback", "options"))
+        return listed if missing_package(plugin) else (*listed, own)
 
     def configured(
         self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path

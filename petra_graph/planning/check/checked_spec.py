@@ -52,11 +52,11 @@ class ConfiguredPlugin:
         try:
             return build_plugin(self.plugin, self.options, *others, stage=stage, seed=self.seed)
         except SpecError as error:
-            raise SpecError(map(self._locate, error.problems)) from error
+            raise SpecError(map(self.locate, error.problems)) from error
         except PluginError as error:
-            raise PluginError(map(self._locate, error.problems)) from error.__cause__ or error
+            raise PluginError(map(self.locate, error.problems)) from error.__cause__ or error
 
-    def _locate(self, problem: Problem) -> Problem:
+    def locate(self, problem: Problem) -> Problem:
         """Return a problem at the option that it names, or at the plugin's name."""
         path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
         return problem if problem.where else evolve(problem, path=path)
@@ -80,10 +80,8 @@ class CheckedSpec:
     facts: DataFacts
     training_samples: int | None
     """None where the data set's declaration cannot say how many there are."""
-    loggers: tuple[ConfiguredPlugin, ...]
-    """Beside `metrics.jsonl`, as listed, or the default."""
     callbacks: tuple[ConfiguredPlugin, ...]
-    """In the order in which they are called."""
+    """In the order in which they are called; the last one may be TensorBoard, which is not listed."""
     metrics: tuple[ConfiguredPlugin, ...]
     """Of the evaluations, each with a label of its own."""
     architecture: ConfiguredPlugin | None = None
@@ -125,7 +123,7 @@ class CheckedSpec:
     @property
     def plugins(self) -> list[Plugin]:
         """All plugins that the specification uses, blocks among them."""
-        tables = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.loggers, *self.callbacks, *self.metrics)
+        tables = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.callbacks, *self.metrics)
         blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
         return [*(one.plugin for one in tables), *blocks]
 

@@ -34,10 +34,10 @@ def stored(directory):
 
 def test_the_same_values_to_the_bit(write):
     settings = [
-        "callback=[{name='probe', options={per_epoch=3}}]",
+        "callback.probe.options.per_epoch=3",
         "run.log_every=1",
     ]  # a probe's values come behind those of later steps
-    run(write("small.toml", SPEC + named("logger", "mlflow")), settings, Listener())
+    run(write("small.toml", SPEC + named("callback", "mlflow", "probe")), settings, Listener())
     directory = only_run()
     assert stored(directory) == recorded(directory)
     client, identity = client_and_run(directory)
@@ -49,7 +49,7 @@ def test_the_same_values_to_the_bit(write):
 
 
 def test_a_run_that_goes_on_is_the_same_run_of_mlflow(write):
-    run(write("small.toml", SPEC + named("logger", "mlflow")), (), StopAt("trained 2/5"))
+    run(write("small.toml", SPEC + named("callback", "mlflow")), (), StopAt("trained 2/5"))
     directory = only_run()
     before = client_and_run(directory)[1]
     assert main(["run", "--resume", "latest"]) == 0

@@ -67,10 +67,10 @@ def stored(file):
 
 def test_the_same_values_to_the_bit(write):
     settings = [
-        "callback=[{name='probe', options={per_epoch=3}}]",
+        "callback.probe.options.per_epoch=3",
         "run.log_every=1",
     ]  # a probe's values come behind those of later steps
-    run(write("small.toml", SPEC + named("logger", "wandb")), settings, Listener())
+    run(write("small.toml", SPEC + named("callback", "wandb", "probe")), settings, Listener())
     directory = only_run()
     (file,) = directory.glob("wandb/offline-run-*/*.wandb")
     values, head = stored(file)
@@ -80,7 +80,7 @@ def test_the_same_values_to_the_bit(write):
 
 
 def test_a_run_that_goes_on_is_the_same_run_of_wandb(write):
-    run(write("small.toml", SPEC + named("logger", "wandb")), (), StopAt("trained 2/5"))
+    run(write("small.toml", SPEC + named("callback", "wandb")), (), StopAt("trained 2/5"))
     directory = only_run()
     time.sleep(1.1)  # wandb's folders have names by the second
     assert main(["run", "--resume", "latest"]) == 0

@@ -10,13 +10,17 @@ import pytest
 
 from petra_graph.catalog.loggers import CsvFile
 from petra_graph.errors import RunFailed
-from petra_graph.plugins.callback import RunInfo
 from petra_graph.record.metrics import Metrics
+from tests.support.loggers import started
 from tests.support.runs import events, small_files
 
 
 def opened(directory, resumed_at=None):
-    return CsvFile(RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
+    return started(CsvFile(), directory, resumed_at)
+
+
+def hand_to(metrics, logger):
+    metrics.hand_to(lambda method, **values: getattr(logger, method)(**values))
 
 
 def rows(directory):
@@ -31,7 +35,7 @@ def as_rows(directory):
 
 def test_a_row_an_event(tmp_path):
     with Metrics(tmp_path) as metrics:
-        metrics.add("csv", opened(tmp_path))
+        hand_to(metrics, opened(tmp_path))
         metrics.record(epoch=1, step=7, values={"train/loss": 0.1 + 0.2, "odd, name": math.nan})
         assert rows(tmp_path) == as_rows(tmp_path)
         metrics.record(epoch=2, step=8, values={"train/loss": 1e-300})
@@ -41,7 +45,7 @@ def test_a_row_an_event(tmp_path):
 
 def test_a_run_that_goes_on_has_the_rows_of_the_lines_that_are_left(tmp_path):
     with Metrics(tmp_path) as metrics:
-        metrics.add("csv", opened(tmp_path))
+        hand_to(metrics, opened(tmp_path))
         for step in range(3):
             metrics.record(epoch=1, step=step, values={"x": step})
     kept = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)[:2]

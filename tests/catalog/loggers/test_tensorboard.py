@@ -13,11 +13,11 @@ import pytest
 
 from petra_graph.catalog.loggers import TensorBoard
 from petra_graph.errors import RunFailed
-from petra_graph.plugins.callback import RunInfo
+from tests.support.loggers import started
 
 
 def opened(directory, resumed_at=None):
-    return TensorBoard(RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
+    return started(TensorBoard(), directory, resumed_at)
 
 
 class FakeWriter:

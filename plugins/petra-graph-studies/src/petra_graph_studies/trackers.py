@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from petra_graph.plugins import RunInfo
+from petra_graph.plugins import Callback, Started
 from petra_graph.spec.strict_values import flat
 
 _MOST_PARAMETERS = 100
@@ -21,7 +21,7 @@ _LONGEST_PARAMETER = 500
 """The most characters of a parameter that every store of MLflow takes."""
 
 
-class MlflowRun:
+class MlflowRun(Callback):
     """A run of MLflow, with the specification as its parameters; by default nothing leaves the run's directory.
 
     It goes through MLflow's client alone: no global state of MLflow changes. MLflow forgets no values: those after the checkpoint are kept twice, the later ones from the resumed run.
@@ -32,27 +32,30 @@ class MlflowRun:
 
     def __init__(
         self,
-        run: RunInfo,
         *,
         tracking_uri: Annotated[
             str | None, "MLflow's store; default: the file `mlflow.db` in the run's directory"
         ] = None,
         experiment: Annotated[str, "the experiment's name"] = "petra-graph",
     ) -> None:
+        self._uri, self._experiment = tracking_uri, experiment
+
+    def started(self, run: Started) -> None:
+        """Begin a run of MLflow, or continue it."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         identity = run.directory / "mlflow.json"
-        uri = tracking_uri or f"sqlite:///{(run.directory / 'mlflow.db').absolute()}"
+        uri = self._uri or f"sqlite:///{(run.directory / 'mlflow.db').absolute()}"
         self._client = MlflowClient(tracking_uri=uri)
         if run.resumed_at is not None and identity.exists():
             self._run = json.loads(identity.read_text(encoding="utf-8"))["run_id"]
             self._client.set_terminated(self._run, "RUNNING")
             return
-        known = self._client.get_experiment_by_name(experiment)
-        number = known.experiment_id if known else self._client.create_experiment(experiment)
+        known = self._client.get_experiment_by_name(self._experiment)
+        number = known.experiment_id if known else self._client.create_experiment(self._experiment)
         self._run = self._client.create_run(number, run_name=run.directory.name).info.run_id
         identity.write_text(json.dumps({"tracking_uri": uri, "run_id": self._run}) + "\n", encoding="utf-8")
         parameters = [Param(key, value[:_LONGEST_PARAMETER]) for key, value in flat(run.spec)]
@@ -71,7 +74,7 @@ class MlflowRun:
         self._client.set_terminated(self._run)
 
 
-class WandbRun:
+class WandbRun(Callback):
     """A run of Weights & Biases, with the specification as its configuration; by default nothing leaves the run's directory.
 
     An offline run that is resumed writes another folder under `wandb/`: the values after the checkpoint are in both, and the later
@@ -86,7 +89,6 @@ class WandbRun:
 
     def __init__(
         self,
-        run: RunInfo,
         *,
         project: Annotated[str, "the project's name"] = "petra-graph",
         mode: Annotated[
@@ -94,6 +96,10 @@ class WandbRun:
             '"offline" writes `wandb/` in the run\'s directory, which `wandb sync` uploads',
         ] = "offline",
     ) -> None:
+        self._project, self._mode = project, mode
+
+    def started(self, run: Started) -> None:
+        """Begin a run of wandb, or continue it."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
@@ -101,19 +107,19 @@ class WandbRun:
         goes_on = run.resumed_at is not None and identity.exists()
         name = json.loads(identity.read_text(encoding="utf-8"))["run_id"] if goes_on else secrets.token_hex(4)
         self._run = wandb.init(
-            project=project,
+            project=self._project,
             id=name,
             name=run.directory.name,
             dir=str(run.directory.absolute()),  # its service has a current folder of its own
-            mode=mode,
-            resume="allow" if goes_on and mode == "online" else None,
+            mode=self._mode,
+            resume="allow" if goes_on and self._mode == "online" else None,
             config=dict(run.spec),
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True),
         )
         self._run.define_metric("*", step_metric="step")
         self._step = self._row = -1
         if not goes_on:
-            identity.write_text(json.dumps({"project": project, "run_id": name}) + "\n", encoding="utf-8")
+            identity.write_text(json.dumps({"project": self._project, "run_id": name}) + "\n", encoding="utf-8")
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Log values; those of one step may come in parts."""
