@@ -71,7 +71,7 @@ class Channel:
     def slot_bytes(self) -> int:
         """Bytes of the largest message in memory, rounded up so that slots in a row are aligned."""
         evaluation = 0 if self.evaluation is None else self.evaluation.most_bytes
-        return aligned(max(self.training.most_bytes, evaluation))
+        return aligned(max(1, self.training.most_bytes, evaluation))
 
 
 def carrier(asked: Transport, *, same_process: bool, same_machine: bool) -> Carrier:

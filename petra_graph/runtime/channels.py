@@ -1,86 +1,49 @@
-"""A channel: its two ends, the queue within a process, and slots, preallocated memory for messages between processes.
+"""A channel: its two ends, and what carries its messages: a queue within a process, or slots, preallocated memory.
+
+    sender                                       receiver
+    takes a free slot, writes the message   |
+    passes the slot on                     --->  copies the message out
+    the slot is free again                 <---  gives the slot back
+
+    shared memory    two processes of a machine: both see the slots, whose numbers go through pipes
+    process group    gloo, between machines: each end has slots of its own, and a thread that waits for the other end in its place
 
 Decision: a received message is copied out of its slot, which is free at once. So nobody has to know for how long a block, a hook or a
 reference cycle keeps what a stage has received; a message costs its bytes once more, on the receiver's side.
+
+Decision: neither shared memory nor its pipes have names. The receiver makes them and publishes its process and descriptors; the sender
+opens them as /proc/PID/fd/N. So they are gone with the last of the two processes, however it ends: nothing can be left in /dev/shm, and
+its size limit does not apply. A pipe wakes its reader without spinning, and the system orders memory around it.
+
+Decision: through a process group, tensors of a GPU are copied to and from host memory at the two ends; the channel's thread waits for the
+other end, never the stage.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
+import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Thread
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from attrs import evolve
 from torch import Tensor
 
+from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, payload
 from petra_graph.program.message_layout import Extent, MessageLayout, TensorLayout
+from petra_graph.runtime.waiting import Waker
 
 Form = tuple[MessageLayout, int]
 """The layout and the number of samples of one message."""
-
-
-class Slots:
-    """Slots of equal size in one piece of memory."""
-
-    def __init__(self, memory: mmap.mmap, count: int, slot_bytes: int) -> None:
-        self.count = count
-        self.slot_bytes = slot_bytes
-        self._memory = memory
-        self._bytes = ctypes.c_uint8 * max(1, slot_bytes)
-
-    @classmethod
-    def private(cls, count: int, slot_bytes: int) -> Slots:
-        """Allocate slots in memory of this process alone."""
-        return cls(mmap.mmap(-1, total_bytes(count, slot_bytes)), count, slot_bytes)
-
-    def flat(self, slot: int) -> Tensor:
-        """Return a slot's bytes, uint8."""
-        return torch.frombuffer(self._bytes.from_buffer(self._memory, slot * self.slot_bytes), dtype=torch.uint8)
-
-
-def total_bytes(count: int, slot_bytes: int) -> int:
-    """Return the bytes of `count` slots, at least one."""
-    return max(1, count * slot_bytes)
-
-
-def write_message(layout: MessageLayout, memory: Tensor, encoded: EncodedTensors) -> int:
-    """Copy a message into `memory`, uint8 [bytes], and return how many bytes it takes."""
-    pairs = zip(layout.tensors, encoded, strict=True)
-    samples = next((payload(value).shape[0] for tensor, value in pairs if tensor.per_sample), 0)
-    extents, size = layout.extents(samples)
-    for value, (place, scale) in zip(encoded, extents, strict=True):
-        _view(place, memory).copy_(payload(value))
-        if isinstance(value, EncodedTensor) and value.scale is not None:
-            _view(scale, memory).copy_(value.scale)
-    return size
-
-
-def read_message(layout: MessageLayout, memory: Tensor, samples: int) -> EncodedTensors:
-    """Return a copy of the message in `memory`, uint8 [bytes].
-
-    Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
-    """
-    extents, _ = layout.extents(samples)
-    return tuple(
-        _value(tensor, _view(place, memory).clone(), _view(scale, memory).clone() if tensor.scaled else None)
-        for tensor, (place, scale) in zip(layout.tensors, extents, strict=True)
-    )
-
-
-def _view(extent: Extent, memory: Tensor) -> Tensor:
-    dtype: torch.dtype = getattr(torch, extent.dtype)
-    return memory[extent.offset : extent.end].view(dtype).as_strided(extent.shape, extent.strides)
-
-
-def _value(tensor: TensorLayout, elements: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
-    if tensor.stored == tensor.dtype:
-        return elements
-    dtype: torch.dtype = getattr(torch, tensor.dtype)
-    return EncodedTensor(payload=elements, scale=scale, dtype=dtype)
+Lost = Callable[[Exception], None]
+"""Called, from any thread, with what torch raised where the other end of a channel does not answer."""
 
 
 class Sender(Protocol):
@@ -133,17 +96,53 @@ class PutBack:
     """The receiving end of a channel, with messages that were in flight when the run was interrupted: they are received first."""
 
     def __init__(self, end: Receiver) -> None:
-        self._end = end
+        self._end, self.begin = end, end.begin
         self.messages: deque[EncodedTensors] = deque()
-
-    def begin(self, messages: Iterable[Form]) -> None:
-        self._end.begin(messages)
 
     def ready(self) -> bool:
         return bool(self.messages) or self._end.ready()
 
     def receive(self) -> EncodedTensors:
         return self.messages.popleft() if self.messages else self._end.receive()
+
+
+# --- messages in memory -----------------------------------------------------------------------------------------------
+
+
+def write_message(layout: MessageLayout, memory: Tensor, encoded: EncodedTensors) -> int:
+    """Copy a message into `memory`, uint8 [bytes], and return how many bytes it takes."""
+    pairs = zip(layout.tensors, encoded, strict=True)
+    samples = next((payload(value).shape[0] for tensor, value in pairs if tensor.per_sample), 0)
+    extents, size = layout.extents(samples)
+    for value, (place, scale) in zip(encoded, extents, strict=True):
+        _view(place, memory).copy_(payload(value))
+        if isinstance(value, EncodedTensor) and value.scale is not None:
+            _view(scale, memory).copy_(value.scale)
+    return size
+
+
+def read_message(layout: MessageLayout, memory: Tensor, samples: int) -> EncodedTensors:
+    """Return a copy of the message in `memory`, uint8 [bytes].
+
+    Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
+    """
+    extents, _ = layout.extents(samples)
+    return tuple(
+        _value(tensor, _view(place, memory).clone(), _view(scale, memory).clone() if tensor.scaled else None)
+        for tensor, (place, scale) in zip(layout.tensors, extents, strict=True)
+    )
+
+
+def _view(extent: Extent, memory: Tensor) -> Tensor:
+    dtype: torch.dtype = getattr(torch, extent.dtype)
+    return memory[extent.offset : extent.end].view(dtype).as_strided(extent.shape, extent.strides)
+
+
+def _value(tensor: TensorLayout, elements: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
+    if tensor.stored == tensor.dtype:
+        return elements
+    dtype: torch.dtype = getattr(torch, tensor.dtype)
+    return EncodedTensor(payload=elements, scale=scale, dtype=dtype)
 
 
 def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
@@ -163,3 +162,223 @@ def _pinned(value: Tensor | EncodedTensor) -> Tensor | EncodedTensor:
         return value
     # A scale of four bytes is not worth it.
     return evolve(value, payload=held.pin_memory()) if isinstance(value, EncodedTensor) else held.pin_memory()
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+def slots(count: int, slot_bytes: int, memory: mmap.mmap | None = None) -> Sequence[Tensor]:
+    """Return slots, each uint8 [slot_bytes], in this memory, or in some of this process alone."""
+    size = count * slot_bytes
+    flat = torch.empty(size, dtype=torch.uint8) if memory is None else torch.frombuffer(memory, dtype=torch.uint8)
+    return flat.view(count, slot_bytes).unbind()
+
+
+class SlotSender(ABC):
+    """The sending end of a channel with slots."""
+
+    def __init__(self, slots: Sequence[Tensor]) -> None:
+        self._slots, self._free = slots, deque(range(len(slots)))
+        self._forms: Iterator[Form] = iter(())
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        self._forms = iter(messages)
+
+    def has_room(self) -> bool:
+        return bool(self._free)
+
+    def send(self, message: EncodedTensors) -> None:
+        """Copy a message into a free slot."""
+        slot = self._free.popleft()
+        with torch.no_grad():
+            size = write_message(next(self._forms)[0], self._slots[slot], message)
+        self._pass_on(slot, size)
+
+    @abstractmethod
+    def _pass_on(self, slot: int, size: int) -> None:
+        """Let the receiver have a message of `size` bytes."""
+
+
+class SlotReceiver(ABC):
+    """The receiving end of a channel with slots."""
+
+    def __init__(self, slots: Sequence[Tensor]) -> None:
+        self._slots = slots
+        self._full: deque[int] = deque()
+        self._forms: Iterator[Form] = iter(())
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        self._forms = iter(messages)
+
+    def ready(self) -> bool:
+        return bool(self._full)
+
+    def receive(self) -> EncodedTensors:
+        """Return a copy of the oldest message, and give its slot back."""
+        slot = self._full.popleft()
+        layout, samples = next(self._forms)
+        message = read_message(layout, self._slots[slot], samples)
+        self._give_back(slot)
+        return message
+
+    @abstractmethod
+    def _give_back(self, slot: int) -> None: ...
+
+
+# --- shared memory ----------------------------------------------------------------------------------------------------
+
+_NUMBER_BYTES = 2
+_PIPE = os.O_NONBLOCK | os.O_CLOEXEC
+Address = Mapping[str, int]
+"""The receiver's process, and the descriptors of its memory and pipes there."""
+
+
+class SharedMemoryReceiver(SlotReceiver):
+    """The receiving end in shared memory, which it makes."""
+
+    def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
+        size = count * slot_bytes
+        try:
+            memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
+            os.posix_fallocate(memory, 0, size)
+            super().__init__(slots(count, slot_bytes, mmap.mmap(memory, size)))
+            self._filled, filling = os.pipe2(_PIPE)
+            to_free, self._freeing = os.pipe2(_PIPE)
+        except OSError as error:
+            what = f"{count} messages of {slot_bytes} bytes"
+            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}") from error
+        ends = {"memory": memory, "filling": filling, "to_free": to_free}
+        self.address: Address = {"process": os.getpid(), **ends, "count": count, "slot_bytes": slot_bytes}
+        """What the sender needs to open the other end."""
+        waker.attach(self._filled, self._drain)
+
+    def ready(self) -> bool:
+        if not self._full:
+            self._drain()
+        return bool(self._full)
+
+    def _give_back(self, slot: int) -> None:
+        _write_number(self._freeing, slot)
+
+    def _drain(self) -> None:
+        self._full.extend(_numbers(self._filled))
+
+
+class SharedMemorySender(SlotSender):
+    """The sending end in the shared memory of a receiver."""
+
+    def __init__(self, address: Address, waker: Waker) -> None:
+        def opened(name: str, flags: int) -> int:
+            return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
+
+        count, slot_bytes = address["count"], address["slot_bytes"]
+        memory = opened("memory", os.O_RDWR)
+        super().__init__(slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes)))
+        os.close(memory)
+        self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
+        self._freed = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
+        waker.attach(self._freed, self._drain)
+
+    def has_room(self) -> bool:
+        if not self._free:
+            self._drain()
+        return bool(self._free)
+
+    def _pass_on(self, slot: int, size: int) -> None:
+        _write_number(self._filling, slot)
+
+    def _drain(self) -> None:
+        self._free.extend(_numbers(self._freed))
+
+
+def _numbers(pipe: int) -> Iterator[int]:
+    """Yield all numbers in a pipe; each was written whole."""
+    try:
+        found = os.read(pipe, 65536)
+    except BlockingIOError:
+        return
+    for start in range(0, len(found), _NUMBER_BYTES):
+        yield int.from_bytes(found[start : start + _NUMBER_BYTES], "little")
+
+
+def _write_number(pipe: int, number: int) -> None:
+    try:
+        os.write(pipe, number.to_bytes(_NUMBER_BYTES, "little"))
+    except BrokenPipeError:
+        return  # The other process has died, which the watchdog reports.
+
+
+# --- a process group --------------------------------------------------------------------------------------------------
+
+
+class ProcessGroupReceiver(SlotReceiver):
+    """The receiving end of a channel through gloo; receives are posted as far ahead as there are free slots."""
+
+    def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
+        """Receive from a rank; `tag` is the channel's number, which keeps apart the channels between two processes."""
+        super().__init__(slots)
+        self._expected = SimpleQueue[Form]()
+        self._free = free = SimpleQueue[int]()
+        for slot in range(len(slots)):
+            free.put(slot)
+
+        def post() -> tuple[int, dist.Work]:
+            layout, samples = self._expected.get()
+            slot = free.get()
+            work = dist.irecv(slots[slot][: layout.extents(samples)[1]], rank, tag=tag)
+            assert work is not None
+            return slot, work
+
+        def serve() -> None:
+            posted: deque[tuple[int, dist.Work]] = deque()
+            while True:
+                while not posted or not (self._expected.empty() or free.empty()):
+                    posted.append(post())
+                slot, work = posted.popleft()
+                work.wait()
+                self._full.append(slot)
+                waker.wake()
+
+        _serve(serve, lost, f"channel {tag} from rank {rank}")
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        super().begin(forms)
+        for form in forms:
+            self._expected.put(form)
+
+    def _give_back(self, slot: int) -> None:
+        self._free.put(slot)
+
+
+class ProcessGroupSender(SlotSender):
+    """The sending end of a channel through gloo."""
+
+    def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
+        """Send to a rank; `tag` as that of the receiver."""
+        super().__init__(slots)
+        self._full = SimpleQueue[tuple[int, int]]()
+
+        def serve() -> None:
+            while True:
+                slot, size = self._full.get()
+                dist.send(slots[slot][:size], rank, tag=tag)
+                self._free.append(slot)
+                waker.wake()
+
+        _serve(serve, lost, f"channel {tag} to rank {rank}")
+
+    def _pass_on(self, slot: int, size: int) -> None:
+        self._full.put((slot, size))
+
+
+def _serve(serve: Callable[[], None], lost: Lost, name: str) -> None:
+    """Start the thread of a channel's end, which waits without the interpreter's lock."""
+
+    def run() -> None:
+        try:
+            serve()
+        except Exception as error:  # noqa: BLE001  torch raises RuntimeError and its own
+            lost(error)
+
+    Thread(target=run, name=name, daemon=True).start()

@@ -5,7 +5,7 @@ Messages that NCCL carries from device to device are announced between hosts, by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import NoReturn
@@ -18,10 +18,19 @@ from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.program.channels import Channel, ChannelKey, carrier
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.channels import LocalChannel, PutBack, Receiver, Sender, Slots
-from petra_graph.runtime.gloo import ProcessGroupReceiver, ProcessGroupSender
+from petra_graph.runtime.channels import (
+    Address,
+    LocalChannel,
+    ProcessGroupReceiver,
+    ProcessGroupSender,
+    PutBack,
+    Receiver,
+    Sender,
+    SharedMemoryReceiver,
+    SharedMemorySender,
+    slots,
+)
 from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender, announcing
-from petra_graph.runtime.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.world import World
 from petra_graph.spec.run_tables import Transport
@@ -111,57 +120,45 @@ def open_channels(
         RunFailed: there is no memory for the slots, or another process has not come.
         SpecError: torch has no NCCL.
     """
-    channels = ProcessChannels(programs=programs, ranks=ranks)
-    table = list(channels.channels.values())
-    if transport == "nccl":
-        _open_between_hosts(channels, list(map(announcing, table)), world, waker, peer_lost, transport="auto")
-        _join_devices(channels, world, torch.device(device), peer_lost)
-    else:
-        _open_between_hosts(channels, table, world, waker, peer_lost, transport=transport)
-    return channels
-
-
-def _open_between_hosts(
-    channels: ProcessChannels,
-    table: Iterable[Channel],
-    world: World,
-    waker: Waker,
-    peer_lost: PeerLost,
-    *,
-    transport: Transport,
-) -> None:
-    """Open the ends of the program's channels."""
+    channels, nccl = ProcessChannels(programs=programs, ranks=ranks), transport == "nccl"
     attaching: list[tuple[str, Channel]] = []
-    for tag, channel in enumerate(table):
-        key, name = channel.key, f"channel/{channels.ranks[0]}/{tag}"
-        sender, receiver = channels.ends(channel)
-        if world.rank not in {sender, receiver}:
+    for tag, channel in enumerate(channels.channels.values()):
+        key, ends, name = channel.key, channels.ends(channel), f"channel/{ranks[0]}/{tag}"
+        if world.rank not in ends:
             continue
+        if nccl:
+            channel = announcing(channel)  # noqa: PLW2901  what goes between hosts
         other = channels.peer(key, world.rank)
-        by = carrier(transport, same_process=sender == receiver, same_machine=world.share_machine(other))
-        if by == "queue":
+        same_machine, lost = world.share_machine(other), partial(peer_lost, str(channel), other)
+        how = carrier("auto" if nccl else transport, same_process=other == world.rank, same_machine=same_machine)
+        if how == "queue":
             channels.senders[key] = channels.receivers[key] = LocalChannel()
-        elif by == "process-group":
-            memory, lost = Slots.private(channel.capacity, channel.slot_bytes), partial(peer_lost, str(channel), other)
-            if receiver == world.rank:
+        elif how == "process-group":
+            memory = slots(channel.capacity, channel.slot_bytes)
+            if ends[1] == world.rank:
                 channels.receivers[key] = ProcessGroupReceiver(other, tag, memory, waker, lost)
             else:
                 channels.senders[key] = ProcessGroupSender(other, tag, memory, waker, lost)
-        elif receiver == world.rank:
-            end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
-            channels.receivers[key] = end
+        elif ends[1] == world.rank:
+            end = channels.receivers[key] = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
             world.store.set(name, end.address)
         else:
             attaching.append((name, channel))
-    for name, channel in attaching:
-        receiver = channels.ends(channel)[1]
-        try:
-            channels.senders[channel.key] = SharedMemorySender(world.wait(name), waker)
-        except OSError as error:
-            raise RunFailed(
-                f"{channel}: rank {world.rank} cannot share memory with rank {receiver}: {error}",
-                hint='set run.transport = "process-group"',
-            ) from error
+    for name, channel in attaching:  # when every receiver has made its memory: none waits for another one's
+        channels.senders[channel.key] = _attached(channel, channels.ends(channel), world.wait(name), waker)
+    if nccl:
+        _join_devices(channels, world, torch.device(device), peer_lost)
+    return channels
+
+
+def _attached(channel: Channel, ends: tuple[int, int], address: Address, waker: Waker) -> SharedMemorySender:
+    try:
+        return SharedMemorySender(address, waker)
+    except OSError as error:
+        raise RunFailed(
+            f"{channel}: rank {ends[0]} cannot share memory with rank {ends[1]}: {error}",
+            hint='set run.transport = "process-group"',
+        ) from error
 
 
 def _join_devices(channels: ProcessChannels, world: World, device: torch.device, peer_lost: PeerLost) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
@@ -15,8 +15,10 @@ from secrets import token_hex
 from threading import Thread
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 from attrs import frozen
+from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
@@ -28,6 +30,8 @@ _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
+_GATHERED = 1 << 20
+"""The tag of gathered tensors, far above those of channels."""
 NEVER = timedelta(days=365)
 """Waits on channels are not limited by themselves: the watchdog decides."""
 
@@ -225,6 +229,29 @@ class World:
         for rank in range(self.size):
             self.wait(f"arrived/{where}/{rank}", seconds)
 
+    def gather(self, name: str, own: Mapping[str, Tensor], ranks: Sequence[int]) -> Mapping[str, Tensor]:
+        """Return the tensors of a pipeline in the last stage's process, this process's own elsewhere.
+
+        Args:
+            name: of what is gathered, once in a run.
+            own: tensors of this process's stages by name, on the CPU and densely laid out.
+            ranks: the process of each stage, in order; a process that hosts none of them keeps its own tensors.
+        """
+        found, target = dict(own), ranks[-1]
+        if self.rank == target:
+            for rank in dict.fromkeys(ranks[:-1]):
+                for key, shape, dtype in self.wait(f"{name}/{rank}") if rank != target else ():
+                    found[key] = torch.empty(shape, dtype=getattr(torch, dtype))
+                    dist.recv(_bytes(found[key]), rank, tag=_GATHERED)
+        elif self.rank in ranks:
+            described = [
+                (key, list(value.shape), str(value.dtype).removeprefix("torch.")) for key, value in own.items()
+            ]
+            self.store.set(f"{name}/{self.rank}", described)
+            for value in own.values():
+                dist.send(_bytes(value), target, tag=_GATHERED)
+        return found
+
     def shutdown(self, store: RunStore, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
         """Leave the run; the process that keeps the store, where no launcher does, leaves last.
 
@@ -244,6 +271,10 @@ class World:
             while len(staying) > missing and waits.seconds < seconds:
                 staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
                 time.sleep(_LOOK_SECONDS)
+
+
+def _bytes(value: Tensor) -> Tensor:
+    return value.detach().reshape(-1).view(torch.uint8)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.channels import moved, read_message, write_message
-from petra_graph.runtime.shared_memory import SharedMemoryReceiver, SharedMemorySender
+from petra_graph.runtime.channels import SharedMemoryReceiver, SharedMemorySender, moved, read_message, write_message
 from petra_graph.runtime.waiting import Waker
 from petra_graph.spec.model import PrecisionSpec
 

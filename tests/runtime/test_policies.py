@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from petra_graph.program.schedule import static_order
-from petra_graph.runtime.channels import LocalChannel
+from petra_graph.runtime.channels import LocalChannel, SharedMemoryReceiver, SharedMemorySender
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import ProcessChannels
-from petra_graph.runtime.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor
 from petra_graph.spec.model import ClipSpec

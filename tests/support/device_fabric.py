@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors
-from petra_graph.runtime.channels import Slots, read_message, write_message
+from petra_graph.runtime.channels import read_message, slots, write_message
 from petra_graph.runtime.nccl import ANNOUNCEMENT
 
 
@@ -86,7 +86,7 @@ class HostChannel:
     """Both ends of a channel of announcements; what one end does reaches the other through `hand_over`, at once unless it is replaced."""
 
     def __init__(self, capacity: int, hand_over: Callable[[Callable[[], object]], object] = lambda act: act()) -> None:
-        self._slots = Slots.private(capacity, ANNOUNCEMENT.most_bytes)
+        self._slots = slots(capacity, ANNOUNCEMENT.most_bytes)
         self._free, self._full = deque(range(capacity)), deque[int]()
         self._hand_over = hand_over
 
@@ -97,7 +97,7 @@ class HostChannel:
 
     def send(self, message: EncodedTensors) -> None:
         slot = self._free.popleft()
-        write_message(ANNOUNCEMENT, self._slots.flat(slot), message)
+        write_message(ANNOUNCEMENT, self._slots[slot], message)
         self._hand_over(lambda: self._full.append(slot))
 
     def ready(self) -> bool:
@@ -105,6 +105,6 @@ class HostChannel:
 
     def receive(self) -> EncodedTensors:
         slot = self._full.popleft()
-        message = read_message(ANNOUNCEMENT, self._slots.flat(slot), 0)
+        message = read_message(ANNOUNCEMENT, self._slots[slot], 0)
         self._hand_over(lambda: self._free.append(slot))
         return message

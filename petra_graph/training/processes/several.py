@@ -22,7 +22,6 @@ from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, print
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.gloo import gather_tensors
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
@@ -206,7 +205,7 @@ class OneOfSeveral(RunProcess):
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As `RunProcess` promises; in a process that does not record, only its own tensors."""
-        found = gather_tensors(self.world, name, own, self.ranks)
+        found = self.world.gather(name, own, self.ranks)
         self.watchdog.check()
         return found
 
