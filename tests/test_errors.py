@@ -108,4 +108,4 @@ def test_a_line_break_in_a_name_makes_no_line_of_its_own():
     """`validate` and a list of runs showed a file that was called "a\\nb.toml: ok" as two."""
     problem = Problem(message="no a\nb.toml: ok", hint="see a\nc.toml: ok", where=Where(file="a\nd.toml: ok", line=3))
     assert str(problem) == "a\\nd.toml: ok:3: no a\n      b.toml: ok\n    help: see a\n      c.toml: ok"
-    assert table_text([("a\nb  done", "x")]) == "a\\nb  done  x\n"
+    assert table_text([("a\nb  done", "x")]) == "a\\nb  done  x"

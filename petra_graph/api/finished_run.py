@@ -6,29 +6,35 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from petra_graph.errors import kind_of
-
-if TYPE_CHECKING:
-    import torch
-
-    from petra_graph.inference.evaluate import Evaluation
-    from petra_graph.inference.export import Exported, Format
-    from petra_graph.inference.predict import Prediction
-    from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.inference.trained_network import Network
+from petra_graph.inference.evaluate import Evaluation, evaluate_run
+from petra_graph.inference.export import Exported, Format, export_network
+from petra_graph.inference.predict import Prediction, continued_text, predict_samples
+from petra_graph.inference.samples import Samples, as_samples, read_samples
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.record.metrics import read_events
+from petra_graph.record.recorded_run import find_run
+from petra_graph.record.run_directory import read_json
+from petra_graph.report.progress import summary_lines
+from petra_graph.spec.class_names import assignments
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""
+Weights = str | Mapping[str, torch.Tensor] | None
 
 
 class Run:
     """A run's directory, whatever became of the run.
 
-    What its methods have in common: `weights` are those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file;
-    None: those at the run's end. `device` is where to compute. Each raises SpecError where the run, its weights or the device does not exist,
-    PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
+    What its methods have in common: `weights` are those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
+    tensors by their names in `weights.safetensors`; None: those at the run's end. `changed` takes a network that computes something else than in
+    its training, with a warning. `device` is where to compute. Each raises SpecError where the run, its weights or the device does not exist,
+    or the network has changed, PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -37,8 +43,6 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """How the run ended: its status, its latest means, its throughput; empty while it runs."""
-        from petra_graph.record.run_directory import read_json
-
         return read_json(self.directory / "summary.json", dict) or {}
 
     @property
@@ -49,25 +53,18 @@ class Run:
     @property
     def names(self) -> list[str]:
         """The names of all metrics that were recorded."""
-        from petra_graph.record.metrics import read_events
-
         return sorted({event["name"] for event in read_events(self.directory)})
 
     def metrics(self, name: str) -> list[tuple[int, float]]:
         """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""
-        from petra_graph.record.metrics import read_events
-
         return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
 
-    def load(self, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
+    def load(self, *, weights: Weights = None, changed: bool = False) -> Network:
         """Return the network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
 
         It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
-
-        Args:
-            weights: also a table of tensors by their names in `weights.safetensors`, while the run is training, too.
         """
-        return self._open().load(weights)[0]
+        return self._open(changed=changed).load(weights)[0]
 
     def evaluate(
         self,
@@ -77,17 +74,18 @@ class Run:
         split: Literal["test", "validation", "train"] = "test",
         device: str = "cpu",
     ) -> Evaluation:
-        """Evaluate the network on the run's data, or on other data that `changes` name, as in {"data.options.root": "other/images"}."""
-        from petra_graph.inference.evaluate import evaluate_run
+        """Evaluate the network on the run's data, or on other data that `changes` name, as in {"data.options.root": "other/images"}.
 
+        Where network or data have changed since the training, that is a warning.
+        """
         with threads_as_before():
-            opened = self._open(changes)
+            opened = self._open(changes, changed=True)
             found = evaluate_run(opened, which=weights, split=split, device=device)
-        _warn_of_changes(found.changed[len(opened.changed) :])
+        _warn(found.changed[len(opened.changed) :])
         return found
 
     def predict(
-        self, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu"
+        self, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu", changed: bool = False
     ) -> list[Prediction]:
         """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
 
@@ -95,12 +93,9 @@ class Run:
             samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
                 [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
             top: the number of classes for each prediction.
-            weights, device: as of all methods.
+            weights, device, changed: as of all methods.
         """
-        from petra_graph.inference.predict import predict_samples
-        from petra_graph.inference.samples import Samples, as_samples, read_samples
-
-        opened = self._open()
+        opened = self._open(changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
         if isinstance(samples, Sequence):
             found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
@@ -108,46 +103,36 @@ class Run:
             found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
         return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
 
-    def sample(
-        self, *, weights: str | Mapping[str, torch.Tensor] | None = None, device: str = "cpu", **options: object
-    ) -> str:
+    def sample(self, *, weights: Weights = None, device: str = "cpu", changed: bool = False, **options: Any) -> str:
         """Continue a text by a network of next tokens; the same options give the same text.
 
         Args:
-            weights, device: as of all methods.
+            weights, device, changed: as of all methods.
             options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
         """
-        from petra_graph.inference.continued_text import continued_text, read_sampling_options
+        opened = self._open(changed=changed)
+        return continued_text(opened, opened.load(weights)[0], device=device, **options)
 
-        chosen, opened = read_sampling_options(options), self._open()
-        return continued_text(opened, opened.load(weights)[0], chosen, device)
-
-    def export(self, form: Format, file: str | Path | None = None, *, weights: str | None = None) -> Exported:
+    def export(
+        self, form: Format, file: str | Path | None = None, *, weights: str | None = None, changed: bool = False
+    ) -> Exported:
         """Write the network for other programs, and compare what was written with the network.
 
         Args:
             form: "safetensors", "torch-export" or "onnx".
             file: to write; None: `network` in the run's directory, with the form's suffix.
-            weights: as of all methods.
+            weights, changed: as of all methods.
         """
-        from petra_graph.inference.export import SUFFIXES, export_network
-
-        opened = self._open()
-        target = opened.directory / f"network{SUFFIXES[form]}" if file is None else Path(file)
-        return export_network(opened, opened.load(weights)[0], form, target)
+        opened = self._open(changed=changed)
+        return export_network(opened, opened.load(weights)[0], form, None if file is None else Path(file))
 
     def __repr__(self) -> str:
-        from petra_graph.report.progress import summary_lines
-
         summary = self.summary
         return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
 
-    def _open(self, changes: Changes | None = None) -> SavedRun:
-        from petra_graph.inference.saved_run import SavedRun
-        from petra_graph.spec.class_names import assignments
-
-        opened = SavedRun.open(self.directory, assignments(changes))
-        _warn_of_changes(opened.changed)
+    def _open(self, changes: Changes | None = None, *, changed: bool) -> SavedRun:
+        opened = SavedRun.open(self.directory, assignments(changes), changed=changed)
+        _warn(opened.changed)
         return opened
 
 
@@ -158,8 +143,6 @@ def open_run(run: Run | str | Path) -> Run:
         SpecError: no run has this name.
         TypeError: the value is neither a run, nor a name or path.
     """
-    from petra_graph.record.recorded_run import find_run
-
     if isinstance(run, Run):
         return run
     if isinstance(run, str | Path):
@@ -167,12 +150,12 @@ def open_run(run: Run | str | Path) -> Run:
     raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
 
 
-def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
+def load(run: Run | str | Path, *, weights: Weights = None, changed: bool = False) -> Network:
     """Return a run's network as an ordinary `torch.nn.Module`, as `Run.load`."""
-    return open_run(run).load(weights=weights)
+    return open_run(run).load(weights=weights, changed=changed)
 
 
-def _warn_of_changes(changed: Sequence[str]) -> None:
+def _warn(changed: Sequence[str]) -> None:
     for text in changed:
         warnings.warn(f"changed since the training: {text}", stacklevel=4)
 
@@ -180,8 +163,6 @@ def _warn_of_changes(changed: Sequence[str]) -> None:
 @contextmanager
 def threads_as_before() -> Iterator[None]:
     """Restore the process's number of threads afterwards; the bits of a run depend on it."""
-    import torch
-
     before = torch.get_num_threads()
     try:
         yield

@@ -6,20 +6,31 @@ bits. They put back what they set in the process: torch's number of threads, and
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
 from petra_graph.api.tables_in_code import module_table
-from petra_graph.errors import kind_of
-
-if TYPE_CHECKING:
-    from petra_graph.planning.saved_plan import SavedPlan
-    from petra_graph.plugins.callback import Listener
-    from petra_graph.program.plan_document import Document
-    from petra_graph.spec.model import Spec
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
+from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.plugins.callback import Listener
+from petra_graph.program.plan_document import Document
+from petra_graph.record.recorded_run import directory_to_resume
+from petra_graph.report.pages.plan_page import page
+from petra_graph.report.plan_text import plan_text
+from petra_graph.report.progress import progress
+from petra_graph.spec.class_names import assignments
+from petra_graph.spec.load_spec import dump, load_values
+from petra_graph.spec.model import Spec
+from petra_graph.training.processes.launch import run_on_processes
+from petra_graph.training.run import run
 
 
 class PlanView:
@@ -31,14 +42,10 @@ class PlanView:
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
-        from petra_graph.report.plan_text import plan_text
-
         return plan_text(self.document, width=width, verbose=verbose)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file; matplotlib draws it."""
-        from petra_graph.report.pages.plan_page import page
-
         return page(self.document)
 
     def __repr__(self) -> str:
@@ -55,9 +62,6 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
         SpecError: the file is wrong; the error has all problems, with file, line and what to do.
         PluginError: only plugins are at fault.
     """
-    from petra_graph.planning.check.check_spec import check_spec
-    from petra_graph.spec.class_names import assignments
-
     return check_spec(given_specification(path), assignments(changes)).spec
 
 
@@ -78,9 +82,6 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     Raises:
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
-    from petra_graph.errors import SpecError
-    from petra_graph.spec.load_spec import load_values
-
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
     if module is not None:
@@ -102,9 +103,6 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
         SpecError, PluginError: as `load_spec`.
         NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
     """
-    from petra_graph.planning.plan_spec import Planner
-    from petra_graph.spec.class_names import assignments
-
     planner = Planner(given_specification(spec), assignments(changes))
     return PlanView(planner.plan().document(with_timeline=True))
 
@@ -135,24 +133,21 @@ def train(
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
         RunFailed: afterwards; the run directory has the details.
     """
-    from petra_graph.record.recorded_run import directory_to_resume as resumed
-    from petra_graph.report.progress import progress
-    from petra_graph.spec.class_names import assignments
-    from petra_graph.training.run import run
-
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
+    overrides, directory = assignments(changes), None
     if resume is None:
-        chosen, directory = given_specification(spec), None
-        overrides = assignments(changes)
+        chosen = given_specification(spec)
     else:
-        overrides = assignments(changes)
-        directory = resumed(str(resume.directory if isinstance(resume, Run) else resume), overrides)
+        directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
         chosen = str(directory / "resolved.toml")
     if processes > 1:
         return Run(_train_on_processes(chosen, overrides, processes, directory, plan))
+    saved = None
+    if plan is not None:
+        saved = SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
     with threads_as_before():
-        result = run(chosen, overrides, listener or progress(), directory, _saved(plan))
+        result = run(chosen, overrides, listener or progress(), directory, saved)
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
@@ -174,14 +169,6 @@ def _make_node_tables(nodes: object) -> list[object]:
     return tables
 
 
-def _saved(plan: PlanView | str | Path | None) -> SavedPlan | None:
-    from petra_graph.planning.saved_plan import SavedPlan
-
-    if plan is None:
-        return None
-    return SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
-
-
 def _train_on_processes(
     chosen: Spec | str,
     overrides: Sequence[str],
@@ -189,15 +176,7 @@ def _train_on_processes(
     directory: Path | None,
     plan: PlanView | str | Path | None,
 ) -> Path:
-    import json
-    import os
-    import tempfile
-
-    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed
-    from petra_graph.spec.load_spec import dump
-    from petra_graph.training.processes.launch import run_on_processes
-
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         if not isinstance(chosen, str):
             refuse_classes_of_main(chosen)
             path = Path(folder) / f"{chosen.name}.toml"
@@ -224,9 +203,6 @@ def refuse_classes_of_main(spec: Spec) -> None:
     Raises:
         SpecError: it names a class of this notebook or script.
     """
-    from petra_graph.errors import SpecError
-    from petra_graph.spec.load_spec import dump
-
     if '"__main__:' in dump(spec):
         raise SpecError(
             "a class of this notebook or script cannot be found by other processes",
@@ -240,8 +216,6 @@ def given_specification(given: Spec | str | Path | None) -> Spec | str:
     Raises:
         TypeError: the value is neither.
     """
-    from petra_graph.spec.model import Spec
-
     if isinstance(given, str | Path):
         return str(given)
     if isinstance(given, Spec):

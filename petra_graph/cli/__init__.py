@@ -1,1 +1,1 @@
-"""The command line: one lazy file a verb."""
+"""The command line: verbs about specifications, about runs, and about plugins."""

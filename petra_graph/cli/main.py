@@ -1,21 +1,21 @@
-"""The command line's entry point: import the verb's module, run it, return an exit code.
+"""The command line's entry point: find the verb, run it, return an exit code.
 
-Decision: a verb's module is imported when the verb is used, so that `--help` takes no longer than click; the table
-below holds the line that the help shows. Verbs of other distributions are entry points; the help imports their modules.
+Decision: a verb's module is imported when the verb is used, so that `--help` takes no longer than click; the table below holds the line
+that the help shows. Verbs of other distributions are entry points, of which the help imports nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from petra_graph.cli.standard_streams import prepare_streams
 from petra_graph.runtime.stop_signals import (
     PARENT,
     end_at_signals,
@@ -26,89 +26,92 @@ from petra_graph.runtime.stop_signals import (
 )
 from petra_graph.version import __version__
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 VERBS = {
-    "run": "Train a spec.",
-    "plan": "Show stages, memory, staleness and speed before anything runs.",
-    "validate": "Check specs: keys, types, plugins, options, graph, shapes.",
-    "report": "Write a page about a run, or compare several.",
-    "runs": "List runs: status, best metric, age.",
-    "profile": "Time a spec's nodes on the real device, for plans.",
-    "check": "Check that plugins keep what training relies on.",
-    "list": "List the installed plugins; of one, its options.",
-    "new": "Start a package of plugins.",
-    "evaluate": "Evaluate a run's network on data.",
-    "predict": "Print a run's predictions for files.",
-    "export": "Write a run's network for other programs.",
+    "spec_verbs": {
+        "run": "Train a spec.",
+        "plan": "Show stages, memory, staleness and speed before anything runs.",
+        "validate": "Check specs: keys, types, plugins, options, graph, shapes.",
+        "profile": "Time a spec's nodes on the real device, for plans.",
+    },
+    "run_verbs": {
+        "runs": "List runs: status, best metric, age.",
+        "report": "Write a page about a run, or compare several.",
+        "evaluate": "Evaluate a run's network on data.",
+        "predict": "Print a run's predictions for files.",
+        "export": "Write a run's network for other programs.",
+    },
+    "plugin_verbs": {
+        "list": "List the installed plugins; of one, its options.",
+        "check": "Check that plugins keep what training relies on.",
+        "new": "Start a package of plugins.",
+    },
 }
-"""The verbs with their lines in the help. Each has a module of its name, with its command of that name."""
+"""The verbs with their lines in the help, by the module that they are in."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is used; those of other distributions are entry points of `petra_graph.verbs`."""
+class Verbs(click.Group):
+    """A group that knows its verbs by their lines, and imports one when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from petra_graph.plugins import registry
-
-        others = {entry.name for entry in registry.scan()[0] if entry.group == registry.VERBS}
-        return [*VERBS, *sorted(others - VERBS.keys())]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in VERBS:
-            command: click.Command = getattr(importlib.import_module(f"petra_graph.cli.{cmd_name}"), cmd_name)
-            return command
-        from petra_graph.errors import PluginError, kind_of
-        from petra_graph.plugins import registry
-        from petra_graph.plugins.author_code import author_code
-
-        entries = [one for one in registry.scan()[0] if (one.group, one.name) == (registry.VERBS, cmd_name)]
-        if len(entries) > 1:
-            owners = ", ".join(sorted(entry.distribution for entry in entries))
-            raise PluginError(
-                f"the verb {cmd_name!r} is in {len(entries)} distributions: {owners}", "remove one of them"
-            )
-        for entry in entries:
-            verb = f"{entry.distribution}: the verb {cmd_name!r} ({entry.target})"
-            with author_code(f"{verb} cannot be imported"):
-                loaded = entry.load()
-            if not isinstance(loaded, click.Command):
-                raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}")
-            return loaded
-        return None
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or suggest the likeliest one."""
-        name = args[0]
-        if name not in VERBS and not name.startswith("-") and name not in (verbs := self.list_commands(ctx)):
-            close = get_close_matches(name, verbs, n=1)
-            meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(verbs)}."
-            ctx.fail(f"No such verb {name!r}. {meant}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs' one-line helps; the modules of ours are not imported, and a verb that cannot be used says why."""
-        from petra_graph.errors import PetraGraphError
-
-        def line(name: str) -> str:
-            try:
-                command = self.get_command(ctx, name)
-            except PetraGraphError as error:
-                return error.problems[0].message
-            return "" if command is None else command.get_short_help_str(limit=70)
-
-        others = [name for name in self.list_commands(ctx) if name not in VERBS]
-        with formatter.section("Verbs"):
-            formatter.write_dl([*VERBS.items(), *((name, line(name)) for name in others)])
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load_verb(name) if name else None, rest
 
 
-@click.group(cls=LazyGroup, subcommand_metavar="VERB [ARGUMENTS]...")
-@click.version_option(__version__, message="%(prog)s %(version)s")
-def cli() -> None:
-    """Train reversible networks stage by stage with PETRA, from a TOML spec.
+def load_verb(name: str) -> click.Command:
+    """Import a verb: one of ours, or of a distribution.
 
-    Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
+    Raises:
+        PluginError: it cannot be imported, is no command of click, or several distributions have it.
     """
+    for module, verbs in VERBS.items():
+        if name in verbs:
+            ours: click.Group = importlib.import_module(f"petra_graph.cli.{module}").verbs
+            return ours.commands[name]
+    from petra_graph.errors import PluginError, kind_of
+    from petra_graph.plugins import registry
+    from petra_graph.plugins.author_code import author_code
+
+    entries = [one for one in registry.scan()[0] if (one.group, one.name) == (registry.VERBS, name)]
+    if len(entries) > 1:
+        owners = ", ".join(sorted(entry.distribution for entry in entries))
+        raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", "remove one of them")
+    [entry] = entries
+    verb = f"{entry.distribution}: the verb {name!r} ({entry.target})"
+    with author_code(f"{verb} cannot be imported"):
+        loaded = entry.load()
+    if not isinstance(loaded, click.Command):
+        raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}")
+    return loaded
+
+
+def command_line() -> click.Group:
+    """Return the group of all verbs that are installed, as their lines; ours come first."""
+    from petra_graph.plugins import registry
+
+    lines = {name: line for verbs in VERBS.values() for name, line in verbs.items()}
+    for entry in sorted(registry.scan()[0], key=lambda entry: entry.name):
+        if entry.group == registry.VERBS:
+            lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
+
+    @click.group(cls=Verbs, subcommand_metavar="VERB [ARGUMENTS]...")
+    @click.version_option(__version__, message="%(prog)s %(version)s")
+    def cli() -> None:
+        """Train reversible networks stage by stage with PETRA, from a TOML spec.
+
+        Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
+        """
+
+    for name, line in lines.items():
+        cli.add_command(click.Command(name, short_help=line))
+    return cli
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,7 +146,7 @@ def _run(arguments: list[str] | None) -> int:
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError, printable
 
     try:
-        code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
+        code = command_line().main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         text = io.StringIO()
@@ -160,3 +163,43 @@ def _run(arguments: list[str] | None) -> int:
         print_problems(error.problems)
         return error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def prepare_streams() -> None:
+    """Open closed standard streams on the null device, and make writes to streams that nobody reads succeed.
+
+    `run 2>&1 | head -2` must not end a training: from the first write that nobody reads, a stream leads to the null device, for this
+    process and all libraries in it. A full disk behind a stream is an error still.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # Otherwise the next file that is opened would be taken for the stream.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = _text_stream(1, sys.stdout, line_buffering=os.isatty(1))
+    sys.stderr = _text_stream(2, sys.stderr, line_buffering=True)
+
+
+class _Steady(io.FileIO):
+    """The raw end of a stream that leads to the null device when nobody reads it any more."""
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        """Write, or forget what nobody reads: the reader has ended, or the terminal has gone."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            if error.errno not in {errno.EPIPE, errno.EIO}:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return memoryview(content).nbytes
+
+
+def _text_stream(descriptor: int, before: TextIO | None, *, line_buffering: bool) -> TextIO:
+    """Return a stream of text; where its encoding lacks an arrow of a plan, the arrow's code appears."""
+    if before is not None:
+        before.flush()
+    raw = io.BufferedWriter(_Steady(descriptor, "wb", closefd=False))
+    encoding = None if before is None else before.encoding
+    return io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=line_buffering)

@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from petra_graph.errors import Problem, listed, printable
-
-if TYPE_CHECKING:
-    from petra_graph.inference.saved_run import SavedRun
 
 T = TypeVar("T", bound=Callable[..., Any])
 _STDOUT = "petra_graph.stdout"
@@ -62,6 +59,10 @@ def print_json(value: Any) -> None:
     echo(json_text(value))
 
 
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2)
+
+
 def write_result(text: str, output: Path | None, *, coloured: bool = False) -> None:
     """Write a text to a file, and print its name; or print it, with its colours and nothing else that controls a terminal."""
     if output is None:
@@ -73,36 +74,17 @@ def write_result(text: str, output: Path | None, *, coloured: bool = False) -> N
     echo(str(output))
 
 
-def json_text(value: Any) -> str:
-    """Return a value as JSON that people can read too."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text if printable(text) == text else json.dumps(value, indent=2)
-
-
-def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
-    """Print rows in aligned columns; empty columns are left out, and a row is a line."""
-    click.echo(table_text(rows, indent), nl=False, file=results())
-
-
 def table_text(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
+    """Write rows in aligned columns; empty columns are left out, and a row is a line."""
     cells = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width) for row in cells)
-    return "".join(f"{' ' * indent}{line.rstrip()}\n" for line in lines)
+    return "\n".join(f"{' ' * indent}{line.rstrip()}" for line in lines)
 
 
 def output_width(in_a_pipe: int = 100_000) -> int:
     """Return the characters of a line of stdout: what COLUMNS says, or else the terminal, or else `in_a_pipe`."""
     return shutil.get_terminal_size((in_a_pipe, 24)).columns
-
-
-def problem_record(problem: Problem) -> dict[str, Any]:
-    return {
-        "message": problem.message,
-        "hint": problem.hint,
-        "path": list(problem.path),
-        **{key: getattr(problem.where, key, None) for key in ("file", "line")},
-    }
 
 
 set_option = click.option(
@@ -119,38 +101,24 @@ def output_option(text: str, **more: Any) -> Callable[[T], T]:
     return click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help=text, **more)
 
 
-def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
     """Let everything else that prints to stdout, such as code of plugins, print to stderr."""
-    if value:
+    if value in {True, "json"} and _STDOUT not in ctx.meta:
         ctx.meta[_STDOUT] = sys.stdout
         ctx.with_resource(redirect_stdout(sys.stderr))
     return value
 
 
-json_option = click.option(
-    "-j", "--json", "as_json", is_flag=True, callback=_nothing_but_json, help="Print JSON, and nothing else, to stdout."
-)
-weights_option = click.option(
-    "--weights",
-    metavar="WHICH",
-    help="Weights of a checkpoint (latest, best, or the number of its next forward), or a file. Default: the run's final weights.",
-)
-device_option = click.option(
-    "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'
-)
+_JSON: Any = {"callback": _nothing_but_json, "help": "Print JSON, and nothing else, to stdout."}
+json_option = click.option("-j", "--json", "as_json", is_flag=True, **_JSON)
 
 
-def open_run(run: str, overrides: Sequence[str] = ()) -> SavedRun:
-    """Import torch, open a run, and say on stderr what its network computes otherwise than in the training; errors as of `SavedRun.open`."""
-    import_torch()
-    from petra_graph.inference.saved_run import SavedRun
+def format_option(forms: Sequence[str], text: str) -> Callable[[T], T]:
+    """Return the option `--format`, and `-j` for its value json; None where neither is given."""
 
-    opened = SavedRun.open(run, overrides)
-    warn_of_changes(opened.changed)
-    return opened
+    def add(command: T) -> T:
+        command = click.option("-j", "--json", "form", flag_value="json", default=None, **_JSON)(command)
+        choice = click.Choice([*forms, "json"])
+        return click.option("--format", "form", type=choice, callback=_nothing_but_json, help=text)(command)
 
-
-def warn_of_changes(changed: Sequence[str]) -> None:
-    """Print what of a run's code and data is not as it was in its training."""
-    for text in changed:
-        echo(f"warning: changed since the training: {text}", err=True)
+    return add

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
+from petra_graph.inference.trained_network import computing_on
 from petra_graph.plugins.checked_samples import CheckedData
-from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
-from petra_graph.spec.layers import parse_override
 from petra_graph.training.data import Loaders, MicroBatches, spread_rows
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.fingerprint import Fingerprint
@@ -81,8 +79,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         raise SpecError(
             "the run has no validation samples: its specification has no data.validation", "evaluate the test data"
         )
-    changed_keys = [parse_override(text).keys for text in run.overrides]
-    limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in changed_keys else None
+    limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     batches = MicroBatches(
         split=whole,
@@ -94,11 +91,8 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         shuffle=False,
         drop_last=False,
     )
-    loss, metrics, meters = (
-        checked.build_loss(),
-        MetricsOfEvaluation(checked.metrics),
-        Meters(checked.loss.plugin.owned),
-    )
+    loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
+    meters = Meters(checked.loss.plugin.owned)
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
     torch.set_num_threads(spec.run.threads)
     onto = operator.methodcaller("to", device)
@@ -123,7 +117,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     means = meters.means()
     values, undefined = split_undefined(metrics.values(means))
     trained, changed = Fingerprint.read(run.directory), [*run.changed]
-    if trained is not None and not any(keys[0] == "data" for keys in changed_keys):
+    if trained is not None and not any(keys[0] == "data" for keys in run.changed_keys):
         changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
         samples=meters.samples,
@@ -143,7 +137,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
     opened, held = run.network.checked.data, run.spec.data.validation if validation else None
-    changed = {parse_override(text).keys for text in run.overrides} & {("data", "validation"), ("run", "seed")}
+    changed = run.changed_keys & {("data", "validation"), ("run", "seed")}
     if isinstance(held, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
@@ -151,8 +145,12 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     training = split_of_stream(built, run.spec)
     data = CheckedData.of(str(opened.plugin), built, validation=held, seed=run.spec.run.seed, training=training)
     if data.facts.inputs != run.facts.inputs:
+        own, other = (
+            ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())
+            for facts in (run.facts, data.facts)
+        )
         raise SpecError(
-            f"the run's network reads samples {_in_words(run.facts)}, and the data has {_in_words(data.facts)}",
+            f"the run's network reads samples {own}, and the data has {other}",
             "name the data that the run was trained on, or other data of that shape",
         )
     return data
@@ -174,29 +172,3 @@ def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Ca
     numbers = torch.tensor([own.index(name) for name in names])
     # Targets below zero are passed over.
     return lambda targets: numbers[targets.clamp(min=0)].where(targets >= 0, targets)
-
-
-@contextmanager
-def computing_on(network: Network, device: str) -> Iterator[None]:
-    """Compute on a device, without gradients; if torch refuses, the run has failed.
-
-    Raises:
-        SpecError: there is no such device.
-        RunFailed: torch refuses an operation.
-    """
-    try:
-        network.to(device)
-    except RuntimeError as error:
-        raise SpecError(
-            f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}", 'use the device "cpu"'
-        ) from None
-    try:
-        with torch.no_grad():
-            yield
-    except RuntimeError as error:
-        raise RunFailed(f"the network cannot be run: {error}") from error
-
-
-def _in_words(facts: DataFacts) -> str:
-    """Return type and shape of samples, of several inputs with their names."""
-    return ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

@@ -38,7 +38,6 @@ from petra_graph.blocks import Streams
 from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.inference.predict import classes_are_probable, gives_classes, output_shape
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.inference.trained_network import Network
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
@@ -104,18 +103,19 @@ class Portable(nn.Module):
         return (scaled - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
 
 
-def export_network(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
+def export_network(run: SavedRun, network: Network, form: Format, file: Path | None = None) -> Exported:
     """Write a network, and compare what was written with it.
 
     Args:
         run: which the network is of.
         network: in evaluation mode, on the CPU.
-        file: to write; whole, or as it was.
+        file: to write, whole or as it was; None: `network` in the run's directory, with the form's suffix.
 
     Raises:
         SpecError: the form needs a package that is not installed.
         RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
+    file = file or run.directory / f"network{SUFFIXES[form]}"
     make_folder_of(file)
     facts = run.facts
     if form == "safetensors":
@@ -282,13 +282,13 @@ def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path)
     if not facts.several_inputs:
         input_names = ["tokens" if facts.of_tokens else "images" if len(facts.shape) == len(_IMAGE) else "samples"]
         axes, normalisation, dynamic = axes[""], normalisation.get("", {}), dict(enumerate(axes[""]))  # type: ignore[assignment, arg-type]
-    batch, *others = _axes(facts.target_shape, "position") if gives_classes(run) else _axes(output_shape(run), "values")
+    batch, *others = _axes(facts.target_shape, "position") if run.gives_classes else _axes(run.output_shape, "values")
     made = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=_OPSET,
         input_names=input_names,
-        output_names=["logits" if classes_are_probable(run) else "outputs"],
+        output_names=["logits" if run.gives_logits else "outputs"],
         dynamic_shapes={"samples": dynamic},
         verbose=False,
     )
@@ -296,7 +296,7 @@ def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path)
     made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
     said = {
         "input_axes": axes,
-        "output_axes": [batch, *["classes"] * gives_classes(run), *others],
+        "output_axes": [batch, *["classes"] * run.gives_classes, *others],
         "class_names": facts.class_names,
         "normalisation": normalisation,
         "opset": _OPSET,

@@ -1,16 +1,18 @@
-"""Predictions of a saved run: classes with their probabilities, plain outputs, or a file for each sample.
+"""What a saved run's network says: classes with their probabilities, plain outputs, a file for each sample, or a text continued.
 
     png    a class for each pixel: the class's number, in the colours of Pascal VOC; a value for each pixel: grey, or red, green and blue
     npy    any output: probabilities of the classes where the loss reads outputs as logits, else what the network returns
 
 Decision: values are written to images as they are, 0 as black and 1 as white, since images that were brightened each by itself could
 not be compared; values outside are clipped, and the note says how many.
+
+Decision: each token of a text is computed from the whole window before it. Keeping what attention has computed would need a block's own code.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +24,11 @@ from PIL import Image
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate import computing_on
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
-from petra_graph.plugins.loss_and_metric import reads_logits
+from petra_graph.inference.trained_network import Network, computing_on
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.data_set import codec_of
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 
@@ -78,21 +80,6 @@ class Prediction:
         return found | ({"note": self.note} if self.note else {})
 
 
-def classes_are_probable(run: SavedRun) -> bool:
-    """Whether a network's outputs are logits of classes, whose softmax is a probability."""
-    return reads_logits(run.network.checked.loss.plugin) and run.facts.classes is not None
-
-
-def output_shape(run: SavedRun) -> tuple[int, ...]:
-    """Return the shape of a sample's output."""
-    return tuple(run.network.shapes[run.network.graph.head].outputs[0])
-
-
-def gives_classes(run: SavedRun) -> bool:
-    """Whether the network's outputs are [n, classes, *target_shape]."""
-    return run.facts.classes is not None and output_shape(run)[1:] == run.facts.target_shape
-
-
 def predict_samples(
     run: SavedRun,
     network: Network,
@@ -115,25 +102,18 @@ def predict_samples(
         SpecError: there is no such device.
         RunFailed: the network cannot be run.
     """
-    facts, of_classes = run.facts, gives_classes(run)
-    if summed_up and of_classes and len(facts.target_shape) == _MAP:
-        return [
-            Prediction(file=file.name, index=index, best=_class_shares(run, scores.argmax(dim=0), top), note=file.note)
-            for file, index, _, scores in _score(run, network, samples, device)
-        ]
-    return [
-        Prediction(
-            file=file.name,
-            index=index,
-            position=position,
-            best=_best_classes(scores[there], facts.class_names, top) if of_classes else (),
-            output=tuple(output[there].flatten().tolist()),
-            note=file.note,
-        )
-        for file, index, output, scores in _score(run, network, samples, device)
-        for position in np.ndindex(*facts.target_shape if of_classes else ())
-        for there in [(slice(None), *position) if of_classes else ()]
-    ]
+    facts, found = run.facts, []
+    of_classes = run.gives_classes
+    for file, index, output, scores in _score(run, network, samples, device):
+        about = partial(Prediction, file=file.name, index=index, note=file.note)
+        if summed_up and of_classes and len(facts.target_shape) == _MAP:
+            found.append(about(best=_class_shares(run, scores.argmax(dim=0), top)))
+            continue
+        for position in np.ndindex(*facts.target_shape if of_classes else ()):
+            there = (slice(None), *position) if of_classes else ()
+            best = _best_classes(scores[there], facts.class_names, top) if of_classes else ()
+            found.append(about(position=position, best=best, output=tuple(output[there].flatten().tolist())))
+    return found
 
 
 def write_predictions(
@@ -185,7 +165,7 @@ def _score(
         for start in range(0, len(main(values)), size):
             part = mapped(operator.itemgetter(slice(start, start + size)), values)
             outputs = main(network(mapped(operator.methodcaller("to", device), part))).cpu()
-            scores = outputs.float().softmax(dim=1) if classes_are_probable(run) else outputs
+            scores = outputs.float().softmax(dim=1) if run.gives_logits else outputs
             for output, score in zip(outputs, scores, strict=True):
                 yield *next(places), output, score
 
@@ -198,14 +178,14 @@ def _best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tupl
 
 def _class_shares(run: SavedRun, classes: Tensor, top: int) -> tuple[ClassScore, ...]:
     """Return the most frequent classes of a map, with their shares of its pixels."""
-    shares = classes.flatten().bincount(minlength=output_shape(run)[0]) / classes.numel()
+    shares = classes.flatten().bincount(minlength=run.output_shape[0]) / classes.numel()
     return tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score)
 
 
 def _expect_images(run: SavedRun) -> None:
     """Refuse outputs that are no images."""
-    shape, classes, fault = output_shape(run), run.facts.classes or 0, ""
-    if not gives_classes(run):
+    shape, classes, fault = run.output_shape, run.facts.classes or 0, ""
+    if not run.gives_classes:
         grey, colours = len(shape) == _MAP, len(shape) == _MAP + 1 and shape[0] in {1, 3}
         fault = "" if grey or colours else f"outputs {list(shape)}"
     elif len(shape) != _MAP + 1:
@@ -249,7 +229,7 @@ def _save_array(path: Path, values: Any) -> None:
 
 def _draw(run: SavedRun, scores: Tensor, top: int) -> tuple[Image.Image, tuple[ClassScore, ...], str]:
     """Return a prediction as an image, the shares of its most frequent classes, and what was done to its values."""
-    if gives_classes(run):
+    if run.gives_classes:
         classes = scores.argmax(dim=0)
         image = Image.fromarray(classes.byte().numpy())
         # Pascal VOC's red, green and blue are every third bit of the class's number.
@@ -263,3 +243,71 @@ def _draw(run: SavedRun, scores: Tensor, top: int) -> tuple[Image.Image, tuple[C
         pixels = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous()
     note = f"{outside:.1%} of the values are outside 0 .. 1, and clipped" if outside else ""
     return Image.fromarray(pixels.numpy()), (), note
+
+
+def continued_text(
+    run: SavedRun, network: Network, *, prompt: str = "\n", tokens: int = 200, device: str = "cpu", **drawing: Any
+) -> str:
+    """Return the prompt and the text that follows it. The same options and seed give the same text on the same device.
+
+    Args:
+        network: of the run, in evaluation mode.
+        prompt: text to continue.
+        tokens: the length of the continuation.
+        drawing: `temperature`, `top_k` and `seed`, as of `draw_tokens`.
+
+    Raises:
+        SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
+        RunFailed: the network cannot be run.
+    """
+    data, facts = run.network.checked.data, run.facts
+    codec = codec_of(data.plugin, data.options, facts)
+    if not facts.of_tokens:
+        came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"
+        raise SpecError(
+            f"the run's network does not continue a text: its samples are {came}",
+            "use a run that was trained on windows of tokens, with the next token as the target of each",
+        )
+    with author_code(f"{data.plugin.owned} cannot encode the prompt"):
+        given = list(codec.encode(prompt))
+    with computing_on(network, device):
+        drawn = draw_tokens(
+            lambda window: main(network(window.to(device))), given, tokens, context=facts.shape[0], **drawing
+        )
+    with author_code(f"{data.plugin.owned} cannot decode tokens"):
+        return codec.decode(drawn)
+
+
+def draw_tokens(
+    network: Callable[[Tensor], Tensor],
+    prompt: Sequence[int],
+    tokens: int,
+    *,
+    context: int,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> list[int]:
+    """Return the prompt's tokens and as many more; the draws move no global generator.
+
+    Args:
+        network: tokens, int64 [1, t], to logits [1, classes, t].
+        prompt: at least one token.
+        tokens: how many are drawn.
+        context: the largest t.
+        temperature: divides the logits; 0: always the likeliest token.
+        top_k: draw from this many of the likeliest tokens; None: from all.
+        seed: of the draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found = list(prompt)
+    for _ in range(tokens):
+        logits = network(torch.tensor([found[-context:]]))[0, :, -1].double().cpu()
+        if top_k is not None and top_k < len(logits):
+            logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], float("-inf"))
+        if temperature:
+            shares = (logits / temperature).softmax(dim=0)
+            found.append(int(shares.multinomial(1, generator=generator)))
+        else:
+            found.append(int(logits.argmax()))
+    return found

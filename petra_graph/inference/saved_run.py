@@ -14,11 +14,12 @@ from typing import Any
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import Problem, SpecError
 from petra_graph.inference.trained_network import Network
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
 from petra_graph.plugins.data_set import DataFacts, facts_fault
+from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_first
 from petra_graph.record.recorded_run import LATEST, find_run, no_run
@@ -45,15 +46,16 @@ class SavedRun:
     """What the network computes otherwise than in the training, in words."""
 
     @classmethod
-    def open(cls, run: str | Path, overrides: Iterable[str] = ()) -> SavedRun:
+    def open(cls, run: str | Path, overrides: Iterable[str] = (), *, changed: bool = False) -> SavedRun:
         """Open a run.
 
         Args:
             run: its directory, or "latest": the latest one in the folder `runs`.
             overrides: `--set` assignments, over what the run was resolved to.
+            changed: also where its network computes something else than in the training.
 
         Raises:
-            SpecError: there is no such run, or it or an override is wrong.
+            SpecError: there is no such run, or it or an override is wrong, or it has changed.
             PluginError: a plugin of the run is no longer installed, or is at fault.
         """
         overrides = tuple(overrides)
@@ -64,25 +66,51 @@ class SavedRun:
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
         stored = _read_facts(directory)
+        tables = {keys[0] for keys in _keys_of(overrides)}
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
-        known = None if any(parse_override(text).keys[0] == "data" for text in overrides) else stored
+        known = None if "data" in tables else stored
         checked = check_spec(str(resolved), overrides, folders=_find_folders(directory), facts=known)
         network = measure(checked)
-        trained, changed = Fingerprint.read(directory), list[str]()
-        if trained is not None and {parse_override(text).keys[0] for text in overrides} <= _COMPUTES_THE_SAME:
+        trained, others = Fingerprint.read(directory), list[str]()
+        if trained is not None and tables <= _COMPUTES_THE_SAME:
             again = Fingerprint.of_samples(network, stored or checked.facts, trained.samples, trained.targets)
-            changed = trained.changes(again.values)
+            others = trained.changes(again.values)
+        if others and not changed:
+            hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
+            raise SpecError(
+                [Problem(message=f"{directory} has changed since the training: {text}", hint=hint) for text in others]
+            )
         return cls(
             directory=directory,
             network=network,
             facts=stored or checked.facts,
             overrides=overrides,
-            changed=changed,
+            changed=others,
         )
 
     @property
     def spec(self) -> Spec:
         return self.network.spec
+
+    @property
+    def changed_keys(self) -> set[tuple[str, ...]]:
+        """The keys that overrides have set."""
+        return _keys_of(self.overrides)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of a sample's output."""
+        return tuple(self.network.shapes[self.network.graph.head].outputs[0])
+
+    @property
+    def gives_classes(self) -> bool:
+        """Whether the network's outputs are [n, classes, *target_shape]."""
+        return self.facts.classes is not None and self.output_shape[1:] == self.facts.target_shape
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether the network's outputs are logits of classes, whose softmax is a probability."""
+        return reads_logits(self.network.checked.loss.plugin) and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
@@ -131,6 +159,10 @@ class SavedRun:
             return best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
         path = Path(which).expanduser().resolve()
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
+
+
+def _keys_of(overrides: Iterable[str]) -> set[tuple[str, ...]]:
+    return {parse_override(text).keys for text in overrides}
 
 
 def _read_facts(directory: Path) -> DataFacts | None:

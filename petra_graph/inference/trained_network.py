@@ -6,7 +6,8 @@ In evaluation mode a forward gives the bits of the run's own evaluations: the ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import attrs
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.build_block import initial_blocks, tie
@@ -116,6 +117,26 @@ class Network(nn.Module):
         for key, value in own.items():
             if key in weights:
                 value.copy_(weights[key])
+
+
+@contextmanager
+def computing_on(network: Network, device: str) -> Iterator[None]:
+    """Compute on a device, without gradients; if torch refuses, the run has failed.
+
+    Raises:
+        SpecError: there is no such device.
+        RunFailed: torch refuses an operation.
+    """
+    try:
+        network.to(device)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise SpecError(f"cannot compute on {device!r}: {reason}", 'use the device "cpu"') from None
+    try:
+        with torch.no_grad():
+            yield
+    except RuntimeError as error:
+        raise RunFailed(f"the network cannot be run: {error}") from error
 
 
 def type_fault(came: torch.dtype, wanted: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -63,8 +64,12 @@ def test_a_file_instead_of_the_screen(call, spec, here):
 
 def test_a_saved_plan_is_shown_again(call, spec, here):
     printed(call, "plan", spec, "--json", "--output", "saved.json")
-    for form in (["--json"], ["--format", "text"], ["--format", "html"], ["--format", "trace"]):
+    for form in (["--json"], ["--format", "text"], ["--format", "trace"]):
         assert printed(call, "plan", "saved.json", *form) == printed(call, "plan", spec, *form)
+    assert printed(call, "plan", spec, "-j") == printed(call, "plan", spec, "--format", "json")
+    assert printed(call, "plan", spec, "--format", "html") == "small.plan.html\n"
+    assert printed(call, "plan", "saved.json", "--format", "html") == "saved.plan.html\n"
+    assert (here / "saved.plan.html").read_text() == (here / "small.plan.html").read_text()
     code, _, err = call("plan", "saved.json", "--set", "run.seed=1")
     assert code == 2
     assert "A saved plan is shown as it is" in err
@@ -142,7 +147,8 @@ def test_bad_usage_ends_with_2(call, spec, arguments, message):
 def test_methods_compared(call, spec):
     """Exit code 3: none of them fits."""
     assert printed(call, "plan", spec, "--compare").startswith("small: methods compared")
-    assert printed(call, "plan", spec, "--compare", "--format", "html").startswith("<!doctype html>")
+    printed(call, "plan", spec, "--compare", "--format", "html")
+    assert Path("small.plan.html").read_text().startswith("<!doctype html>")
     assert json.loads(printed(call, "plan", spec, "--compare", "--json"))["recommended"] is not None
     code, out, _ = call("plan", spec, "--compare", "--set", "partition.memory=1kB")
     assert (code, "0 of " in out) == (3, True)

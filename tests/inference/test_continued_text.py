@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 
-import attrs
-import click
 import pytest
 import torch
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.cli.predict import predict
-from petra_graph.inference.continued_text import SamplingOptions, draw_tokens
+from petra_graph.inference.predict import draw_tokens
 
 
 def network(tokens):
@@ -21,8 +18,8 @@ def network(tokens):
     return torch.arange(3.0)[None, :, None].expand(1, 3, tokens.shape[1])
 
 
-def drawn(**options):
-    return draw_tokens(network, [0, 1], 4, SamplingOptions(**options))
+def drawn(tokens, **options):
+    return draw_tokens(network, [0, 1], tokens, context=4, **options)
 
 
 def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():
@@ -35,14 +32,6 @@ def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():
     assert torch.equal(torch.get_rng_state(), before)
     assert drawn(tokens=2000, temperature=1.0) == found
     assert drawn(tokens=2000, temperature=1.0, seed=1) != found
-
-
-def test_the_verb_has_the_same_options():
-    """It writes them out, since the help of the command line imports it and must be quick."""
-    options = {one.name: one.help for one in predict.params if isinstance(one, click.Option)}
-    for field in attrs.fields(SamplingOptions):
-        default = f" Default: {field.default}." if field.default is not None and field.name != "prompt" else ""
-        assert options[field.name].lower() == f"{field.metadata['help']}.{default}".lower()
 
 
 def test_a_run_continues_a_text(letters, capsys):

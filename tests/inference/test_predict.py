@@ -205,7 +205,6 @@ def test_what_no_image_can_show(trained, here, capsys):
         (("--format", "png"), "--format png writes a file for each sample: give a folder with --output"),
         (("--format", "npy", "--output", "a.png"), "give a folder with --output"),
         (("--format", "csv", "--output", "."), "--format csv writes one file, and . is a folder"),
-        (("--format", "csv", "--json"), "leave out --format csv"),
     ],
 )
 def test_forms_that_do_not_go_with_the_output(arguments, message, here, capsys):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import petra_graph as pg
@@ -56,23 +58,34 @@ def changed_code(write, capsys):
     return "changed since the training: the network: for the same samples and weights its outputs differ by "
 
 
-@pytest.mark.parametrize(
-    "command", ["evaluate latest", "predict latest digit.npy", "export latest --format safetensors"]
-)
-def test_changed_code_is_named_where_a_run_is_used(changed_code, capsys, command):
-    pg.load_spec("spec.toml")
-    import numpy as np
-
+@pytest.mark.parametrize("command", ["predict latest digit.npy", "export latest --format torch-export"])
+def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant(changed_code, capsys, command):
     np.save("digit.npy", np.zeros((1, 8, 8), np.uint8))
-    assert main(command.split()) == 0
+    assert main(command.split()) == 2
+    refused = capsys.readouterr()
+    assert (refused.out, f"has {changed_code}" in refused.err, "--changed, in Python changed=True" in refused.err) == (
+        "",
+        True,
+        True,
+    )
+    assert main([*command.split(), "--changed"]) == 0
     assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
 
 
-def test_changed_code_is_named_in_python(changed_code):
-    finished = pg.open_run(only_run())
-    for use in (finished.load, finished.evaluate):
-        with pytest.warns(UserWarning, match=changed_code):
+def test_an_evaluation_says_that_the_network_has_changed(changed_code, capsys):
+    assert main(["evaluate", "latest"]) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
+
+
+def test_changed_code_in_python(changed_code):
+    finished, digit = pg.open_run(only_run()), np.zeros((1, 8, 8), np.uint8)
+    for use in (finished.load, partial(finished.predict, digit), partial(finished.export, "safetensors")):
+        with pytest.raises(pg.SpecError, match=changed_code):
             use()
+        with pytest.warns(UserWarning, match=changed_code):
+            use(changed=True)
+    with pytest.warns(UserWarning, match=changed_code):
+        finished.evaluate()
 
 
 def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, capsys):

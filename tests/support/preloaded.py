@@ -23,7 +23,7 @@ for name in (
     "petra_graph.catalog.losses",
     "petra_graph.catalog.optimizers.torch_optimizers",
     "petra_graph.cli.main",
-    "petra_graph.cli.run",
+    "petra_graph.cli.spec_verbs",
     "petra_graph.compiler.placement_search",
     "petra_graph.report.progress",
     "petra_graph.training.checkpoint",

@@ -1,0 +1,299 @@
+"""What is done with plugins: `petra-graph list`, `check` and `new`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+import petra_graph
+from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option, table_text
+from petra_graph.errors import PluginError, SpecError, shown, suggestion
+from petra_graph.plugins.registry import VERBS, Registry, discover, scan
+from petra_graph.spec.strict_values import as_mapping, describe
+
+if TYPE_CHECKING:
+    from petra_graph.plugins.contract import Plugin
+    from petra_graph.testing import AnyTrial, Outcome
+
+_SIDE = (8, 6, 6)
+"""The shape of each stream of a block, where none is given."""
+Cases = Iterator[tuple[str, "AnyTrial | None", str]]
+"""The label of each plugin, its trial (None where it cannot be tried), and why it cannot."""
+_ROOT = Path(petra_graph.__file__).parent
+_EXAMPLE = (_ROOT / "example_plugin", _ROOT.parent / "plugins" / "petra-graph-convnext")
+"""The example in a wheel, and in the source tree."""
+_FILES = ("README.md", "example.toml", "petra_graph_convnext.py", "pyproject.toml", "test_petra_graph_convnext.py")
+verbs = click.Group()
+
+
+# --- list ---
+
+
+@verbs.command("list")
+@click.argument("what", required=False, metavar="[KIND|PLUGIN]")
+@json_option
+def list_plugins(what: str | None, as_json: bool) -> None:
+    """List the installed plugins by kind, each with its distribution; what cannot be used with the reason.
+
+    KIND is one of these, as in blocks. Of a PLUGIN, as in blocks/rev-basic or rev-basic, its options and its documentation are
+    shown; its code is imported.
+    """
+    registry = discover()
+    kinds = {kind.group: kind.short for kind in registry.kinds}
+    if what is not None and what not in kinds.values():
+        record = _described(named_plugin(registry, what))
+        if as_json:
+            print_json(record)
+            return
+        echo(
+            f"{record['kind']}/{record['name']} ({record['distribution'] or 'in a file'})\n\n{record['documentation']}"
+        )
+        echo("\noptions" if record["options"] else "\nno options")
+        echo(table_text([list(one.values()) for one in record["options"]], indent=2))
+        return
+    rows_of = {
+        short: [
+            {"kind": short, "name": one.name, "distribution": one.distribution, "fault": _fault(one.target)}
+            for one in sorted(registry.entries, key=lambda entry: entry.name)
+            if one.group == group
+        ]
+        for group, short in kinds.items()
+        if what in {None, short}
+    }
+    if as_json:
+        print_json([row for rows in rows_of.values() for row in rows])
+    else:
+        for kind, rows in rows_of.items():
+            echo(f"{kind}\n{table_text([(row['name'], row['distribution'], row['fault']) for row in rows], indent=2)}")
+    for entry in registry.entries:
+        if entry.group not in {VERBS, *kinds}:
+            unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
+            echo(f"{entry.distribution} {unknown}", err=True)
+    for distribution in registry.unreadable:
+        echo(f"{distribution}: its entry points cannot be read", err=True)
+
+
+def _fault(target: str) -> str:
+    """Return why a plugin cannot be used, as far as that is known without importing it."""
+    top = target.partition(":")[0].partition(".")[0]
+    return "" if PathFinder.find_spec(top) is not None else f"broken: there is no module {top!r} ({target})"
+
+
+def named_plugin(registry: Registry, name: str) -> Plugin:
+    """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute".
+
+    Raises:
+        SpecError: no plugin has this name, or plugins of several kinds have it.
+        PluginError: its code cannot be imported, or breaks the contract of its kind.
+    """
+    short, slash, plain = name.rpartition("/")
+    kinds = [kind for kind in registry.kinds if (kind.short == short if slash else name in registry.names(kind))]
+    if len(kinds) > 1:
+        raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in kinds)}")
+    if not kinds:
+        every = [name for kind in registry.kinds for name in (kind.short, *registry.names(kind))]
+        raise SpecError(f"there is no kind and no plugin {shown(name)}", suggestion(name, every))
+    return registry.resolve(kinds[0], plain)
+
+
+def _described(plugin: Plugin) -> dict[str, Any]:
+    def default(value: Any) -> str:
+        if value is attrs.NOTHING:
+            return "required"
+        return "unset" if value is None else shown(as_mapping(value))
+
+    return {
+        "kind": plugin.kind.short,
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "documentation": inspect.cleandoc(plugin.code.__doc__ or ""),
+        "options": [
+            {"name": one.name, "type": describe(one.type), "default": default(one.default)}
+            | {"help": one.metadata.get("help", "")}
+            for one in attrs.fields(plugin.options)
+        ],
+    }
+
+
+# --- check ---
+
+
+class _Shapes(click.ParamType[list[tuple[int, ...]]]):
+    name = "shapes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, ...]]:
+        if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", value):
+            self.fail(f"{value!r} is not a list of shapes, as in 8x6x6,8x6x6", param, ctx)
+        return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
+
+
+@verbs.command()
+@click.argument("names", nargs=-1, required=True, metavar="PLUGIN|SPEC...")
+@set_option
+@click.option(
+    "--inputs", type=_Shapes(), metavar="SHAPES", help="Of the streams that a block reads, as in 8x6x6,8x6x6."
+)
+@json_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    names: Sequence[str],
+    overrides: Sequence[str],
+    inputs: list[tuple[int, ...]] | None,
+    as_json: bool,
+) -> None:
+    """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
+
+    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
+    `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
+    then one of its options, as in --set hidden=8. Exit code 4: a promise is broken.
+    """
+    import_torch()
+    import torch
+
+    from petra_graph.testing import examine
+
+    torch.set_num_threads(1)
+    results: list[tuple[str, str, list[Outcome]]] = []
+    for name in names:
+        cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, inputs)
+        for label, trial, reason in cases:
+            results.append((label, reason, [] if trial is None else examine(trial)))
+    if as_json:
+        made = [(label, reason, list(map(attrs.asdict, outcomes))) for label, reason, outcomes in results]
+        print_json([dict(zip(("plugin", "reason", "checks"), one, strict=True)) for one in made])
+    else:
+        for label, reason, outcomes in results:
+            echo(f"{label}: not tried: {reason}" if reason else _text(label, outcomes))
+    if any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes):
+        ctx.exit(PluginError.exit_code)
+
+
+def _text(label: str, outcomes: Sequence[Outcome]) -> str:
+    counts = {status: sum(one.status == status for one in outcomes) for status in ("kept", "broken", "not tried")}
+    head = f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}"
+    return "\n".join([head, *(f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found)])
+
+
+def _of_plugins(name: str, overrides: Sequence[str], inputs: list[tuple[int, ...]] | None) -> Cases:
+    """Yield the plugins of a name or a distribution."""
+    from petra_graph.plugins.contract import read_options
+    from petra_graph.spec.layers import parse_override
+
+    registry, given = discover(), {one.keys[0]: one.value for one in map(parse_override, overrides)}
+    entries = registry.only([name]).entries
+    named = [(kind, one.name) for kind in registry.kinds for one in entries if one.group == kind.group]
+    for plugin in [registry.resolve(*one) for one in named] or [named_plugin(registry, name)]:
+        options, problems = read_options(plugin, given, ("options",))
+        if problems and given:
+            raise SpecError(problems)
+        trial, reason = (None, problems[0].message) if problems else _trial(plugin, options, inputs)
+        yield plugin.label, trial, reason
+
+
+def _trial(plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None) -> tuple[AnyTrial | None, str]:
+    from petra_graph import testing
+    from petra_graph.blocks.couplings import WrongResult
+    from petra_graph.testing.other_checks import OTHERS
+
+    if plugin.kind.short != "blocks":
+        other = OTHERS.get(plugin.kind.short)
+        return (
+            (None, f"nothing is checked of {plugin.kind.nouns}") if other is None else (other.of(plugin, options), "")
+        )
+    shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
+    trial = testing.Trial.of(plugin, shapes, options)
+    try:
+        if inputs is None:
+            testing.block_trial.Harness(trial).peek(0, trial.streams(trial.numerics("float64"), 0))
+    except WrongResult:
+        pass  # whatever the shapes are: a check says it
+    except Exception as error:  # noqa: BLE001  it may raise anything
+        return None, f"it does not read {trial.inputs} ({error}); give --inputs, or a specification that has it"
+    return trial, ""
+
+
+def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
+    """Yield the plugins of a specification, as a run would have them."""
+    from petra_graph.plugins.data_set import zero_targets
+    from petra_graph.plugins.tensor_trees import Tree
+    from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial
+    from petra_graph.training.prepare import prepare
+    from petra_graph.training.trials import block_trials
+
+    prepared = prepare(file, overrides)
+    checked, network, facts = prepared.checked, prepared.network, prepared.facts
+    for node, trial in block_trials(network, prepared.opened.data):
+        yield f'node "{node.name}", {trial.plugin}', trial, ""
+
+    def batch() -> tuple[Tree, Tree]:
+        import torch
+
+        targets = zero_targets(facts, 6)
+        if facts.classes is not None:
+            targets = torch.randint(facts.classes, targets.shape)
+        elif not facts.several_targets and targets.is_floating_point():
+            targets = torch.randn(targets.shape)
+        return torch.randn(6, *network.shapes[network.graph.head].outputs[0]), targets
+
+    loss, several = checked.loss, facts.several_targets or network.shapes[network.graph.head].several
+    yield str(checked.optimizer.plugin), OptimizerTrial.of(checked.optimizer.plugin, checked.optimizer.options), ""
+    if several:
+        yield str(loss.plugin), None, "the network has several outputs or targets"
+    else:
+        yield str(loss.plugin), LossTrial.of(loss.plugin, loss.options, batch=batch), ""
+    yield str(checked.data.plugin), DataSetTrial.of(checked.data.plugin, checked.data.options), ""
+
+
+# --- new ---
+
+
+@verbs.group(subcommand_metavar="WHAT [ARGUMENTS]...")
+def new() -> None:
+    """Start a package of plugins."""
+
+
+@new.command()
+@click.argument("name")
+def plugin(name: str) -> None:
+    """Write a package with a reversible block called NAME, in a new folder NAME.
+
+    It is the example petra-graph-convnext under another name: it installs, passes its test and trains its example. Change the code
+    from there.
+    """
+    if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
+        raise SpecError(f"{shown(name)} cannot be a name", 'write small letters, digits and hyphens, as in "rev-tanh"')
+    module, folder = name.replace("-", "_"), Path(name)
+    if folder.exists():
+        raise SpecError(f"{folder} exists already", "give another name")
+    if find_spec(module) is not None or any(name in {entry.name, entry.distribution} for entry in scan()[0]):
+        raise SpecError(f"{shown(name)} is installed already", "give another name")
+    example = next(path for path in _EXAMPLE if path.is_dir())
+    names = {
+        "petra-graph-convnext": name,
+        "petra_graph_convnext": module,
+        "rev-convnext": name,
+        "convnext-digits": f"{name}-digits",
+        "RevConvNext": "".join(word.capitalize() for word in name.split("-")),
+    }
+    folder.mkdir()
+    for file in _FILES:
+        text = (example / file).read_text(encoding="utf-8")
+        for old, now in names.items():
+            text = text.replace(old, now)
+        if file == "pyproject.toml":  # what only holds for the example
+            text = re.sub(r"\n(license-files|authors|keywords|\[project.urls\]\nPaper) = .*", "", text)
+            text = re.sub(r"\nclassifiers = \[.*?\]", "", text, flags=re.DOTALL)
+        path = folder / file.replace("petra_graph_convnext", module)
+        path.write_text(text, encoding="utf-8")
+        echo(str(path))
+    echo(f"\nnext:\n  cd {name}\n  pip install -e '.[test]'\n  python -m pytest\n  petra-graph run example.toml")

@@ -1,0 +1,359 @@
+"""What is done with specifications: `petra-graph run`, `plan`, `validate` and `profile`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from petra_graph.cli.options_and_output import (
+    echo,
+    format_option,
+    import_torch,
+    json_option,
+    json_text,
+    output_option,
+    output_width,
+    print_json,
+    print_problems,
+    set_option,
+    table_text,
+    write_result,
+)
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, SpecError, Where
+from petra_graph.record.recorded_run import directory_to_resume
+from petra_graph.units import plural
+
+if TYPE_CHECKING:
+    from petra_graph.planning.network import MeasuredNetwork
+
+_PIPED_WIDTH, _LEAST_WIDTH = 80, 60
+verbs = click.Group()
+
+
+# --- run ---
+
+
+@verbs.command()
+@click.argument("spec", metavar="[SPEC]", required=False)
+@set_option
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is a name that `runs` prints, its directory, or `latest`: the newest run.",
+)
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="With --processes: if a process dies or fails, restart all of them from the latest checkpoint, at most N times.",
+)
+@click.option(
+    "--fast-dev-run",
+    is_flag=True,
+    help="Train one epoch of two micro-batches and evaluate on two batches, to find mistakes.",
+)
+@click.option(
+    "--overfit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Train on the same N micro-batches in every epoch, and evaluate on their samples.",
+)
+@click.option(
+    "--plan",
+    metavar="FILE",
+    help="Place the stages as a plan that `petra-graph plan --json` saved, or as the plan of a run, and compare with it what they take; "
+    "a plan of another network or other devices is refused.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
+@json_option
+def run(
+    *,
+    spec: str | None,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    processes: int,
+    max_restarts: int,
+    fast_dev_run: bool,
+    overfit: int | None,
+    plan: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Train SPEC ("-" reads the standard input).
+
+    Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
+    micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
+    Under torchrun, this process is one of the run's processes.
+    """
+    if (spec is None) == (resume is None):
+        raise click.UsageError("Give SPEC, or --resume RUN: a resumed run keeps its specification.")
+    if max_restarts and processes == 1:
+        raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
+    if fast_dev_run and overfit is not None:
+        raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
+    if resume is not None and (fast_dev_run or overfit is not None):
+        raise click.UsageError("--fast-dev-run and --overfit begin a run: a continued run has the keys that they set.")
+    # Those of --set come after these, and win.
+    if fast_dev_run:
+        overrides = ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2", *overrides)
+    elif overfit is not None:
+        overrides = (f"run.micro_batches={overfit}", "run.overfit=true", *overrides)
+    # torch's profiler would report on itself; read when torch is imported.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    if processes > 1 or "RANK" in os.environ:
+        # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    directory = None if resume is None else directory_to_resume(resume, overrides)
+    chosen = spec if directory is None else str(directory / "resolved.toml")
+    assert chosen is not None
+    import_torch()
+    if dry_run:
+        _print_outline(chosen, overrides, processes, plan, as_json=as_json)
+    elif processes > 1:
+        from petra_graph.training.processes.launch import run_on_processes
+
+        flags, environment = ["--json"] * as_json, dict(os.environ)
+        run_on_processes(
+            chosen, overrides, processes, flags, environment, resume=directory, max_restarts=max_restarts, plan=plan
+        )
+    else:
+        _train(chosen, overrides, directory, plan, as_json=as_json)
+
+
+def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
+    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.training.prepare import prepare
+    from petra_graph.training.run_record import outline, run_notes, start_warnings
+
+    prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
+    figures, notes, warnings = outline(prepared), run_notes(prepared), list(start_warnings(prepared, processes))
+    if as_json:
+        print_json({**figures, "notes": notes, "warnings": warnings})
+        return
+    echo("\n".join([*(f"{key}: {value}" for key, value in figures.items()), *notes]))
+    for text in warnings:
+        echo(f"warning: {text}", err=True)
+
+
+def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
+    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.report.planned_and_measured import comparison_text
+    from petra_graph.report.progress import progress, summary_lines
+    from petra_graph.training.run import run as train
+
+    saved = None if plan is None else SavedPlan.read(plan)
+    try:
+        result = train(spec, overrides, progress(), directory, saved)
+    except RunFailed as error:
+        if as_json and error.summary is not None:
+            print_json(error.summary)
+        raise
+    if result.summary is not None and as_json:
+        print_json(result.summary)
+    elif result.summary is not None:
+        echo("\n".join(summary_lines(result.summary)))
+        if saved is not None and "planned_and_measured" in result.summary:
+            echo(comparison_text(result.summary["planned_and_measured"]))
+    if result.interrupted is not None:
+        raise result.interrupted
+
+
+# --- plan ---
+
+
+@verbs.command()
+@click.argument("spec", metavar="SPEC")
+@set_option
+@click.option(
+    "--profile",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
+)
+@click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
+@click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
+@format_option(
+    ("text", "html", "trace"),
+    "Default: text. html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.",
+)
+@click.option("--stages", is_flag=True, help="Show the table of stages even if it is long.")
+@click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
+@output_option("Write to a file instead of stdout.")
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    *,
+    spec: str,
+    overrides: tuple[str, ...],
+    profile: str | None,
+    compare: bool,
+    expand: bool,
+    form: str | None,
+    stages: bool,
+    verbose: bool,
+    output: Path | None,
+) -> None:
+    """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
+
+    Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
+    limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
+    """
+    if compare and expand:
+        raise click.UsageError("--compare and --expand are different tables: give one of them.")
+    if compare and form == "trace":
+        raise click.UsageError("A trace is of one plan: leave out --format trace.")
+    as_text = form in {None, "text"}
+    if Path(spec).suffix == ".json":
+        if compare or expand or overrides or profile is not None:
+            raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
+        from petra_graph.planning.saved_plan import SavedPlan
+
+        document = SavedPlan.read(spec).document
+    else:
+        import_torch()
+        from petra_graph.planning.plan_spec import Planner
+
+        planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
+        if expand:
+            from petra_graph.spec.load_spec import dump
+            from petra_graph.training.resolved_spec import expand_architecture
+
+            write_result(dump(expand_architecture(planner.checked)), output)
+            return
+        if compare:
+            from petra_graph.planning.compare_plans import compare_methods
+
+            document = compare_methods(planner)
+        else:
+            document = planner.document(with_timeline=not as_text)
+    if form == "html":  # nobody reads one on a terminal
+        output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
+    text = _plan_text(document, output, stages, verbose) if as_text else _written_as(document, form)
+    write_result(text, output, coloured=as_text)
+    ctx.exit(NoFeasiblePlan.exit_code if compare and document["recommended"] is None else 0)
+
+
+def _plan_text(document: dict[str, Any], output: Path | None, stages: bool, verbose: bool) -> str:
+    from petra_graph.report.plan_text import plan_text
+
+    width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
+    colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return plan_text(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
+
+
+def _written_as(document: dict[str, Any], form: str | None) -> str:
+    if form == "html":
+        from petra_graph.report.pages.plan_page import page
+
+        return page(document)
+    if form == "trace":
+        from petra_graph.report.trace import trace
+
+        return trace(document)
+    return json_text(document)
+
+
+# --- validate ---
+
+
+@verbs.command()
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@set_option
+@json_option
+@click.pass_context
+def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
+    """Check specs: keys, types, plugins, their options, the graph, and the shapes of its nodes.
+
+    SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
+    """
+    import_torch()
+    from petra_graph.planning.check.check_spec import check_spec
+    from petra_graph.planning.network import check_network
+    from petra_graph.plugins.registry import discover
+
+    registry = discover()
+    results: dict[str, MeasuredNetwork | PetraGraphError] = {}
+    for spec in specs:
+        try:
+            results[spec] = check_network(check_spec(spec, overrides, registry=registry))
+        except PetraGraphError as error:
+            results[spec] = error
+    failed = [result for result in results.values() if isinstance(result, PetraGraphError)]
+    if as_json:
+        print_json([_checked(spec, result) for spec, result in results.items()])
+    else:
+        for spec, result in results.items():
+            if not isinstance(result, PetraGraphError):
+                nodes = plural(len(result.graph.nodes), "node")
+                echo(f"{Where(file=spec)}: ok ({nodes}, {plural(result.parameters, 'parameter')})")
+        print_problems([problem for error in failed for problem in error.problems])
+    if failed:
+        # The exit code blames plugins only where every spec is right.
+        wrong = [error for error in failed if isinstance(error, SpecError)]
+        ctx.exit((wrong or failed)[0].exit_code)
+
+
+def _checked(spec: str, result: MeasuredNetwork | PetraGraphError) -> dict[str, Any]:
+    if not isinstance(result, PetraGraphError):
+        figures = {"nodes": len(result.graph.nodes), "parameters": result.parameters}
+        return {"spec": spec, "ok": True, **figures, "problems": []}
+    problems = [
+        {"message": one.message, "hint": one.hint, "path": list(one.path)}
+        | {key: getattr(one.where, key, None) for key in ("file", "line")}
+        for one in result.problems
+    ]
+    return {"spec": spec, "ok": False, "problems": problems}
+
+
+# --- profile ---
+
+
+@verbs.command()
+@click.argument("spec", metavar="SPEC")
+@set_option
+@output_option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
+@click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many micro-batches to time.",
+)
+@json_option
+def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_batches: int, as_json: bool) -> None:
+    """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
+
+    The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
+    """
+    import_torch()
+    from petra_graph.compiler.profile_check import taken_under_load
+    from petra_graph.profiling import profile as measure
+    from petra_graph.record.profile_files import write_profile
+    from petra_graph.record.run_directory import make_folder_of
+
+    if output is not None:
+        make_folder_of(output)  # a wrong path is refused before minutes of measuring
+    times = measure(spec, overrides, micro_batches)
+    path = output or Path(f"{times.name}.profile.json")
+    write_profile(path, times)
+    if loaded := taken_under_load(times):
+        echo(f"warning: {loaded}", err=True)
+    if as_json:
+        print_json(attrs.asdict(times))
+        return
+    operations = list(dict.fromkeys(name for node in times.nodes.values() for name in node))
+    rows = [["node", *(f"{name}, ms" for name in operations)]]
+    for node, seconds in times.nodes.items():
+        rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
+    echo(f"{table_text(rows)}\n{times.device}; micro-batches of {times.micro_batch}; {path}")
