@@ -33,6 +33,7 @@ from petra_graph.blocks.couplings import Coefficients as Coefficients
 from petra_graph.blocks.couplings import Coupling as Coupling
 from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
 from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
+from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
@@ -46,4 +47,3 @@ from petra_graph.blocks.residual_chain import DualResidualEntry as DualResidualE
 from petra_graph.blocks.residual_chain import DualResidualStep as DualResidualStep
 from petra_graph.blocks.residual_chain import MidpointEntry as MidpointEntry
 from petra_graph.blocks.residual_chain import MidpointStep as MidpointStep
-from petra_graph.blocks.space_to_depth import SpaceToDepth as SpaceToDepth

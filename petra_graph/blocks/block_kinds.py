@@ -1,20 +1,28 @@
-"""The kinds of blocks: reversible, buffered, head.
+"""The kinds of blocks: reversible, buffered, head; and which of their parameters have no weight decay, or are tables.
 
 Decision: kinds are types. A block's abilities are those that it inherits, so a network cannot claim an inverse that no
 code provides, and no code reads a flag.
 
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
 declared order and returns a tuple of streams; one that returns one stream may return the tensor.
+
+Biases and normalisations have no weight decay, as in Goyal et al. 2017, section 5.3; embeddings and a head's weights are tables. A block names
+others in its attributes `undecayed` and `tables`, as patterns of names.
 """
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
+from attrs import frozen
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks.differentiation import backpropagate, frozen_statistics, leaf
 from petra_graph.blocks.randomness import reseed
@@ -23,11 +31,6 @@ Shape = tuple[int, ...]
 """The shape of one stream without its batch dimension."""
 
 Streams = tuple[Tensor, ...]
-
-
-def as_streams(returned: Streams | Tensor) -> Streams:
-    """Return a tensor as a tuple of one stream; anything else, whatever a block returned, as it is."""
-    return (returned,) if isinstance(returned, Tensor) else returned
 
 
 class Block(nn.Module):
@@ -114,7 +117,8 @@ class Reversible(Block):
 
     def invert(self, *outputs: Tensor) -> Streams:
         """Return the input streams of `inverse`."""
-        return as_streams(self.inverse(*outputs))
+        returned = self.inverse(*outputs)
+        return (returned,) if isinstance(returned, Tensor) else returned
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct the input, and differentiate there with the current parameters.
@@ -135,3 +139,67 @@ class Reversible(Block):
         # The gradient first: what its graph has saved is free before the streams go on.
         found = backpropagate(recomputed, gradients, leaves)
         return Reversed(tuple(stream.detach() for stream in leaves), found)
+
+
+@frozen(kw_only=True)
+class ParameterGroups:
+    """A stage's trained parameters, split by whether weight decay (and LARS's trust ratio) applies to them; either may be empty."""
+
+    decayed: Sequence[nn.Parameter]
+    undecayed: Sequence[nn.Parameter]
+    tables: Sequence[nn.Parameter] = ()
+    """Those of `decayed` that have a row for each token, position or class."""
+
+    def param_groups(self, *, weight_decay: float) -> list[dict[str, Any]]:
+        """Return the two groups as torch's optimizers take them, the decayed parameters first; the others have a decay of 0."""
+        return [
+            {"params": list(self.decayed), "weight_decay": weight_decay},
+            {"params": list(self.undecayed), "weight_decay": 0.0},
+        ]
+
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """Return the decayed parameters of two dimensions or more that are not tables, as weights of linear layers and kernels."""
+        tables = set(map(id, self.tables))
+        return [one for one in self.decayed if one.dim() > 1 and id(one) not in tables]
+
+
+def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
+    """Split the parameters of blocks that are trained."""
+    modules = list(modules)
+    tables = {id(parameter) for block in modules for parameter in _tables(block)}
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    seen: set[int] = set()
+    for block in modules:
+        named = {id(parameter) for parameter in _stated(block, "undecayed").values()}
+        for module in block.modules():
+            normalises = _normalises(module)
+            for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
+                    continue
+                seen.add(id(parameter))
+                exempt = normalises or name.endswith("bias") or id(parameter) in named
+                (undecayed if exempt else decayed).append(parameter)
+    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
+
+
+def _tables(block: nn.Module) -> Iterator[nn.Parameter]:
+    yield from _stated(block, "tables").values()
+    for module in block.modules():
+        if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            yield from module.parameters(recurse=False)
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether a module is one of torch's normalisations, or an author's with a name like theirs: ScaleNorm, LayerNorm2d."""
+    if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
+        return True
+    named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
+    return named and not isinstance(module, _ConvNd | nn.Linear)
+
+
+def _stated(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> Mapping[str, nn.Parameter]:
+    """Return the parameters that an attribute of a block names; one that two layers share has both names."""
+    patterns = getattr(block, attribute, ())
+    parameters = block.named_parameters(remove_duplicate=False)
+    return {name: one for name, one in parameters if any(fnmatchcase(name, pattern) for pattern in patterns)}

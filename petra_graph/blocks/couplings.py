@@ -7,6 +7,7 @@
     TwoStep           (x, p) -> (a x + b p + c F(x), x)                         (n, x) -> (x, (n - a x - c F(x)) / b)
     Midpoint          the same with a = 0, b = 1, c = 2h
     Momentum          v' = g v + (1 - g) F(x);  y = x + v'                      x = y - v';  v = (v' - (1 - g) F(x)) / g
+    SpaceToDepth      s x s pixels of a channel become s^2 channels             exact both ways
 
 The author writes the functions. In a backward each is evaluated once, with a graph: its value reconstructs, and its graph differentiates
 (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1). The paper's figure 2 has the swap form: (b) is the
@@ -37,7 +38,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Reversible, Streams
+from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams
 from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import rng_scope
 
@@ -52,26 +53,27 @@ class Coupling(Reversible):
     """Names of the methods that an author writes."""
 
 
-class AdditiveCoupling(Coupling):
-    """The swap form, which RevNets use: (x, t) -> (t + F(x), x). Write `residual`, and inherit the rest.
-
-    Rounding does not grow by the coupling itself: an error of t comes back as the same error of t.
-    """
+class ResidualCoupling(Coupling):
+    """A coupling of one residual function F."""
 
     @abstractmethod
     def residual(self, x: Tensor, *context: Any, **_: Any) -> Tensor:
         """Return F(x), of x's shape: [n, *shape] to [n, *shape]."""
 
+
+class AdditiveCoupling(ResidualCoupling):
+    """The swap form, which RevNets use: (x, t) -> (t + F(x), x). Write `residual`, and inherit the rest.
+
+    Rounding does not grow by the coupling itself: an error of t comes back as the same error of t.
+    """
+
     def forward(self, x: Tensor, t: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (t + F(x), x)."""
         return t + residual_value(self.residual, x, *context), x, *context
 
     def inverse(self, y: Tensor, s: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (s, y - F(s))."""
         return s, y - residual_value(self.residual, s, *context), *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Undo the sum, with one evaluation of F."""
         return undo_sum(partial(residual_value, self.residual), outputs, gradients, at=0, to=1)
 
 
@@ -89,17 +91,14 @@ class TwoFunctionCoupling(Coupling):
         """Return G(x), of x's shape."""
 
     def forward(self, x1: Tensor, x2: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (y1, y2)."""
         y1 = x1 + _part("f", self.f, x2, *context)
         return y1, x2 + _part("g", self.g, y1, *context), *context
 
     def inverse(self, y1: Tensor, y2: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (x1, x2)."""
         x2 = y2 - _part("g", self.g, y1, *context)
         return y1 - _part("f", self.f, x2, *context), x2, *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Undo the sum of G, then that of F."""
         outputs, gradients = undo_sum(partial(_part, "g", self.g), outputs, gradients, at=1, to=1)
         return undo_sum(partial(_part, "f", self.f), outputs, gradients, at=0, to=0)
 
@@ -128,17 +127,14 @@ class AffineCoupling(Coupling):
         """Return (r(x), u(x)), of x's shape: the log-scale before it is bounded, and the shift."""
 
     def forward(self, x: Tensor, t: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (t * exp(s(x)) + u(x), x)."""
         scale, shift = _scale_and_shift(self, x, *context)
         return t * scale + shift, x, *context
 
     def inverse(self, y: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (x, (y - u(x)) * exp(-s(x)))."""
         scale, shift = _scale_and_shift(self, x, *context)
         return x, (y - shift) / scale, *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Undo the step, with one evaluation of s and u."""
         y, x, *context = outputs
         dy, *passed = gradients
         leaves, values = evaluated(partial(_scale_and_shift, self), x, *context)
@@ -171,7 +167,7 @@ class Coefficients:
     """Of the residual function."""
 
 
-class TwoStepCoupling(Coupling):
+class TwoStepCoupling(ResidualCoupling):
     """A two-step method for differential equations, x_{n+1} = a x_n + b x_{n-1} + c F(x_n): write `residual` and `coefficients`.
 
     Rounding: the inverse divides by b, so an error of the output grows by 1 / |b| a block. With |b| = 1 it stays, but for what F adds.
@@ -181,26 +177,18 @@ class TwoStepCoupling(Coupling):
     def coefficients(self, x: Tensor) -> Coefficients:
         """Return a, b and c for the state `x`; they follow from its shape, and from torch's generator: each pass draws them first."""
 
-    @abstractmethod
-    def residual(self, x: Tensor, *context: Any, **_: Any) -> Tensor:
-        """Return F(x), of x's shape."""
-
     def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (a x + b previous + c F(x), x)."""
         step = self.coefficients(x)
         return _scaled(previous, step.b) + _increment(self, step, x, *context), x, *context
 
     def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (x, (following - a x - c F(x)) / b)."""
         step = self.coefficients(x)
         difference = following - _increment(self, step, x, *context)
         return x, difference if _is_number(step.b, 1.0) else difference / step.b, *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Undo the step, with one evaluation of F."""
         step = self.coefficients(outputs[1])
-        b = None if _is_number(step.b, 1.0) else step.b
-        return undo_sum(partial(_increment, self, step), outputs, gradients, at=0, to=1, b=b)
+        return undo_sum(partial(_increment, self, step), outputs, gradients, at=0, to=1, b=step.b)
 
 
 def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:
@@ -219,11 +207,10 @@ class MidpointCoupling(TwoStepCoupling):
     step_size: float = 0.5
 
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Return 0, 1, 2h."""
         return Coefficients(0.0, 1.0, 2.0 * self.step_size)
 
 
-class MomentumCoupling(Coupling):
+class MomentumCoupling(ResidualCoupling):
     """Momentum residual networks: the state moves by a velocity, which the residual function pulls.
 
         v_{n+1} = g v_n + (1 - g) F(x_n)            x_n = x_{n+1} - v_{n+1}
@@ -238,22 +225,15 @@ class MomentumCoupling(Coupling):
 
     momentum: float = 0.9
 
-    @abstractmethod
-    def residual(self, x: Tensor, *context: Any, **_: Any) -> Tensor:
-        """Return F(x), of x's shape."""
-
     def forward(self, x: Tensor, v: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (x + v', v')."""
         velocity = v * self.momentum + _pull(self, x, *context)
         return x + velocity, velocity, *context
 
     def inverse(self, y: Tensor, velocity: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        """Return (x, v)."""
         x = y - velocity
         return x, (velocity - _pull(self, x, *context)) / self.momentum, *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Undo the step of the state, then that of its velocity."""
         y, velocity, *context = outputs
         dy, d_velocity, *passed = gradients
         gradients = dy, dy + d_velocity, *passed
@@ -266,6 +246,43 @@ def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:
     return residual_value(block.residual, x, *context).to(x.dtype) * (1.0 - block.momentum)
 
 
+class SpaceToDepth(Reversible):
+    """Down-sampling that loses nothing: each stream [n, c, h, w] becomes [n, c s^2, h / s, w / s].
+
+    i-RevNet: Jacobsen et al. 2018, https://arxiv.org/abs/1802.07088, section 3.
+    """
+
+    def __init__(self, inputs: Sequence[Shape], *, factor: int = 2) -> None:
+        super().__init__(inputs)
+        self.factor = factor
+        for shape in inputs:
+            _, *sides = shape
+            if factor < 2 or len(sides) != 2 or any(side % factor for side in sides):  # noqa: PLR2004  height, width
+                raise ValueError(f"sides of images must be multiples of {factor} (got {list(shape)})")
+
+    # As torch's pixel_unshuffle and pixel_shuffle, which copy once more on the meta device.
+
+    def forward(self, *streams: Tensor) -> Streams:
+        s, found = self.factor, []
+        for image in streams:
+            n, c, h, w = image.shape
+            pixels = image.reshape(n, c, h // s, s, w // s, s).permute(0, 1, 3, 5, 2, 4)
+            found.append(pixels.reshape(n, c * s * s, h // s, w // s))
+        return tuple(found)
+
+    def inverse(self, *outputs: Tensor) -> Streams:
+        s, found = self.factor, []
+        for image in outputs:
+            n, c, h, w = image.shape
+            pixels = image.reshape(n, c // s**2, s, s, h, w).permute(0, 1, 4, 2, 5, 3)
+            found.append(pixels.reshape(n, c // s**2, h * s, w * s))
+        return tuple(found)
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        found = self.inverse(*gradients)
+        return Reversed(self.inverse(*outputs), found)
+
+
 # --- the backward of all of them --------------------------------------------------------------------------------------
 
 
@@ -276,7 +293,7 @@ def undo_sum(
     *,
     at: int,
     to: int,
-    b: float | Tensor | None = None,
+    b: float | Tensor = 1.0,
 ) -> Reversed:
     """Undo y = b t + F(others) with one evaluation of F, where y is stream `at` after the step, and t stream `to` before it.
 
@@ -286,7 +303,6 @@ def undo_sum(
 
     Args:
         function: F of all other streams, in their order; autograd adds to the gradients of its parameters.
-        b: None for 1.
     """
     y, others = outputs[at], (*outputs[:at], *outputs[at + 1 :])
     dy, passed = gradients[at], (*gradients[:at], *gradients[at + 1 :])
@@ -294,7 +310,7 @@ def undo_sum(
     # The gradient first: what its graph has saved is free before the stream is made.
     found = differentiated(values, (dy,), leaves, passed)
     t = y - values[0].detach()
-    if b is not None:
+    if not _is_number(b, 1.0):
         t, dy = t / b, dy * b
     return Reversed((*others[:to], t, *others[to:]), (*found[:to], dy, *found[to:]))
 

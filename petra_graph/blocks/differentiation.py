@@ -59,11 +59,7 @@ _run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: 
 _autocasts = cache(torch.amp.is_autocast_available)
 
 
-_SWITCH = "track_running_stats"
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-
-
-class FrozenStatistics:
+class frozen_statistics:  # noqa: N801  it is used like a function: `with frozen_statistics(block):`
     """A context in which modules leave their running statistics alone; it may be entered again and again, also within itself.
 
     The context reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
@@ -75,39 +71,28 @@ class FrozenStatistics:
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        parts = [part for module in modules for part in module.modules() if hasattr(part, _SWITCH)]
-        self._switches: list[dict[str, Any]] = []
-        """The attributes of each part, since `nn.Module.__setattr__` takes long."""
-        for part in parts:
-            if not isinstance(part, _INSTANCE_NORMS):
-                vars(part).setdefault(_SWITCH, getattr(part, _SWITCH))  # it may be an attribute of the class
-                self._switches.append(vars(part))
-        self._instance_norms: list[Any] = [part for part in parts if isinstance(part, _INSTANCE_NORMS)]
-        self._entered: list[tuple[list[dict[str, Any]], list[tuple[Any, Tensor, Tensor]]]] = []
+        self._places: list[tuple[nn.Module, dict[str, Any], str, bool | None]] = []
+        """What is changed: a module, one of its dictionaries (`nn.Module.__setattr__` takes long), a name there, its value inside."""
+        for part in (part for module in modules for part in module.modules()):
+            if isinstance(part, nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d):
+                self._places += ((part, part._buffers, name, None) for name in ("running_mean", "running_var"))  # noqa: SLF001
+            elif hasattr(part, "track_running_stats"):
+                vars(part).setdefault(
+                    "track_running_stats", part.track_running_stats
+                )  # it may be an attribute of the class
+                self._places.append((part, vars(part), "track_running_stats", False))
+        self._entered: list[list[tuple[dict[str, Any], str, Any]]] = []
 
     def __enter__(self) -> None:
         """Switch off what is on."""
-        switched: list[dict[str, Any]] = []
-        hidden: list[tuple[Any, Tensor, Tensor]] = []
-        for own in self._switches:
-            if own[_SWITCH]:
-                own[_SWITCH] = False
-                switched.append(own)
-        for norm in self._instance_norms:
-            if norm.track_running_stats and norm.training:
-                hidden.append((norm, norm.running_mean, norm.running_var))
-                norm.running_mean = norm.running_var = None
-        self._entered.append((switched, hidden))
+        before = []
+        for part, table, name, off in self._places:
+            if off is False or part.training:
+                before.append((table, name, table[name]))
+                table[name] = off
+        self._entered.append(before)
 
     def __exit__(self, *_: object) -> None:
         """Switch it on again."""
-        switched, hidden = self._entered.pop()
-        for own in switched:
-            own[_SWITCH] = True
-        for norm, mean, var in hidden:
-            norm.running_mean, norm.running_var = mean, var
-
-
-def frozen_statistics(*modules: nn.Module) -> FrozenStatistics:
-    """Run `modules` without updating their running statistics."""
-    return FrozenStatistics(*modules)
+        for table, name, value in self._entered.pop():
+            table[name] = value

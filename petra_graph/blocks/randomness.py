@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+T = TypeVar("T")
 _LAYERS = "activation batchnorm container conv flatten instancenorm linear module normalization pooling sparse"
 _QUIET = {f"torch.nn.modules.{kind}" for kind in _LAYERS.split()}
 """Where torch defines modules that draw nothing, but for these:"""
@@ -51,8 +53,7 @@ class Keyed:
         self._token = _innermost.set(self)
         self._states = [] if _unseeded.get() else list(map(torch.Generator.get_state, self.generators))
         if self._states:
-            for generator in self.generators:
-                generator.manual_seed(self.key)
+            self.seed()
 
     def __exit__(self, *_: object) -> None:
         _innermost.reset(self._token)
@@ -79,24 +80,26 @@ _unseeded: ContextVar[bool] = ContextVar("petra_graph_unseeded", default=False)
 
 
 @contextmanager
-def draws_watched() -> Iterator[list[int]]:
-    """List the keys under which random numbers are drawn within the context."""
-    drew: list[int] = []
-    token = _drew.set(drew)
-    try:
-        yield drew
-    finally:
-        _drew.reset(token)
-
-
-@contextmanager
-def unseeded() -> Iterator[None]:
-    """Leave all generators alone within the context: nothing draws, and a graph that is captured refuses another seed."""
-    token = _unseeded.set(True)
+def within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable a value inside the context."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _unseeded.reset(token)
+        variable.reset(token)
+
+
+@contextmanager
+def draws_watched() -> Iterator[list[int]]:
+    """List the keys under which random numbers are drawn within the context."""
+    drew: list[int] = []
+    with within(_drew, drew):
+        yield drew
+
+
+def unseeded() -> AbstractContextManager[None]:
+    """Leave all generators alone within the context: nothing draws, and a graph that is captured refuses another seed."""
+    return within(_unseeded, True)
 
 
 def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:

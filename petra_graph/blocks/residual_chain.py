@@ -49,11 +49,9 @@ class MidpointEntry(Reversible):
         """Return B(x), of x's shape."""
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the block's value, and its input."""
         return self.residual(x), x
 
     def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the input."""
         return (x,)
 
 
@@ -61,7 +59,6 @@ class MidpointStep(TwoStepCoupling):
     """A further block: (x, previous) -> (previous + 2 (B(x) - x), x); `residual` returns B(x)."""
 
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Return -2, 1, 2."""
         return Coefficients(-2.0, 1.0, 2.0)
 
 
@@ -71,7 +68,6 @@ class DualResidualEntry(MidpointEntry):
     alpha: Tensor
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the block's value with its own connection scaled, and its input."""
         return self.residual(x) + (self.alpha - 1.0) * x, x
 
 
@@ -82,5 +78,4 @@ class DualResidualStep(TwoStepCoupling):
     beta: Tensor
 
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Return a - 1, b, 1."""
         return Coefficients(self.alpha - 1.0, self.beta, 1.0)

@@ -21,7 +21,7 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
-from petra_graph.blocks.parameter_groups import ParameterGroups, parameter_groups
+from petra_graph.blocks.block_kinds import ParameterGroups, parameter_groups
 from petra_graph.errors import PluginError
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from petra_graph.blocks import Head as Head
     from petra_graph.blocks import Reversible as Reversible
     from petra_graph.blocks import TwoFunctionCoupling as TwoFunctionCoupling
-    from petra_graph.blocks.parameter_groups import ParameterGroups as ParameterGroups
+    from petra_graph.blocks.block_kinds import ParameterGroups as ParameterGroups
 
 _OF_TORCH = {"AdditiveCoupling", "Block", "Buffered", "Head", "Reversible", "TwoFunctionCoupling"}
 
@@ -60,7 +60,7 @@ _OF_TORCH = {"AdditiveCoupling", "Block", "Buffered", "Head", "Reversible", "Two
 def __getattr__(name: str) -> Any:
     """Return what imports torch, when it is asked for."""
     if name == "ParameterGroups":
-        from petra_graph.blocks.parameter_groups import ParameterGroups
+        from petra_graph.blocks.block_kinds import ParameterGroups
 
         return ParameterGroups
     if name in _OF_TORCH:

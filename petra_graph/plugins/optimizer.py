@@ -123,7 +123,7 @@ def asks_for_delay(plugin: Plugin, options: Any) -> bool:
     import torch
     from torch import nn
 
-    from petra_graph.blocks.parameter_groups import ParameterGroups
+    from petra_graph.blocks.block_kinds import ParameterGroups
 
     groups = ParameterGroups(decayed=[nn.Parameter(torch.zeros(2, 2))], undecayed=[nn.Parameter(torch.zeros(2))])
     try:

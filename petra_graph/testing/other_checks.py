@@ -14,7 +14,7 @@ from attrs import field, frozen
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from petra_graph.blocks.parameter_groups import ParameterGroups
+from petra_graph.blocks.block_kinds import ParameterGroups
 from petra_graph.errors import SpecError
 from petra_graph.plugins.contract import Plugin, PluginKind, build_plugin
 from petra_graph.plugins.data_set import is_stream

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from petra_graph.blocks.parameter_groups import parameter_groups
+from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.compiled import compile_functions
 from petra_graph.executor.numerics import NumericsContext, place

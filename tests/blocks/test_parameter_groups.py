@@ -8,7 +8,7 @@ from attrs import frozen
 from torch import nn
 
 from petra_graph.blocks import Buffered
-from petra_graph.blocks.parameter_groups import parameter_groups
+from petra_graph.blocks.block_kinds import parameter_groups
 from tests.support.pipelines import REVNET, pipeline
 
 

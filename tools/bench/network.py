@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.blocks.parameter_groups import parameter_groups
+from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.contract import make

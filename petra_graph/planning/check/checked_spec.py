@@ -110,7 +110,7 @@ class CheckedSpec:
         """The optimizer of one parameter, in a stage whose gradients are late; errors as of `ConfiguredPlugin.build`."""
         import torch
 
-        from petra_graph.blocks.parameter_groups import ParameterGroups
+        from petra_graph.blocks.block_kinds import ParameterGroups
 
         groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
         return self.optimizer.build(groups, stage=DELAYED)
