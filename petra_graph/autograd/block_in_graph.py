@@ -21,7 +21,7 @@ running statistics a module: threads that seed the one and turn the other would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import RLock
@@ -33,47 +33,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
+from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.blocks.couplings import owned
-from petra_graph.blocks.randomness import fork_rng, random_key, under_key
+from petra_graph.blocks.randomness import fork_rng, random_key, under_key, within
 
-
-@frozen
-class Arguments:
-    """What the functions read besides a stream: positional and keyword arguments, with any tensors inside."""
-
-    leaves: tuple[Any, ...]
-    """All values; None where a differentiated tensor goes."""
-    places: tuple[int, ...]
-    """Of the differentiated tensors among them."""
-    structure: TreeSpec
-
-    @staticmethod
-    def of(positional: Sequence[Any], named: dict[str, Any]) -> tuple[Arguments, Streams]:
-        """Return the arguments, and the tensors among them that need a gradient; all others are held as they are."""
-        leaves, structure = tree_flatten((tuple(positional), named))
-        places = tuple(at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad)
-        differentiated = tuple(leaves[at] for at in places)
-        for at in places:
-            leaves[at] = None
-        return Arguments(tuple(leaves), places, structure), differentiated
-
-    def passed_to(self, function: Callable[..., Tensor], x: Tensor, differentiated: Sequence[Tensor]) -> Tensor:
-        """Call a function with a stream and the arguments."""
-        if not self.leaves:
-            return function(x)
-        leaves = list(self.leaves)
-        for at, tensor in zip(self.places, differentiated, strict=True):
-            leaves[at] = tensor
-        positional, named = tree_unflatten(leaves, self.structure)
-        return function(x, *positional, **named)
+Versions = tuple[tuple[Tensor, int, str], ...]
+"""Tensors with how often each has been changed in place, as autograd counts, and its name."""
+_ALONE = RLock()
+"""Held by the thread that evaluates a block."""
 
 
 @define(eq=False)
 class SequenceCall:
     """One forward through a sequence: what its backward must know to evaluate every block as the forward did."""
 
-    arguments: Arguments
+    arguments: tuple[Any, ...]
+    """What functions read besides a stream, with any structure taken apart; None where a differentiated tensor goes."""
+    places: tuple[int, ...]
+    """Of the differentiated tensors among them."""
+    structure: TreeSpec
     device: torch.device
     function_dtype: torch.dtype | None
     """Functions read streams in this type; None: as they are."""
@@ -85,16 +63,16 @@ class SequenceCall:
     """For each backward, as autograd counts them, the outputs of the next block to be undone."""
     last: int = -1
     """The last block that is undone."""
-    versions: tuple[tuple[Tensor, int, str], ...] = ()
-    """How often each argument had been changed in place when the forward ended: functions may write to them."""
+    versions: Versions = ()
+    """Of the arguments when the forward ended: functions may write to them."""
 
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
         """Set random numbers, autocast and arguments for an evaluation of block `index`, which no other thread's overlaps."""
-        with alone, ExitStack() as stack:
+        with _ALONE, ExitStack() as stack:
             if self.key is not None:
                 stack.enter_context(fork_rng(random_key(self.key, index), self.device))
-            stack.enter_context(self.functions())
+            stack.enter_context(within(current, self))
             if self.autocast_dtype is not None or autocast_in_force(self.device) is not None:
                 # Torch before 2.10 keeps weights that were cast without a graph, for evaluations that need one.
                 enabled = self.autocast_dtype is not None
@@ -102,33 +80,33 @@ class SequenceCall:
                 stack.enter_context(autocast)
             yield
 
-    @contextmanager
-    def functions(self) -> Iterator[None]:
-        """Pass the arguments to all functions that `evaluated` calls."""
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
+
+current: ContextVar[SequenceCall | None] = ContextVar("petra_graph_reversible_call", default=None)
+"""The call whose arguments all functions read."""
 
 
-alone = RLock()
-"""Held by the thread that evaluates a block."""
-_current: ContextVar[SequenceCall | None] = ContextVar("petra_graph_reversible_call", default=None)
+def taken_apart(positional: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], TreeSpec]:
+    """Return the values in arguments, the places of those that need a gradient, and their structure."""
+    leaves, structure = tree_flatten((tuple(positional), named))
+    places = tuple(at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad)
+    return leaves, places, structure
 
 
 def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tensor) -> Tensor:
     """Return function(x, arguments...) with the arguments of the call in force."""
-    call = _current.get()
+    call = current.get()
     if call is None:
         return function(x, *differentiated)
-    read = x if call.function_dtype is None else x.to(call.function_dtype)
-    return call.arguments.passed_to(function, read, differentiated)
+    leaves = list(call.arguments)
+    for at, tensor in zip(call.places, differentiated, strict=True):
+        leaves[at] = tensor
+    positional, named = tree_unflatten(leaves, call.structure)
+    return function(x if call.function_dtype is None else x.to(call.function_dtype), *positional, **named)
 
 
 def called_by_another() -> bool:
     """Whether a function of another sequence, or of a stage, is being evaluated, which may be evaluated again."""
-    return _current.get() is not None or under_key()
+    return current.get() is not None or under_key()
 
 
 def autocast_in_force(device: torch.device) -> torch.dtype | None:
@@ -141,100 +119,86 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 def draw_key() -> int:
     """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
     faked = torch._C._len_torch_dispatch_stack()  # noqa: SLF001  tensors may have no values there; the generator has them
-    with alone, _disable_current_modes() if faked else nullcontext():  # from no key of another thread's
+    with _ALONE, _disable_current_modes() if faked else nullcontext():  # from no key of another thread's
         return int(torch.randint(2**62, (), device="cpu"))
 
 
-_Slot = tuple[dict[str, Any], str]
-"""The table of a module, and a name in it."""
+def versions_of(named: Iterable[tuple[str, Tensor]]) -> Versions:
+    """Return the versions of tensors; those of inference mode are not counted."""
+    return tuple((one, one._version, name) for name, one in named if not one.is_inference())  # noqa: SLF001
+
+
+def _written(versions: Versions) -> str:
+    """Return the name of a tensor that has been written to since; "" where none has."""
+    return next((name for one, before, name in versions if one._version != before), "")  # noqa: SLF001
 
 
 @frozen(eq=False)
 class BlockState:
-    """Where a block's modules hold their tensors in a forward."""
+    """What a block's modules hold in a forward."""
 
-    values: tuple[nn.Parameter, ...]
+    held: tuple[tuple[dict[str, Any], str, Tensor], ...]
+    """All parameters and buffers: a module's table, a name there, the tensor."""
+    trained: tuple[Tensor, ...]
     """The parameters that require a gradient, each once, also where modules share it."""
-    slots: tuple[tuple[_Slot, int], ...]
-    """Where they are, as places in `values`."""
-    fixed: tuple[tuple[_Slot, Tensor], ...]
-    """Frozen parameters and buffers."""
-    versions: tuple[tuple[Tensor, int, str], ...]
-    """How often what functions read has been changed in place, as autograd counts, with its name."""
+    versions: Versions
+    """Of what functions read."""
     modes: tuple[tuple[nn.Module, bool], ...]
     """All modules, and whether they train."""
 
     @staticmethod
     def of(block: nn.Module) -> BlockState:
         """Walk over a block's modules."""
-        places: dict[nn.Parameter, int] = {}
-        slots: list[tuple[_Slot, int]] = []
-        fixed: list[tuple[_Slot, Tensor]] = []
+        held: list[tuple[dict[str, Any], str, Tensor]] = []
+        trained: dict[int, Tensor] = {}
         read: list[tuple[str, Tensor]] = []
         modules = list(block.modules())
         for module in modules:
-            for name, value in module._parameters.items():  # noqa: SLF001  `named_parameters` is ten times slower
-                if value is None:
-                    continue
-                if value.requires_grad:
-                    slots.append(((module._parameters, name), places.setdefault(value, len(places))))  # noqa: SLF001
-                else:
-                    fixed.append(((module._parameters, name), value))  # noqa: SLF001
-                read.append((f"parameter {name}", value))
             # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
             normalises = module.training and type(module).__module__.startswith("torch.")
             follows = normalises and getattr(module, "track_running_stats", None) is not None
-            for name, buffer in module._buffers.items():  # noqa: SLF001
-                if buffer is not None:
-                    fixed.append(((module._buffers, name), buffer))  # noqa: SLF001
-                    if not follows:
-                        read.append((f"buffer {name}", buffer))
-        return BlockState(
-            values=tuple(places),
-            slots=tuple(slots),
-            fixed=tuple(fixed),
-            versions=versions_of(read),
-            modes=tuple((module, module.training) for module in modules),
-        )
+            # The tables themselves, since `named_parameters` is ten times slower.
+            for table, what in ((module._parameters, "parameter"), (module._buffers, "buffer")):  # noqa: SLF001
+                own = [(name, value) for name, value in table.items() if value is not None]
+                held += [(table, name, value) for name, value in own]
+                if what == "parameter":
+                    trained |= {id(value): value for _, value in own if value.requires_grad}
+                if what == "parameter" or not follows:
+                    read += [(f"{what} {name}", value) for name, value in own]
+        modes = tuple((module, module.training) for module in modules)
+        return BlockState(tuple(held), tuple(trained.values()), versions_of(read), modes)
 
     @property
     def change(self) -> str:
         """What has changed since the forward, so that functions return other values; "" where nothing has."""
         if any(module.training is not training for module, training in self.modes):
             return "it changed between training and evaluation mode, or one of its modules did"
-        return _changed(self.versions)
+        return _inplace(_written(self.versions))
 
     @contextmanager
     def evaluated_again(self) -> Iterator[list[nn.Parameter]]:
-        """Give the modules what they held in the forward; instead of `values`, leaves over their memory, which are returned."""
-        leaves = [nn.Parameter(value.detach()) for value in self.values]
-        wanted: list[tuple[_Slot, Tensor]] = [(slot, leaves[place]) for slot, place in self.slots]
-        wanted += [(slot, value) for slot, value in self.fixed if slot[0].get(slot[1]) is not value]
-        held = [table.get(name) for (table, name), _ in wanted]
+        """Give the modules what they held in the forward; instead of `trained`, leaves over their memory, which are returned."""
+        leaves = [nn.Parameter(value.detach()) for value in self.trained]
+        leaf_of = dict(zip(map(id, self.trained), leaves, strict=True))
+        before = []
         try:
-            for (table, name), value in wanted:
-                table[name] = value
+            for table, name, tensor in self.held:
+                value = leaf_of.get(id(tensor), tensor)
+                if table.get(name) is not value:
+                    before.append((table, name, table.get(name)))
+                    table[name] = value
             yield leaves
         finally:
-            for ((table, name), _), before in zip(wanted, held, strict=True):
-                table[name] = before
+            for table, name, own in before:
+                table[name] = own
 
 
-def versions_of(
-    named: Iterator[tuple[str, Tensor]] | Sequence[tuple[str, Tensor]],
-) -> tuple[tuple[Tensor, int, str], ...]:
-    """Return tensors with how often each has been changed in place; those of inference mode are not counted."""
-    return tuple((one, one._version, name) for name, one in named if not one.is_inference())  # noqa: SLF001
-
-
-def _changed(versions: Sequence[tuple[Tensor, int, str]]) -> str:
-    names = (name for one, before, name in versions if one._version != before)  # noqa: SLF001
-    name = next(names, "")
+def _inplace(name: str) -> str:
     return name and f"{name} was modified by an inplace operation, such as an optimizer's step"
 
 
-@frozen(eq=False)
-class Step:
+@frozen(eq=False, kw_only=True)
+class _Step:
     """A block in one forward."""
 
     block: Reversible
@@ -248,43 +212,31 @@ class Step:
     state: BlockState
     """As it is in the forward."""
 
-    @staticmethod
-    def forward(
-        block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
-    ) -> Streams:
-        """Run a block; the outputs have a graph that keeps no activation.
 
-        Raises:
-            RuntimeError: it writes to a buffer, which its backward would read.
-        """
-        with alone:
-            state = BlockState.of(block)
-            step = Step(block, index, call, anchor, len(streams), len(differentiated), state)
-            outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.values)
-        if written := _changed(state.versions):
-            raise RuntimeError(
-                f"petra_graph.reversible: {written.partition(',')[0]} in the forward of block {index}, so that its backward would "
-                "compute other values; let functions return what they remember, or set keep_graphs=len(sequence)"
-            )
-        return outputs
+def undoable(
+    block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
+) -> Streams:
+    """Run a block; the outputs have a graph that keeps no activation.
 
-    def reverse(
-        self, outputs: Streams, gradients: Streams, differentiated: Streams
-    ) -> tuple[Reversed, list[Tensor | None]]:
-        """Undo the block; return its inputs, and the gradients with respect to all that it read."""
-        nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
-        again = self.state.evaluated_again()
-        with self.call.block(self.index), again as leaves, frozen_statistics(self.block):
-            reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
-        found = [one.grad for one in leaves]
-        # Whoever is given a gradient may change it in place, as an optimizer in the backward does.
-        own = iter(owned(tuple(one for one in found if one is not None), [*gradients, *reverse.gradients]))
-        return reverse, [None if one is None else next(own) for one in found]
+    Raises:
+        RuntimeError: it writes to a buffer, which its backward would read.
+    """
+    with _ALONE:
+        state = BlockState.of(block)
+        counts = {"streams": len(streams), "differentiated": len(differentiated)}
+        step = _Step(block=block, index=index, call=call, anchor=anchor, **counts, state=state)
+        outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.trained)
+    if written := _written(state.versions):
+        raise RuntimeError(
+            f"petra_graph.reversible: {written} was modified in the forward of block {index}, so that its backward would "
+            "compute other values; let functions return what they remember, or set keep_graphs=len(sequence)"
+        )
+    return outputs
 
 
 class _Node(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, step: Step, *read: Tensor) -> Streams:
+    def forward(ctx: Any, step: _Step, *read: Tensor) -> Streams:
         """Run the block without a graph; `read` are streams, differentiated arguments and parameters."""
         split = step.streams + step.differentiated
         with step.call.block(step.index):
@@ -301,9 +253,10 @@ class _Node(torch.autograd.Function):
                 "petra_graph.reversible: a second derivative was asked for (create_graph=True), and a backward that "
                 "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
             )
-        step: Step = ctx.step
+        step: _Step = ctx.step
+        call, is_last = step.call, step.index == step.call.last
         # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
-        if change := step.state.change or (_changed(step.call.versions) if step.index == step.call.last else ""):
+        if change := step.state.change or (_inplace(_written(call.versions)) if is_last else ""):
             raise RuntimeError(
                 f"petra_graph.reversible: block {step.index} is not as it was in its forward, so that its backward would "
                 f"reconstruct other inputs: {change}"
@@ -311,24 +264,30 @@ class _Node(torch.autograd.Function):
         saved = ctx.saved_tensors
         differentiated = saved[: step.differentiated]
         backward = torch._C._current_graph_task_id()  # noqa: SLF001  as torch's own checkpoints tell backwards apart
-        left = step.call.left.pop(backward, None)
+        left = call.left.pop(backward, None)
         outputs = saved[step.differentiated :] if step.anchor else left
         if outputs is None:
             raise RuntimeError(
                 f"petra_graph.reversible: the backward has reached block {step.index} without the block after it; "
                 "differentiate the outputs of the sequence, not values from within"
             )
-        if step.index == step.call.last:
+        if is_last:
 
             def forget() -> None:  # where it stops before the first block
-                step.call.left.pop(backward, None)
+                call.left.pop(backward, None)
 
             torch.autograd.Variable._execution_engine.queue_callback(forget)  # noqa: SLF001  nothing public runs at its end
-        reverse, of_parameters = step.reverse(outputs, gradients, differentiated)
+        nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
+        again = step.state.evaluated_again()
+        with call.block(step.index), again as leaves, frozen_statistics(step.block):
+            inputs, found = step.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
-            step.call.left[backward] = reverse.inputs[: step.streams]
-        found = [
-            gradient if stream.is_floating_point() else None
-            for stream, gradient in zip(reverse.inputs, reverse.gradients, strict=True)
-        ]
-        return None, *found, *of_parameters
+            call.left[backward] = inputs[: step.streams]
+        # Whoever is given a gradient may change it in place, as an optimizer in the backward does.
+        of_leaves = [one.grad for one in leaves]
+        own = iter(owned(tuple(one for one in of_leaves if one is not None), [*gradients, *found]))
+        return (
+            None,
+            *(gradient if one.is_floating_point() else None for one, gradient in zip(inputs, found, strict=True)),
+            *(None if one is None else next(own) for one in of_leaves),
+        )

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.autograd.block_in_graph import (
-    Arguments,
     SequenceCall,
-    Step,
     autocast_in_force,
     called_by_another,
+    current,
     draw_key,
     evaluated,
+    taken_apart,
+    undoable,
     versions_of,
 )
 from petra_graph.blocks import (
@@ -35,6 +36,7 @@ from petra_graph.blocks import (
     Streams,
     TwoFunctionCoupling,
 )
+from petra_graph.blocks.randomness import within
 
 CouplingName = Literal["additive", "affine", "midpoint", "momentum"]
 _NEWEST = ("midpoint", "momentum")
@@ -111,63 +113,7 @@ _FUNCTIONS = (_OneFunction, TwoFunctions)
 """Blocks of functions, which read what a call gives beside the streams; any other block reads streams alone."""
 
 
-def reversible(
-    functions: Iterable[nn.Module | Sequence[nn.Module]],
-    *,
-    coupling: CouplingName = "additive",
-    split: int | None = None,
-    keep_graphs: int = 0,
-    anchor_every: int | None = None,
-    preserve_rng_state: bool = True,
-    **coefficients: float,
-) -> ReversibleSequence:
-    """Return a module that runs residual functions as a reversible network, and trains in memory that no depth changes.
-
-    Each function F maps a tensor [n, ...] to one of the same shape, without the addition: attention(norm(x)), not
-    x + attention(norm(x)). All read the arguments that follow the first: masks, positions, an encoder's output.
-
-    Args:
-        functions: one module a block, or a pair (F, G), as attention and MLP of a transformer block; or blocks of
-            `petra_graph.blocks.Reversible`, which are taken as they are.
-        coupling: `petra_graph.blocks` has the formula of each.
-        split: a single tensor is halved along this dimension, instead of copied; for "additive" and "affine".
-        keep_graphs: this many of the last blocks run under plain autograd. Their forward and backward are close in time:
-            it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain.
-        anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
-            rounding, for memory that grows by two tensors a stretch.
-        preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
-            saves the little time that it takes, where none draws.
-        coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
-
-    Raises:
-        TypeError: an entry is not a module, or the coupling does not take a coefficient.
-        ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
-    """
-    if coupling not in _COUPLINGS:
-        raise ValueError(f'coupling must be one of {", ".join(_COUPLINGS)} (got "{coupling}")')
-    _, coefficient = _COUPLINGS[coupling]
-    if unknown := coefficients.keys() - {coefficient}:
-        raise TypeError(
-            f'coupling "{coupling}" has the coefficients: {coefficient or "none"} (got {", ".join(sorted(unknown))})'
-        )
-    if not all(coefficients.values()) or not 0 <= coefficients.get("momentum", 1.0) <= 1:
-        raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
-    if split is not None and coupling in _NEWEST:
-        raise ValueError(
-            f'split halves the input for "additive" and "affine"; "{coupling}" couples a state with its past'
-        )
-    blocks = [_wrapped(entry, coupling, coefficients) for entry in functions]
-    return ReversibleSequence(
-        blocks,
-        coupling=coupling,
-        split=split,
-        keep_graphs=keep_graphs,
-        anchor_every=anchor_every,
-        preserve_rng_state=preserve_rng_state,
-    )
-
-
-def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, float]) -> Reversible:
+def _coupled(entry: object, coupling: CouplingName, coefficients: Mapping[str, float]) -> Reversible:
     """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is.
 
     Raises:
@@ -176,8 +122,8 @@ def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
     """
     if isinstance(entry, Reversible):
         return entry
-    plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
-    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
+    plain_list = isinstance(entry, nn.ModuleList) and not isinstance(entry, ReversibleSequence)
+    if isinstance(entry, nn.Module) and not plain_list:
         return _COUPLINGS[coupling][0](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
@@ -193,7 +139,10 @@ def _wrapped(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
 
 
 class ReversibleSequence(nn.ModuleList):
-    """Reversible blocks in a row; made by `reversible`.
+    """A module that runs residual functions as a reversible network, and trains in memory that no depth changes.
+
+    Each function F maps a tensor [n, ...] to one of the same shape, without the addition: attention(norm(x)), not
+    x + attention(norm(x)). All read the arguments that follow the first: masks, positions, an encoder's output.
 
     Called with one tensor it returns one of its shape and type:
 
@@ -205,27 +154,52 @@ class ReversibleSequence(nn.ModuleList):
 
     Called with a tuple of streams it returns a tuple. Streams in half precision become float32 inside, since their
     rounding would be undone wrongly; functions read them in the type that came in, or as autocast has it.
-    """
 
-    keep_graphs: int
-    """How many of the last blocks run under plain autograd; may be changed at any time."""
+    Args:
+        functions: one module a block, or a pair (F, G), as attention and MLP of a transformer block; or blocks of
+            `petra_graph.blocks.Reversible`, which are taken as they are.
+        coupling: `petra_graph.blocks` has the formula of each.
+        split: a single tensor is halved along this dimension, instead of copied; for "additive" and "affine".
+        keep_graphs: this many of the last blocks run under plain autograd. Their forward and backward are close in time:
+            it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain. It may be changed at any time.
+        anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
+            rounding, for memory that grows by two tensors a stretch.
+        preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
+            saves the little time that it takes, where none draws.
+        coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
+
+    Raises:
+        TypeError: an entry is not a module, or the coupling does not take a coefficient.
+        ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
+    """
 
     def __init__(
         self,
-        blocks: Iterable[Reversible],
+        functions: Iterable[nn.Module | Sequence[nn.Module]],
         *,
-        coupling: CouplingName,
-        split: int | None,
-        keep_graphs: int,
-        anchor_every: int | None,
-        preserve_rng_state: bool,
+        coupling: CouplingName = "additive",
+        split: int | None = None,
+        keep_graphs: int = 0,
+        anchor_every: int | None = None,
+        preserve_rng_state: bool = True,
+        **coefficients: float,
     ) -> None:
-        super().__init__(blocks)
+        if coupling not in _COUPLINGS:
+            raise ValueError(f'coupling must be one of {", ".join(_COUPLINGS)} (got "{coupling}")')
+        _, coefficient = _COUPLINGS[coupling]
+        if unknown := coefficients.keys() - {coefficient}:
+            has = f'coupling "{coupling}" has the coefficients: {coefficient or "none"}'
+            raise TypeError(f"{has} (got {', '.join(sorted(unknown))})")
+        if not all(coefficients.values()) or not 0 <= coefficients.get("momentum", 1.0) <= 1:
+            raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
+        if split is not None and coupling in _NEWEST:
+            raise ValueError(f'split halves the input for "additive" and "affine"; not the state of "{coupling}"')
         if keep_graphs < 0 or (anchor_every is not None and anchor_every < 1):
-            raise ValueError(
-                f"keep_graphs must be at least 0, anchor_every at least 1 (got {keep_graphs}, {anchor_every})"
-            )
-        self.coupling, self.split = coupling, split
+            came = f"(got {keep_graphs}, {anchor_every})"
+            raise ValueError(f"keep_graphs must be at least 0, anchor_every at least 1 {came}")
+        super().__init__(_coupled(entry, coupling, coefficients) for entry in functions)
+        self.coupling: CouplingName = coupling
+        self.split = split
         self.keep_graphs, self.anchor_every = keep_graphs, anchor_every
         self.preserve_rng_state = preserve_rng_state
 
@@ -234,8 +208,7 @@ class ReversibleSequence(nn.ModuleList):
         if not isinstance(index, slice):
             return super().__getitem__(index)
         names = ("coupling", "split", "keep_graphs", "anchor_every", "preserve_rng_state")
-        blocks = cast(list[Reversible], list(self))[index]
-        return ReversibleSequence(blocks, **{name: getattr(self, name) for name in names})
+        return ReversibleSequence(list(self)[index], **{name: getattr(self, name) for name in names})
 
     def forward(self, x: Tensor | Sequence[Tensor], *arguments: Any, **named: Any) -> Any:
         """Run all blocks.
@@ -246,57 +219,58 @@ class ReversibleSequence(nn.ModuleList):
             named: the same, by keyword.
         """
         if torch.compiler.is_compiling():
-            from petra_graph.autograd.uncompiled_call import call
-
-            return call(self._forward, x, arguments, named)
+            # Left alone by the compiler around it; functions inside that are compiled themselves stay so.
+            return torch.compiler.disable(self._forward)(x, arguments, named)  # type: ignore[no-untyped-call]
         return self._forward(x, arguments, named)
 
     def _forward(self, x: Tensor | Sequence[Tensor], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-        single = isinstance(x, Tensor)
         given = (x,) if isinstance(x, Tensor) else tuple(x)
-        if not single and len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
+        if any(stream.is_complex() for stream in given):
+            raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
+        streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
+        if isinstance(x, Tensor):
+            streams = self._streams(*streams)
+        elif len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
             raise ValueError(
                 f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
                 "arguments of functions follow the streams"
             )
-        if any(stream.is_complex() for stream in given):
-            raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
-        dtype = given[0].dtype
-        streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
-        outputs = self._run(self._streams(streams[0]) if single else streams, dtype, arguments, named)
-        if single:
-            return self._result(outputs).to(dtype)
+        outputs = self._run(streams, given[0].dtype, arguments, named)
+        if isinstance(x, Tensor):
+            return self._result(outputs).to(x.dtype)
         return tuple(one.to(was.dtype) for one, was in zip(outputs, given, strict=False))
 
-    def _run(self, streams: Streams, dtype: torch.dtype, arguments: Sequence[Any], named: dict[str, Any]) -> Streams:
+    def _run(self, streams: Streams, dtype: torch.dtype, positional: Sequence[Any], named: dict[str, Any]) -> Streams:
         blocks = cast(list[Reversible], list(self))
-        held, differentiated = Arguments.of(arguments, named)
-        device = streams[0].device
-        autocast = autocast_in_force(device)
+        arguments, places, structure = taken_apart(positional, named)
+        differentiated = tuple(arguments[at] for at in places)
+        autocast = autocast_in_force(streams[0].device)
         # An exported program has no key, which would be a number of the program.
         recorded = torch.compiler.is_exporting() or torch._C._is_tracing()  # noqa: SLF001
         trains = any(one.requires_grad for one in (*streams, *differentiated, *self.parameters()))
         graph = torch.is_grad_enabled() and trains and not recorded
         # In training a forward may be evaluated again without a graph here: by `torch.utils.checkpoint`, or a block that calls this one.
         again = graph or called_by_another() or any(block.training for block in blocks)
+        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if graph else 0
         call = SequenceCall(
-            arguments=held,
-            device=device,
+            arguments=tuple(None if at in places else one for at, one in enumerate(arguments)),
+            places=places,
+            structure=structure,
+            device=streams[0].device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,
             key=draw_key() if self.preserve_rng_state and again and not recorded else None,
             autocast_dtype=autocast,
+            last=undone - 1,
         )
-        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if graph else 0
-        call.last = undone - 1
         for index, block in enumerate(blocks):
             read = differentiated if isinstance(block, _FUNCTIONS) else ()
             if index < undone:
                 anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
-                streams = Step.forward(block, index, call, streams, read, anchor=bool(anchor))
+                streams = undoable(block, index, call, streams, read, anchor=bool(anchor))
             else:
-                with call.block(index) if graph or call.key is not None else call.functions():
+                with call.block(index) if graph or call.key is not None else within(current, call):
                     streams = block(*streams, *read)[: len(streams)]
-        call.versions = versions_of(("an argument", one) for one in held.leaves if isinstance(one, Tensor))
+        call.versions = versions_of(("an argument", one) for one in call.arguments if isinstance(one, Tensor))
         return streams
 
     def _streams(self, x: Tensor) -> Streams:
@@ -311,3 +285,6 @@ class ReversibleSequence(nn.ModuleList):
             return outputs[0]
         first, second = outputs
         return (first + second) / 2 if self.split is None else torch.cat((first, second), self.split)
+
+
+reversible = ReversibleSequence
