@@ -23,19 +23,29 @@ keep the parameters of a forward keep them too.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from petra_graph.blocks.block_kinds import Reversible, Streams
+from petra_graph.blocks.block_kinds import Reversible, Shape, Streams
 from petra_graph.blocks.couplings import Coefficients, TwoStepCoupling
 
 COEFFICIENTS = ("alpha", "beta")
 """The names of a and b, by which a schedule knows them."""
 
 
-def coefficient(value: float) -> nn.Parameter:
-    """Return a coefficient of a dual residual block."""
+def _above_zero(value: float) -> None:
+    if value <= 0:
+        raise ValueError("must be above 0")
+
+
+Alpha = Annotated[float, "coefficient of the block's own residual connection at the start"]
+Beta = Annotated[float, "coefficient of the reversible residual connection at the start", _above_zero]
+
+
+def _coefficient(value: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(value), requires_grad=False)
 
 
@@ -63,19 +73,26 @@ class MidpointStep(TwoStepCoupling):
 
 
 class DualResidualEntry(MidpointEntry):
-    """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`, and set `alpha`."""
+    """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`."""
 
-    alpha: Tensor
+    begun_anew = COEFFICIENTS
+
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha = _coefficient(alpha)
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
         return self.residual(x) + (self.alpha - 1.0) * x, x
 
 
 class DualResidualStep(TwoStepCoupling):
-    """A further block: (x, previous) -> (B(x) + (a - 1) x + b previous, x); write `residual`, and set `alpha` and `beta`."""
+    """A further block: (x, previous) -> (B(x) + (a - 1) x + b previous, x); write `residual`."""
 
-    alpha: Tensor
-    beta: Tensor
+    begun_anew = COEFFICIENTS
+
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha, self.beta = _coefficient(alpha), _coefficient(beta)
 
     def coefficients(self, x: Tensor) -> Coefficients:
         return Coefficients(self.alpha - 1.0, self.beta, 1.0)

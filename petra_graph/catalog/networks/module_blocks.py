@@ -6,7 +6,7 @@ then drawn under the key of the node, as those of any block: they follow from th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from torch import Tensor, nn
@@ -30,9 +30,14 @@ class _OfModule(Block):
         *,
         module: Made,
         kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
+        **options: Any,
     ) -> None:
-        super().__init__(inputs)
-        self.named, self.module = module, _made("module", module, kwargs)
+        super().__init__(inputs, **options)
+        self.of, self.module = module, _made("module", module, kwargs)
+
+    def value(self, *streams: Tensor) -> Any:
+        """Return what the module returns."""
+        return self.module(*streams)
 
 
 class Module(_OfModule, Buffered):
@@ -42,29 +47,38 @@ class Module(_OfModule, Buffered):
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the module's output, or its outputs, as streams."""
-        return as_outputs(self.module(*streams), self.named)
+        return as_outputs(self.value(*streams), self.of)
 
 
-class ModuleHead(_OfModule, Head):
-    """Any torch.nn.Module as the head: tensors in, the output out."""
+class StructuredHead(Head):
+    """A head whose `value` is what the loss is called with: a tensor, or tensors in tuples, lists and dictionaries."""
 
     draws = False
-    structure: Any = 0
-    """What the last forward returned, with numbers in the places of tensors."""
+    of: str
+    """What returns it, for messages."""
+    value: Callable[..., Any]
+
+    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.structures: dict[bool, Any] = {}
 
     def forward(self, *streams: Tensor) -> Streams:
-        """Return the tensors of what the module returns."""
-        returned = self.module(*streams)
-        if isinstance(returned, Tensor):
-            if self.structure != 0:
-                self.structure = 0
-            return (returned,)
-        tensors, self.structure = taken_apart(returned, self.named)
+        """Return the tensors of the value."""
+        returned = self.value(*streams)
+        tensors, structure = ((returned,), 0) if isinstance(returned, Tensor) else taken_apart(returned, self.of)
+        self.structures[self.training] = structure
         return tensors
 
     def returned(self, streams: Streams) -> Any:
-        """Return what the module has returned, of which these are the tensors."""
-        return put_together(self.structure, streams)
+        """Return the value in this mode, of which these are the tensors."""
+        structure = self.structures.get(self.training, 0)
+        return streams[0] if structure == 0 else tree_map_only(int, streams.__getitem__, structure)
+
+
+class ModuleHead(_OfModule, StructuredHead):
+    """Any torch.nn.Module as the head: tensors in, the output out."""
+
+    draws = False
 
 
 class Additive(AdditiveCoupling):
@@ -127,8 +141,3 @@ def taken_apart(returned: Any, by: str) -> tuple[tuple[Tensor, ...], Any]:
         raise TypeError(f"{by} returned {type(returned).__name__}{inside}, and the loss reads tensors: {hint}")
     numbers = iter(range(len(tensors)))
     return tensors, tree_unflatten([None if one is None else next(numbers) for one in found], spec)
-
-
-def put_together(structure: Any, tensors: Streams) -> Any:
-    """Return a structure with tensors in the places of their numbers."""
-    return tensors[0] if structure == 0 else tree_map_only(int, tensors.__getitem__, structure)

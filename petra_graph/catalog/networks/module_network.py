@@ -39,99 +39,75 @@ def module_nodes(
     alpha: Alpha = 1.0,
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
-    """Any torch.nn.Module, by its parts: the children of an nn.Sequential, or what its method nodes() returns."""
-    coupled: dict[str, Any] = {"coupling": coupling, "anchors": anchors, "alpha": alpha, "beta": beta}
-    return network_nodes(facts, build=build, kwargs=kwargs, split=split, path=("build",), **coupled)
+    """Any torch.nn.Module, by its parts: the children of an nn.Sequential, or what its method nodes() returns.
 
-
-module_nodes.several_inputs = True  # type: ignore[attr-defined]
-
-
-def network_nodes(
-    facts: DataFacts,
-    *,
-    build: str,
-    kwargs: Mapping[str, Any],
-    split: Sequence[str] = (),
-    coupling: Literal["dual-residual", "midpoint"] | None = None,
-    anchors: int | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.1,
-    path: tuple[str, ...] = (),
-) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a network, a part each; an architecture of another package may call this.
-
-    Args:
-        facts: of the data set that the network reads.
-        build: "module:attribute" of what makes the network.
-        kwargs: what it is called with: numbers, texts, lists and tables.
-        split: as of the architecture "module".
-        coupling: whether, and how, residual parts are made reversible: those that the network's method `residual()` names.
-        anchors: every n-th part of a chain is buffered.
-        alpha: the first coefficient of a dual residual part at the start.
-        beta: the second.
-        path: of the option that names the network, for problems.
+    An architecture of another package may call this. Residual parts are those that the network's method `residual()` names.
 
     Raises:
         SpecError: nothing makes the network, or its parts are wrong.
     """
     from petra_graph.catalog.networks.parts import layout_of
 
-    given: dict[str, Any] = {"build": str(build)}
-    if kwargs:
-        given["kwargs"] = dict(kwargs)
-    if split:
-        given["split"] = tuple(split)
     layout = layout_of(build, kwargs, split)
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
-    reads = _reads(layout.reads, inputs, build, path)
+    reads = _reads(layout.reads, inputs, build)
     order = list(reads)
+    first, last = order[0], order[-1]
     # One node reads the samples: it hands on the inputs that later parts read.
-    handed_on = [name for name in inputs if any(name in reads[part] for part in order[1:])]
-    residual = [name for name in layout.residual if name != order[-1] and not (handed_on and order[0] in reads[name])]
+    handed_on = [one for one in inputs if any(one in reads[name] for name in reads if name != first)]
+    residual = [name for name in layout.residual if name != last and not (handed_on and first in reads[name])]
     chained = {} if coupling is None else _chained(reads, residual)
-    streams: dict[str, tuple[str, ...]] = {
-        name: (name, "the state before it") if name in chained else (name,) for name in order
-    }
-    streams[order[0]] += tuple(handed_on)
-    made = []
-    for at, (name, own) in enumerate(reads.items()):
-        options = {**given, "part": name}
-        block: str = "module-part" if at < len(order) - 1 else "module-part-head"
+    streams: dict[str, tuple[str, ...]]
+    streams = {name: (name, "the state before it") if name in chained else (name,) for name in reads}
+    streams[first] += tuple(handed_on)
+    shared: dict[str, Any] = {"build": str(build)}
+    shared |= {"kwargs": dict(kwargs)} if kwargs else {}
+    shared |= {"split": tuple(split)} if split else {}
+    shared |= {"names": inputs} if inputs else {}
+    made: list[NodeSpec] = []
+    for name, own in reads.items():
+        block: str = "module-part-head" if name == last else "module-part"
         kind: Kind | None = None
-        producers = list(dict.fromkeys(order[0] if one in inputs else one for one in own)) if at else []
-        there = [one for producer in producers for one in streams[producer]] if at else list(inputs)
-        if name in chained:
-            block = f"{coupling}-{'step' if chained[name] else 'entry'}"
-            anchor = anchors is not None and (chained[name] + 1) % anchors == 0
-            kind = "buffered" if anchor else "reversible"
-            if coupling == "dual-residual":
-                options |= {"alpha": alpha, "beta": beta}
+        options: dict[str, Any] = {"part": name}
+        producers = list(dict.fromkeys(first if one in inputs else one for one in own)) if made else []
+        there = [one for producer in producers for one in streams[producer]] if made else list(inputs)
+        if coupling is not None and name in chained:
+            block, kind, coefficients = link_of_chain(coupling, chained[name], anchors, alpha, beta)
+            options |= coefficients
         elif list(own) != there and there:
             options["reads"] = tuple(there.index(one) for one in own)
-        if inputs:
-            options["names"] = inputs
-        if at == 0 and inputs:
+        if inputs and not made:
             options |= {"by_name": own == inputs, "hands_on": tuple(inputs.index(one) for one in handed_on)}
-        follows = at == 0 or producers == order[at - 1 : at]
-        made.append(
-            NodeSpec(name=name, block=block, kind=kind, inputs=None if follows else tuple(producers), options=options)
-        )
+        follows = not made or producers == [made[-1].name]
+        reading = None if follows else tuple(producers)
+        made.append(NodeSpec(name=name, block=block, kind=kind, inputs=reading, options=shared | options))
     return tuple(made)
 
 
-def _reads(
-    declared: Mapping[str, tuple[str, ...]], inputs: tuple[str, ...], build: str, path: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
+module_nodes.several_inputs = True  # type: ignore[attr-defined]
+
+
+def link_of_chain(
+    coupling: str, place: int, anchors: int | None, alpha: float, beta: float
+) -> tuple[str, Kind, dict[str, float]]:
+    """Return the block, the kind and the coefficients of a layer at a place of a reversible chain."""
+    kind: Kind = "buffered" if anchors is not None and (place + 1) % anchors == 0 else "reversible"
+    coefficients = {"alpha": alpha} | ({"beta": beta} if place else {}) if coupling == "dual-residual" else {}
+    return f"{coupling}-{'step' if place else 'entry'}", kind, coefficients
+
+
+def _reads(declared: Mapping[str, tuple[str, ...]], inputs: tuple[str, ...], build: str) -> dict[str, tuple[str, ...]]:
     """Return what each part reads: what it names, or the part before it; the first reads the sample, whose inputs may have names."""
-    order = list(declared)
-    reads = {name: declared[name] or tuple(order[at - 1 : at] or inputs) for at, name in enumerate(order)}
-    for at, name in enumerate(order):
-        before = [*inputs, *order[:at]]
-        if unknown := [one for one in reads[name] if one not in before]:
-            there = ", ".join(before) or "none"
+    reads: dict[str, tuple[str, ...]] = {}
+    for name, own in declared.items():
+        before = list(reads)
+        reads[name] = own or tuple(before[-1:] or inputs)
+        if unknown := [one for one in reads[name] if one not in (*inputs, *before)]:
+            there = ", ".join((*inputs, *before)) or "none"
             message = f"the part {name!r} of {build} reads {unknown[0]!r}; in front of it are {there}"
-            raise SpecError(Problem(message=message, hint="name parts, and inputs of a sample, as they are", path=path))
+            raise SpecError(
+                Problem(message=message, hint="name parts, and inputs of a sample, as they are", path=("build",))
+            )
     return reads
 
 

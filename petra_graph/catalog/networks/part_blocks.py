@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from torch import Tensor, nn
@@ -12,17 +12,15 @@ from petra_graph.blocks import (
     Buffered,
     DualResidualEntry,
     DualResidualStep,
-    Head,
     MidpointEntry,
     MidpointStep,
     Shape,
     Streams,
 )
 from petra_graph.blocks.randomness import may_draw
-from petra_graph.blocks.residual_chain import COEFFICIENTS, coefficient
-from petra_graph.catalog.networks.module_blocks import as_outputs, put_together, taken_apart
-from petra_graph.catalog.networks.parts import Link, network_of, reads_names, take_part, whole_network
-from petra_graph.plugins import Code, GreaterThan
+from petra_graph.catalog.networks.module_blocks import StructuredHead, as_outputs
+from petra_graph.catalog.networks.parts import Link, network_of, parts_of, reads_names, take_part, whole_network
+from petra_graph.plugins import Code
 
 
 class _OfNetwork(Block):
@@ -30,12 +28,14 @@ class _OfNetwork(Block):
 
     draws = False  # each instance says it, of modules that the network does not have
     drawn_as = "network"  # all parts draw the random numbers of one constructor
+    parts_of = staticmethod(parts_of)
     part: nn.Module
     links: Sequence[Link]
     of: str
     """The part, for messages."""
     reads: Sequence[int]
     names: Sequence[str]
+    """Of the sample's inputs, where the part is given them by name."""
     hands_on: Sequence[int]
 
     def __init__(
@@ -54,24 +54,24 @@ class _OfNetwork(Block):
         hands_on: Annotated[
             tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
         ] = (),
+        **options: Any,
     ) -> None:
-        super().__init__(inputs)
+        super().__init__(inputs, **options)
         network = network_of(build, kwargs, split)
         taken, links = take_part(self, network, part)
-        of = f"the part {part} of {build}"
-        vars(self).update(part=taken, links=links, of=of, reads=reads, names=names, hands_on=hands_on)
-        self.draws = may_draw(taken)
-        ids = {id(one) for one in network.module.parameters()} & network.labels.keys()
-        own = dict(self.named_parameters(remove_duplicate=False))
-        shared = {
-            name: network.labels[id(one)]
-            for name, one in network.module.named_parameters(remove_duplicate=False)
-            if id(one) in ids and name in own
-        }
-        self.shared_parameters = shared
-        self.of_network = whole_network(build, kwargs, names)
-        vars(self).update(built=network, parts_of=_parts_of)  # `built` until all nodes are built: then it is forgotten
-        self.by_name = by_name and reads_names(taken, names)
+        # Not by `setattr`: a module of the network may have any of these names.
+        vars(self).update(
+            part=taken,
+            links=links,
+            of=f"the part {part} of {build}",
+            reads=reads,
+            names=names if by_name and reads_names(taken, names) else (),
+            hands_on=hands_on,
+            draws=may_draw(taken),
+            shared_parameters=network.shared_by(self),
+            of_network=whole_network(build, kwargs, names),
+            built=network,  # until all nodes are built: then it is forgotten
+        )
         self.train()
 
     def train(self, mode: bool = True) -> Self:
@@ -91,19 +91,14 @@ class _OfNetwork(Block):
         """Return what the part makes of the streams that it reads."""
         for link in self.links:
             link.follow()
-        if self.by_name:
+        if self.names:
             return self.part(**dict(zip(self.names, streams, strict=True)))
-        if self.reads:
-            streams = tuple(streams[at] for at in self.reads)
-        return self.part(*streams)
+        return self.part(*((streams[at] for at in self.reads) if self.reads else streams))
 
-
-def _parts_of(network: nn.Module) -> Mapping[str, nn.Module]:
-    """Return the parts of a network that `of_network` has made."""
-    declared: Callable[[], Mapping[str, Any]] | None = getattr(network, "nodes", None)
-    if not callable(declared):
-        return dict(network.named_modules())
-    return {name: one[0] if isinstance(one, tuple) else one for name, one in declared().items()}
+    def residual(self, x: Tensor) -> Tensor:
+        """Return B(x), of a residual part."""
+        (value,) = as_outputs(self.value(x), self.of)
+        return value
 
 
 class Part(_OfNetwork, Buffered):
@@ -117,66 +112,31 @@ class Part(_OfNetwork, Buffered):
         return own + tuple(streams[at] for at in self.hands_on) if self.hands_on else own
 
 
-class PartHead(_OfNetwork, Head):
+class PartHead(_OfNetwork, StructuredHead):
     """The last part of a network: streams to what the network returns."""
 
     draws = False
 
-    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.structures: dict[bool, Any] = {}
 
-    def forward(self, *streams: Tensor) -> Streams:
-        """Return the tensors of what the part returns."""
-        tensors, structure = taken_apart(self.value(*streams), self.of)
-        self.structures[self.training] = structure
-        return tensors
-
-    def returned(self, streams: Streams) -> Any:
-        """Return what the network returns in this mode, of which these are the tensors."""
-        return put_together(self.structures.get(self.training, 0), streams)
-
-
-class _Residual(_OfNetwork):
-    def residual(self, x: Tensor) -> Tensor:
-        """Return B(x)."""
-        (value,) = as_outputs(self.value(x), self.of)
-        return value
-
-
-class MidpointEntryPart(_Residual, MidpointEntry):
+class MidpointEntryPart(_OfNetwork, MidpointEntry):
     """The first residual part of a chain: one stream to two."""
 
     draws = False
 
 
-class MidpointStepPart(_Residual, MidpointStep):
+class MidpointStepPart(_OfNetwork, MidpointStep):
     """A residual part as a step of the midpoint method."""
 
     draws = False
 
 
-Alpha = Annotated[float, "coefficient of the part's own residual connection at the start"]
-Beta = Annotated[float, "coefficient of the reversible residual connection at the start", GreaterThan(0)]
-
-
-class DualResidualEntryPart(_Residual, DualResidualEntry):
+class DualResidualEntryPart(_OfNetwork, DualResidualEntry):
     """The first residual part of a chain: one stream to two."""
 
     draws = False
-    begun_anew = COEFFICIENTS
-
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha = coefficient(alpha)
 
 
-class DualResidualStepPart(_Residual, DualResidualStep):
+class DualResidualStepPart(_OfNetwork, DualResidualStep):
     """A residual part made reversible, as in Dr2Net: Zhao et al. 2024, https://arxiv.org/abs/2401.04105, equation 1."""
 
     draws = False
-    begun_anew = COEFFICIENTS
-
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha, self.beta = coefficient(alpha), coefficient(beta)

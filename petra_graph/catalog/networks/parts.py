@@ -16,15 +16,13 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import product
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from attrs import define, frozen
+from attrs import frozen
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -36,57 +34,49 @@ _SMALL_BYTES = 2**24
 """A network of at most this size stays in memory: it is built again and again while nodes are measured."""
 
 
-@frozen(eq=False)
-class Link:
-    """A tensor that a part's own module holds, and that the network has elsewhere: a position table that a module of `nodes()` reads."""
-
-    module: nn.Module
-    register: str
-    key: str
-    owner: nn.Module
-    name: str
-
-    def follow(self) -> None:
-        """Give the module the tensor that the block has now."""
-        vars(self.module)[self.register][self.key] = vars(self.owner)[self.register][self.name]
-
-
-@define(eq=False, slots=False)
 class BuiltNetwork:
-    """A network and its parts."""
+    """A network and its parts.
 
-    module: nn.Module
-    parts: Mapping[str, nn.Module]
-    reads: Mapping[str, tuple[str, ...]]
-    """What each part reads, as declared; (): the part before it."""
-    residual: tuple[str, ...]
-    """The parts x -> x + F(x) of one shape."""
+    Attributes:
+        module: the network.
+        parts: its parts, in their order.
+        reads: what each part reads, as declared; (): the part before it.
+        residual: the parts x -> x + F(x) of one shape.
+        names: by the identity of a tensor, all of its names in the network.
+        owners: by the identity of a tensor, the parts that have it.
 
-    @property
-    def nbytes(self) -> int:
-        return sum(one.numel() * one.element_size() for _, one in named_tensors(self.module))
+    Raises:
+        SpecError: the parts are wrong, or the module can be in no pipeline.
+    """
 
-    @cached_property
-    def owned(self) -> Mapping[str, frozenset[int]]:
-        """The identities of each part's tensors."""
-        return {name: frozenset(id(one) for _, one in named_tensors(part)) for name, part in self.parts.items()}
+    def __init__(self, module: Any, split: Sequence[str]) -> None:
+        _expect_fit(module)
+        self.module: nn.Module = module
+        self.parts: dict[str, nn.Module] = {}
+        self.reads: dict[str, tuple[str, ...]] = {}
+        for name, one in _declared(module, split).items():
+            part, *read = one if isinstance(one, tuple) else (one,)
+            if not isinstance(part, nn.Module) or not all(isinstance(source, str) for source in read):
+                found = f"its part {name!r} is {kind_of(part)}, and no torch.nn.Module with names of what it reads"
+                raise _wrong(found, _FORM)
+            self.parts[name], self.reads[name] = part, tuple(read)
+        self.residual = tuple(module.residual()) if callable(getattr(module, "residual", None)) else ()
+        self.names: dict[int, list[str]] = {}
+        for name, tensor in named_tensors(module):
+            self.names.setdefault(id(tensor), []).append(name)
+        self.owners: dict[int, list[str]] = {one: [] for one in self.names}
+        for name, part in self.parts.items():
+            for own in {id(tensor) for _, tensor in named_tensors(part)}:
+                self.owners.setdefault(own, []).append(name)
 
-    @cached_property
-    def labels(self) -> Mapping[int, str]:
-        """The first name of each parameter that several parts have."""
-        owners = Counter(one for ids in self.owned.values() for one in ids)
-        first: dict[int, str] = {}
-        for name, one in self.module.named_parameters(remove_duplicate=False):
-            first.setdefault(id(one), name)
-        return {one: name for one, name in first.items() if owners[one] > 1}
-
-    def unread(self, part: str, has: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
-        """Yield tensors of the network that a part has under no name yet: second names of its own, and, in the last part, what no part has."""
-        known = frozenset().union(*self.owned.values())
-        for name, one in named_tensors(self.module):
-            mine = id(one) in self.owned[part] or (id(one) not in known and part == list(self.parts)[-1])
-            if mine and not has(name):
-                yield name, one
+    def shared_by(self, block: Block) -> Mapping[str, str]:
+        """Return the parameters of a block that several parts have, each with its first name in the network."""
+        own = {name for name, _ in block.named_parameters(remove_duplicate=False)}
+        return {
+            name: self.names[id(one)][0]
+            for name, one in self.module.named_parameters(remove_duplicate=False)
+            if name in own and len(self.owners[id(one)]) > 1
+        }
 
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -96,19 +86,19 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def layout_of(build: str, kwargs: Mapping[str, Any], split: Sequence[str]) -> BuiltNetwork:
-    """Return a network without values where that can be: names, and what is read.
-
-    Raises:
-        SpecError: as of `network_of`.
-    """
-    with torch.random.fork_rng(devices=[]):
-        try:
-            with torch.device("meta"):
-                return network_of(build, kwargs, split)
-        except Exception as error:
-            if isinstance(error, SpecError):
-                raise
+    """Return a network without values where that can be: names, and what is read; errors as of `network_of`."""
+    try:
+        with torch.device("meta"):
+            return network_of(build, kwargs, split)
+    except SpecError:
+        raise
+    except Exception:  # noqa: BLE001  a constructor that needs values; what else is wrong, it says again
         return network_of(build, kwargs, split)
+
+
+_known: WeakValueDictionary[Any, BuiltNetwork] = WeakValueDictionary()
+_latest: dict[str, BuiltNetwork] = {}
+"""By device: the last network that needs little memory, which the first dictionary would forget at once."""
 
 
 def network_of(build: str, kwargs: Mapping[str, Any], split: Sequence[str]) -> BuiltNetwork:
@@ -119,7 +109,15 @@ def network_of(build: str, kwargs: Mapping[str, Any], split: Sequence[str]) -> B
     """
     make, values = _maker(build, kwargs)
     device = torch.get_default_device().type
-    return _built(make, values, tuple(split), device, 0 if device == "meta" else torch.initial_seed())
+    seed = 0 if device == "meta" else torch.initial_seed()
+    key = make, values, tuple(split), device, seed
+    if (known := _known.get(key)) is None:
+        with seeded(seed):
+            module = make(**json.loads(values))
+        known = _known[key] = BuiltNetwork(module, split)
+        if device == "meta" or sum(one.numel() * one.element_size() for _, one in named_tensors(module)) < _SMALL_BYTES:
+            _latest[device] = known
+    return known
 
 
 def whole_network(build: str, kwargs: Mapping[str, Any], names: Sequence[str]) -> Callable[[], nn.Module]:
@@ -148,52 +146,8 @@ def reads_names(network: nn.Module, names: Sequence[str]) -> bool:
 def _maker(build: str, kwargs: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], str]:
     make = named_code("build", build)
     if isinstance(make, nn.Module) or not callable(make):
-        hint = "name a class, or a function that makes a new network at each call"
-        raise SpecError(Problem(message=f"{build} is {kind_of(make)}", hint=hint, path=("build",)))
+        raise _wrong(f"{build} is {kind_of(make)}", "name a class, or a function that makes a new network at each call")
     return make, json.dumps(dict(kwargs), sort_keys=True)
-
-
-_known: WeakValueDictionary[Any, BuiltNetwork] = WeakValueDictionary()
-_latest: dict[str, BuiltNetwork] = {}
-"""By device: the last network that needs little memory, which the first dictionary would forget at once."""
-
-
-def _built(make: Callable[..., nn.Module], kwargs: str, split: tuple[str, ...], device: str, seed: int) -> BuiltNetwork:
-    key = make, kwargs, split, device, seed
-    if (known := _known.get(key)) is None:
-        with seeded(seed):
-            module = make(**json.loads(kwargs))
-        known = _known[key] = _with_parts(module, split)
-        if device == "meta" or known.nbytes <= _SMALL_BYTES:
-            _latest[device] = known
-    return known
-
-
-def _with_parts(module: Any, split: Sequence[str]) -> BuiltNetwork:
-    _expect_fit(module)
-    declared = getattr(module, "nodes", None)
-    if callable(declared) and not isinstance(declared, nn.Module):
-        given = declared()
-    elif type(module).forward is nn.Sequential.forward:
-        given = dict(_children(module, "", split))
-    else:
-        given = {type(module).__name__.lower(): module}
-    form = 'let nodes() return a dictionary: {"stem": self.stem, "head": (self.head, "stem")}'
-    if not isinstance(given, Mapping) or not given:
-        raise _wrong(f"its nodes() returned {kind_of(given)}", form)
-    if unknown := [one for one in split if not any(name.startswith(f"{one}.") for name in given)]:
-        raise _wrong(f'split names "{unknown[0]}", which is no nn.Sequential within an nn.Sequential')
-    parts: dict[str, nn.Module] = {}
-    reads: dict[str, tuple[str, ...]] = {}
-    for name, one in given.items():
-        part, *read = one if isinstance(one, tuple) else (one,)
-        if not isinstance(part, nn.Module) or not all(isinstance(source, str) for source in read):
-            raise _wrong(
-                f"its part {name!r} is {kind_of(part)}, and no torch.nn.Module with names of what it reads", form
-            )
-        parts[name], reads[name] = part, tuple(read)
-    residual = tuple(module.residual()) if callable(getattr(module, "residual", None)) else ()
-    return BuiltNetwork(module, parts, reads, residual)
 
 
 def _wrong(message: str, hint: str = "") -> SpecError:
@@ -211,6 +165,36 @@ def _expect_fit(module: Any) -> None:
         raise _wrong(f"modules are of torch.jit: {', '.join(scripted[:4])}", hint)
 
 
+_FORM = 'let nodes() return a dictionary: {"stem": self.stem, "head": (self.head, "stem")}'
+
+
+def _nodes(module: nn.Module) -> Any:
+    """Return what the method nodes() of a network returns; None where it has none."""
+    declared = getattr(module, "nodes", None)
+    return declared() if callable(declared) and not isinstance(declared, nn.Module) else None
+
+
+def parts_of(module: nn.Module) -> Mapping[str, Any]:
+    """Return the parts of a network by name; where it declares none, all of its modules."""
+    if (declared := _nodes(module)) is None:
+        return dict(module.named_modules())
+    return {name: one[0] if isinstance(one, tuple) else one for name, one in declared.items()}
+
+
+def _declared(module: nn.Module, split: Sequence[str]) -> Mapping[str, Any]:
+    """Return the parts, each alone or with the names of what it reads."""
+    given = _nodes(module)
+    if given is None and type(module).forward is nn.Sequential.forward:
+        given = dict(_children(module, "", split))
+    elif given is None:
+        given = {type(module).__name__.lower(): module}
+    if not isinstance(given, Mapping) or not given:
+        raise _wrong(f"its nodes() returned {kind_of(given)}", _FORM)
+    if unknown := [one for one in split if not any(name.startswith(f"{one}.") for name in given)]:
+        raise _wrong(f'split names "{unknown[0]}", which is no nn.Sequential within an nn.Sequential')
+    return given
+
+
 def _children(module: nn.Module, above: str, split: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
     for name, child in module._modules.items():  # noqa: SLF001  named_children passes over a module's second place
         path = f"{above}{name}"
@@ -222,8 +206,26 @@ def _children(module: nn.Module, above: str, split: Sequence[str]) -> Iterator[t
             yield path, child
 
 
+@frozen(eq=False)
+class Link:
+    """A tensor that a part's own module holds, and that the network has elsewhere: a position table that a module of `nodes()` reads."""
+
+    module: nn.Module
+    register: str
+    key: str
+    owner: nn.Module
+    name: str
+
+    def follow(self) -> None:
+        """Give the module the tensor that the block has now."""
+        vars(self.module)[self.register][self.key] = vars(self.owner)[self.register][self.name]
+
+
 def take_part(block: Block, network: BuiltNetwork, name: str) -> tuple[nn.Module, Sequence[Link]]:
     """Give a block the tensors of a part under the names of the network's `state_dict`.
+
+    Besides the part's modules, these are the second names of its tensors, what the modules hold that `nodes()` makes, and, in the last part,
+    what no part has.
 
     Returns:
         the part, a copy with values of its own, and what it holds of modules that it does not contain.
@@ -231,73 +233,61 @@ def take_part(block: Block, network: BuiltNetwork, name: str) -> tuple[nn.Module
     Raises:
         ValueError: the part has tensors that the network has under no name.
     """
-    memo: dict[int, Any] = {}
-    for module in network.parts[name].modules():  # what hooks compute of parameters, and will again: old weight_norm
-        memo |= {id(one): one.detach() for one in vars(module).values() if isinstance(one, Tensor) and not one.is_leaf}
-    taken: nn.Module = copy.deepcopy(network.parts[name], memo)
-    if network.parts[name] is network.module:  # one node: the block has the network's own registers
+    original, whole = network.parts[name], network.module
+    copies: dict[int, Any] = {}
+    for module in original.modules():  # what hooks compute of parameters, and will again: old weight_norm
+        copies |= {
+            id(one): one.detach() for one in vars(module).values() if isinstance(one, Tensor) and not one.is_leaf
+        }
+    taken: nn.Module = copy.deepcopy(original, copies)
+    if original is whole:  # one node: the block has the network's own registers
         for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
             vars(block)[register] = vars(taken)[register]
         return taken, ()
-    return taken, _Taking(block, network, name, memo).links()
+    mine = {id(module) for module in original.modules()}
+    placed: tuple[str, ...] = ()
+    for path, module in whole.named_modules(remove_duplicate=False):
+        if path and id(module) in mine and not path.startswith(placed):
+            owner, key = _place(block, path)
+            vars(owner)["_modules"][key] = copies[id(module)]
+            placed += (f"{path}.",)
+    _place_tensors(block, network, name, placed, copies)
+    return taken, list(_links(block, network, original, copies))
 
 
-class _Taking:
-    """A block that is given a part: its modules, what the modules of `nodes()` alone hold, and what no part reads."""
+def _place_tensors(
+    block: Block, network: BuiltNetwork, part: str, placed: tuple[str, ...], copies: dict[int, Any]
+) -> None:
+    """Register copies of a part's tensors under the names that no placed module has."""
+    for path, one in named_tensors(network.module):
+        owners = network.owners[id(one)] or list(network.parts)[-1:]
+        if path.startswith(placed) or part not in owners:
+            continue
+        if id(one) not in copies:  # no part has it, so nothing trains it
+            copies[id(one)] = copy.deepcopy(one).requires_grad_(False)
+        owner, key = _place(block, path)
+        vars(owner)["_parameters" if isinstance(one, nn.Parameter) else "_buffers"][key] = copies[id(one)]
+        above = network.module.get_submodule(path.rpartition(".")[0])
+        owner._non_persistent_buffers_set |= {key} & above._non_persistent_buffers_set  # noqa: SLF001  torch tells it nowhere else
 
-    def __init__(self, block: Block, network: BuiltNetwork, name: str, memo: dict[int, Any]) -> None:
-        self.block, self.network, self.name, self.memo = block, network, name, memo
-        mine = {id(module) for module in network.parts[name].modules()}
-        self.placed: list[str] = []
-        for path, module in network.module.named_modules(remove_duplicate=False):
-            if path and id(module) in mine and not self.has(path):
-                _place(block, path, memo[id(module)])
-                self.placed.append(path)
 
-    def has(self, path: str) -> bool:
-        return path.startswith(tuple(f"{one}." for one in self.placed))
-
-    def put(self, path: str, original: Tensor) -> None:
-        if id(original) not in self.memo:  # no part has it, so nothing trains it
-            self.memo[id(original)] = copy.deepcopy(original).requires_grad_(False)
-        above, _, last = path.rpartition(".")
-        transient = last in self.network.module.get_submodule(above)._non_persistent_buffers_set  # noqa: SLF001  torch tells it nowhere else
-        _place(self.block, path, self.memo[id(original)], transient=transient)
-
-    def links(self) -> tuple[Link, ...]:
-        names: dict[int, str] = {}
-        for path, one in named_tensors(self.network.module):
-            names.setdefault(id(one), path)
-        known = {id(module) for module in self.network.module.modules()}
-        alone = [module for module in self.network.parts[self.name].modules() if id(module) not in known]
-        found = []
-        for module, register in product(alone, ("_parameters", "_buffers")):
+def _links(block: Block, network: BuiltNetwork, part: nn.Module, copies: Mapping[int, Any]) -> Iterator[Link]:
+    """Yield what the modules hold that `nodes()` alone has made."""
+    known = set(network.module.modules())
+    for module in part.modules():
+        for register in () if module in known else ("_parameters", "_buffers"):
             for key, one in vars(module)[register].items():
-                if one is not None and id(one) not in names:
+                if one is not None and id(one) not in network.names:
                     raise ValueError(f"its tensor {key!r} is none of the network's: register it there")
                 if one is not None:
-                    self.put(names[id(one)], one)
-                    above, _, last = names[id(one)].rpartition(".")
-                    found.append(Link(self.memo[id(module)], register, key, _owner(self.block, above), last))
-        for path, one in list(self.network.unread(self.name, self.has)):
-            self.put(path, one)
-        return tuple(found)
+                    yield Link(copies[id(module)], register, key, *_place(block, network.names[id(one)][0]))
 
 
-def _place(block: Block, path: str, value: Any, *, transient: bool = False) -> None:
-    above, _, last = path.rpartition(".")
-    owner = _owner(block, above)
-    register = "_modules" if isinstance(value, nn.Module) else "_buffers"
-    register = "_parameters" if isinstance(value, nn.Parameter) else register
-    vars(owner)[register][last] = value
-    if transient:
-        owner._non_persistent_buffers_set.add(last)  # noqa: SLF001
-
-
-def _owner(block: nn.Module, path: str) -> nn.Module:
-    """Return the module of a path, with empty ones where there are none."""
-    for name in path.split(".") if path else ():
+def _place(block: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """Return the module of a block in which a path ends, with empty ones on the way where there are none, and the path's last name."""
+    *above, last = path.split(".")
+    for name in above:
         if block._modules.get(name) is None:  # noqa: SLF001  an attribute of that name is something else
             block._modules[name] = nn.Module()  # noqa: SLF001
         block = block._modules[name]  # type: ignore[assignment]  # noqa: SLF001
-    return block
+    return block, last

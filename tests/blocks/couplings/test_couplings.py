@@ -27,7 +27,6 @@ from petra_graph.blocks import (
     leaf,
 )
 from petra_graph.blocks.randomness import fork_rng
-from petra_graph.blocks.residual_chain import coefficient
 from tests.support.examples import examples
 
 FEATURES = 6
@@ -40,8 +39,8 @@ def branch(inputs, outputs, dropout):
 
 
 class OneFunction:
-    def __init__(self, inputs, *, dropout: float = 0.3):
-        super().__init__(inputs)
+    def __init__(self, inputs, *, dropout: float = 0.3, **options):
+        super().__init__(inputs, **options)
         self.inner = branch(inputs[0][0], inputs[0][0], dropout)
 
     def residual(self, x, *context):
@@ -82,13 +81,6 @@ class TwoFunctions(TwoFunctionCoupling):
 
 
 class Chained(OneFunction):
-    def __init__(self, inputs, **options):
-        super().__init__(inputs, **options)
-        if isinstance(self, DualResidualEntry | DualResidualStep):
-            self.alpha = coefficient(A)
-        if isinstance(self, DualResidualStep):
-            self.beta = coefficient(B)
-
     def residual(self, x):
         return (x + self.inner(x)).tanh()
 
@@ -99,10 +91,14 @@ class FirstMidpoint(Chained, MidpointEntry): ...
 class NextMidpoint(Chained, MidpointStep): ...
 
 
-class FirstDual(Chained, DualResidualEntry): ...
+class FirstDual(Chained, DualResidualEntry):
+    def __init__(self, inputs, **options):
+        super().__init__(inputs, alpha=A, **options)
 
 
-class NextDual(Chained, DualResidualStep): ...
+class NextDual(Chained, DualResidualStep):
+    def __init__(self, inputs, **options):
+        super().__init__(inputs, alpha=A, beta=B, **options)
 
 
 class Noisy(Reversible):

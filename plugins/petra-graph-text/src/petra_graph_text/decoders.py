@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from attrs import asdict
@@ -36,8 +36,9 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
-from petra_graph.blocks.residual_chain import COEFFICIENTS, coefficient
-from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Kind, Length, NodeSpec, Problem, SpecError
+from petra_graph.blocks.residual_chain import COEFFICIENTS
+from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, link_of_chain
+from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters
 from petra_graph_text.transformer import expect_tokens
@@ -62,8 +63,6 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 Lora = Annotated[LoraOptions | None, "low-rank adapters, which alone are trained; default: none"]
 Config = Annotated[str, "transformers' configuration of the whole model, as JSON", Length(at_least=2)]
-Alpha = Annotated[float, "of dual residual layers: coefficient of their own connection at the start"]
-Beta = Annotated[float, "of dual residual layers: coefficient of the layer before at the start", GreaterThan(0)]
 
 
 def decoder(
@@ -77,15 +76,8 @@ def decoder(
         'values of transformers\' configuration, over those of the model, as in { model_type = "llama" }',
     ] = {},
     lora: Lora = None,
-    coupling: Annotated[
-        Literal["dual-residual", "midpoint"] | None,
-        'layers made reversible: "dual-residual" (Dr2Net) or "midpoint"; default: the model itself',
-    ] = None,
-    anchors: Annotated[
-        int | None,
-        "with a coupling, every n-th layer is buffered, where reconstruction begins anew; default: none",
-        AtLeast(1),
-    ] = None,
+    coupling: Coupling = None,
+    anchors: Anchors = None,
     alpha: Alpha = 1.0,
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
@@ -107,16 +99,13 @@ def decoder(
         shared["lora"] = asdict(lora)
     layers = []
     for number in range(values["num_hidden_layers"]):
-        own: dict[str, Any] = {"number": number}
-        block: str = "hf-layer"
+        block: str = "layer"
         kind: Kind | None = None
+        own: dict[str, Any] = {}
         if coupling is not None:
-            anchor = anchors is not None and (number + 1) % anchors == 0
-            kind = "buffered" if anchor else "reversible"
-            block = f"hf-{coupling}-{'step' if number else 'entry'}"
-            if coupling == "dual-residual":
-                own |= {"alpha": alpha} | ({"beta": beta} if number else {})
-        layers.append(NodeSpec(name=f"{LAYERS}.{number}", block=block, kind=kind, options=shared | own))
+            block, kind, own = link_of_chain(coupling, number, anchors, alpha, beta)
+        options = shared | {"number": number} | own
+        layers.append(NodeSpec(name=f"{LAYERS}.{number}", block=f"hf-{block}", kind=kind, options=options))
     return (
         NodeSpec(name=EMBEDDING, block="hf-embedding", options=shared),
         *layers,
@@ -203,8 +192,8 @@ def model_of(config: str) -> Any:
 class _Part(Block):
     """A part of a model, which has transformers' names."""
 
-    def __init__(self, inputs: Sequence[Shape], *, config: Config, lora: Lora = None) -> None:
-        super().__init__(inputs)
+    def __init__(self, inputs: Sequence[Shape], *, config: Config, lora: Lora = None, **options: Any) -> None:
+        super().__init__(inputs, **options)
         self.config, self.lora = config, lora
 
     def _add(self, node: str, parts: Mapping[str, nn.Module]) -> None:
@@ -287,17 +276,9 @@ class Layer(AnyLayer, Buffered):
 class LayerDualResidualEntry(AnyLayer, DualResidualEntry):
     """The first of a decoder's layers that are made reversible as dual residual blocks: one stream to two."""
 
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha = coefficient(alpha)
-
 
 class LayerDualResidualStep(AnyLayer, DualResidualStep):
     """A decoder layer made reversible as a dual residual block: two streams to two."""
-
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha, self.beta = coefficient(alpha), coefficient(beta)
 
 
 class LayerMidpointEntry(AnyLayer, MidpointEntry):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated
 
-from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, network_nodes
+from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, module_nodes
 from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, Problem, SpecError
 
 Argument = bool | int | float | str
@@ -60,7 +60,7 @@ def nodes(
     kwargs: dict[str, object] = {"network": network, "classes": outputs, "sides": sides}
     if arguments:
         kwargs["arguments"] = dict(arguments)
-    return network_nodes(
+    return module_nodes(
         facts,
         build="petra_graph_vision.networks:build",
         kwargs=kwargs,
@@ -68,5 +68,4 @@ def nodes(
         anchors=anchors,
         alpha=alpha,
         beta=beta,
-        path=("network",),
     )
