@@ -135,10 +135,9 @@ def train(
     """
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
+    chosen = "" if spec is None else given_specification(spec)
     overrides, directory = assignments(changes), None
-    if resume is None:
-        chosen = given_specification(spec)
-    else:
+    if resume is not None:
         directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
         chosen = str(directory / "resolved.toml")
     if processes > 1:

@@ -134,7 +134,7 @@ def test_facts_are_those_of_the_opened_data(copy):
     facts = json.loads((copy / "data.json").read_text())
     facts["class_names"] = [f"class {number}" for number in range(10)]
     (copy / "data.json").write_text(json.dumps(facts))
-    assert SavedRun.open(copy).facts.class_names == tuple(facts["class_names"])
+    assert SavedRun.open(copy, changed=True).facts.class_names == tuple(facts["class_names"])
     channels = {"shape": [3, 8, 8], "mean": [0.5, 0.5], "std": [1.0, 1.0, 1.0]}
     for text in ("{", "[" * 100_000, json.dumps({**facts, "classes": "ten"}), json.dumps({**facts, **channels})):
         (copy / "data.json").write_text(text)
