@@ -19,6 +19,7 @@ import click
 from petra_graph.errors import shown
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import measure
+from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.keys import Bound
@@ -102,7 +103,7 @@ def inner(kind: Any) -> type | None:
 
 def options(registry: Registry) -> Iterator[str]:
     """Yield a table for every group of plugins: what each is, and the names and defaults of its options."""
-    for kind in registry.kinds:
+    for kind in KINDS:
         yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)

@@ -16,6 +16,7 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option, table_text
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
+from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover, scan
 from petra_graph.spec.strict_values import as_mapping, describe
 
@@ -47,7 +48,7 @@ def list_plugins(what: str | None, as_json: bool) -> None:
     shown; its code is imported.
     """
     registry = discover()
-    kinds = {kind.group: kind.short for kind in registry.kinds}
+    kinds = {kind.group: kind.short for kind in KINDS}
     if what is not None and what not in kinds.values():
         record = _described(named_plugin(registry, what))
         if as_json:
@@ -95,11 +96,11 @@ def named_plugin(registry: Registry, name: str) -> Plugin:
         PluginError: its code cannot be imported, or breaks the contract of its kind.
     """
     short, slash, plain = name.rpartition("/")
-    kinds = [kind for kind in registry.kinds if (kind.short == short if slash else name in registry.names(kind))]
+    kinds = [kind for kind in KINDS if (kind.short == short if slash else name in registry.names(kind))]
     if len(kinds) > 1:
         raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in kinds)}")
     if not kinds:
-        every = [name for kind in registry.kinds for name in (kind.short, *registry.names(kind))]
+        every = [name for kind in KINDS for name in (kind.short, *registry.names(kind))]
         raise SpecError(f"there is no kind and no plugin {shown(name)}", suggestion(name, every))
     return registry.resolve(kinds[0], plain)
 
@@ -191,7 +192,7 @@ def _of_plugins(name: str, overrides: Sequence[str], inputs: list[tuple[int, ...
 
     registry, given = discover(), {one.keys[0]: one.value for one in map(parse_override, overrides)}
     entries = registry.only([name]).entries
-    named = [(kind, one.name) for kind in registry.kinds for one in entries if one.group == kind.group]
+    named = [(kind, one.name) for kind in KINDS for one in entries if one.group == kind.group]
     for plugin in [registry.resolve(*one) for one in named] or [named_plugin(registry, name)]:
         options, problems = read_options(plugin, given, ("options",))
         if problems and given:

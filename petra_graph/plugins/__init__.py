@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from petra_graph.errors import Problem as Problem
 from petra_graph.errors import SpecError as SpecError
-from petra_graph.plugins.author_code import named_code as named_code
 from petra_graph.plugins.callback import Callback as Callback
 from petra_graph.plugins.callback import Companion as Companion
 from petra_graph.plugins.callback import EpochEnded as EpochEnded
@@ -26,6 +25,7 @@ from petra_graph.plugins.data_set import TextCodec as TextCodec
 from petra_graph.plugins.generators import fork_generators as fork_generators
 from petra_graph.plugins.generators import seed_generators as seed_generators
 from petra_graph.plugins.generators import seeded as seeded
+from petra_graph.plugins.local_plugins import named_code as named_code
 from petra_graph.plugins.loss_and_metric import Loss as Loss
 from petra_graph.plugins.loss_and_metric import Metric as Metric
 from petra_graph.plugins.loss_and_metric import Scale as Scale

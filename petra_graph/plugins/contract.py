@@ -12,14 +12,15 @@ classes of torch and torchmetrics are plugins as they are.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
-from petra_graph.plugins.author_code import BEFORE, author_code, author_line
+from petra_graph.plugins.author_code import author_code, author_line
 from petra_graph.plugins.options import STAGE, accepted, arguments, asks_for_stage, options_class, takes_further
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.spec.strict_values import structure_as
@@ -28,6 +29,8 @@ FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
 OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
 """The distributions of this project, whose plugins are tried by its tests, and by no run."""
+
+_BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
 
 def _called(code: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -150,11 +153,23 @@ def _fault(kind: PluginKind, code: Any) -> str:
         return f"has no signature; write a function {form} around it"
     names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
     if names[: len(kind.gives) + 1].count("options") or hasattr(code, "Options"):
-        return BEFORE
+        return _BEFORE
     first = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if len(first) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return f"must be a class or function {form}; its parameters are ({', '.join(names)})"
     return kind.fault(code)
+
+
+@contextmanager
+def importing(failure: str) -> Iterator[None]:
+    """Import a plugin, as `author_code`; what it prints is no result of a command, and goes to standard error."""
+    with author_code(failure), redirect_stdout(sys.stderr):
+        try:
+            yield
+        except ImportError as error:
+            if error.name in {"petra_graph.plugins", "petra_graph.blocks"}:
+                raise PluginError(f"{failure}: {error.msg}", f"it {_BEFORE}") from error
+            raise
 
 
 def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:

@@ -11,6 +11,7 @@ torchmetrics are read as they are, and what TOML cannot express is left to the c
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -22,7 +23,13 @@ import attrs
 from petra_graph.spec.keys import IS_CODE, IS_PATH, Bound, rule, together
 from petra_graph.spec.strict_values import is_list, is_mapping, members
 
-_CODE = object()
+
+def is_code_name(name: str) -> bool:
+    """Whether a name has the form "module:attribute"."""
+    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
+
+
+_CODE = rule("", lambda name: "" if name is None or is_code_name(name) else 'must be "module:attribute"')
 Code = Annotated[str, _CODE]
 """The annotation of an option that names code."""
 STAGE = "stage"
@@ -119,7 +126,7 @@ def _field(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
     unset = default is not attrs.NOTHING and not _in_toml(default)
     texts = [one for one in said if isinstance(one, str)]
-    rules = [one if isinstance(one, Bound) else _rule(one) for one in said if callable(one) and one is not _CODE]
+    rules = [one if isinstance(one, Bound) else _rule(one) for one in said if callable(one)]
     bound: Any = together(*rules) if rules else None
     return attrs.field(
         type=kind | None if unset and kind is not Any else kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import discover
 from petra_graph.testing.other_checks import OTHERS
 from tests.support.kit import kept
@@ -11,7 +12,8 @@ from tests.support.kit import kept
 REGISTRY = discover().only(["petra-graph"])
 # The first has targets that are no classes, the second reads Datasets of one's own; both have tests of their own.
 APART = {"mean-squared-error", "torch"}
-ALL = [(short, name) for short in OTHERS for name in REGISTRY.names(REGISTRY.kind(short)) if name not in APART]
+BY_SHORT = {kind.short: kind for kind in KINDS}
+ALL = [(short, name) for short in OTHERS for name in REGISTRY.names(BY_SHORT[short]) if name not in APART]
 OPTIONS = {
     "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}],
     "adam": [{"weight_decay": 0.1}],
@@ -30,6 +32,6 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_it_passes_its_check(group, name):
-    plugin = REGISTRY.resolve(REGISTRY.kind(group), name)
+    plugin = REGISTRY.resolve(BY_SHORT[group], name)
     for options in ({}, *OPTIONS.get(name, ())):
         kept(OTHERS[group].of(plugin, {"lr": 0.1, **options} if group == "optimizers" else options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.plugins.local_plugins import code_problem, find_code
+from petra_graph.plugins.local_plugins import find_code
 
 NET = "from sizes_of_this_test import WIDTH\n\nclass Net:\n    width = WIDTH\n"
 
@@ -32,11 +32,3 @@ def test_each_specification_has_the_file_beside_it_in_whatever_order(folders, mo
 
 def test_what_lies_beside_no_specification_is_pythons(folders):
     assert find_code("os.path:join", folders["a"])("a", "b") == "a/b"
-
-
-def test_code_that_cannot_be_found_is_told_without_importing(folders):
-    assert code_problem("build", "net_of_this_test:Net", folders["a"]) is None
-    assert code_problem("build", "nowhere_at_all:Net", folders["a"]).message.startswith(
-        "there is no nowhere_at_all:Net"
-    )
-    assert code_problem("build", "net", folders["a"]).message == 'build must be "module:attribute" (got "net")'

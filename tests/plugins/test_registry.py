@@ -51,7 +51,7 @@ def test_unknown_name(found):
 
 
 def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
-    (install("broken", "") / "entry_points.txt").write_bytes(b"\xff\xfe")
+    (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\n\xff\xfe")
     assert problem(discover([str(site)]), BLOCK, "mine", SpecError) == (
         'unknown block "mine"\n    help: allowed: nothing; entry points that could not be read: broken'
     )

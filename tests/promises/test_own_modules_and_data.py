@@ -119,12 +119,20 @@ def test_a_run_is_loaded_without_its_data(folder):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("own:Noisy", "own", 'own.toml:25: train must be "module:attribute" (got "own")'),
-        ("own:Noisy", "owm:Noisy", "own.toml:25: there is no owm:Noisy: 'owm' cannot be imported"),
+        (
+            "own:Noisy",
+            "own",
+            'own.toml:25: train in the options of data set "torch" must be "module:attribute" (got "own")',
+        ),
+        ("own:Noisy", "owm:Noisy", "own.toml:25: there is no owm:Noisy: No module named 'owm'"),
         ("own:Noisy", "own:Nois", "own.toml:25: there is no own:Nois: module 'own' has no attribute 'Nois'"),
         ("classes = 3", "classes = 0", 'own.toml:25: classes in the options of data set "torch" must be at least 1'),
         ("own:layers", "own:layer", 'own.toml:7: node "stem": block "module": there is no own:layer'),
-        ("own:layers", "owm:layers", "own.toml:7: there is no owm:layers: 'owm' cannot be imported"),
+        (
+            "own:layers",
+            "owm:layers",
+            'own.toml:7: node "stem": block "module": there is no owm:layers: No module named \'owm\'',
+        ),
         ("channels = 4", "chanels = 4", 'block "module" cannot be built: layers() got an unexpected keyword'),
         ("in_features = 144", "in_feature = 144", "got an unexpected keyword argument 'in_feature'"),
         ("torch.nn:Flatten", "torch.nn:Identity", 'node "head": block "module-head"'),

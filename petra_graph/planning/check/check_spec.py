@@ -23,8 +23,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.callback import missing_package, records
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, CALLBACK, expand
-from petra_graph.plugins.local_plugins import code_problem
+from petra_graph.plugins.kinds import BLOCK, CALLBACK, KINDS, expand
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -60,8 +59,8 @@ def check_spec(
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
     check = _Check(loaded=loaded, registry=registry, problems=problems)
-    plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
-    lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
+    plugins = {kind.table: check.plugin_of(kind) for kind in KINDS if kind.table and not kind.several}
+    lists = {kind.table: check.plugins_of(kind) for kind in KINDS if kind.several}
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
@@ -157,16 +156,12 @@ class _Check:
         return self.resolved[key]
 
     def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Any:
-        """Read the options of a plugin, files relative to the text that names them, and look for the code that they name."""
+        """Read the options of a plugin, files relative to the text that names them."""
         files, located = keys_with(IS_PATH, plugin.options), self.loaded.layers.located
         given = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
         options, problems = read_options(plugin, given, path)
         self.problems.add(problems)
-        codes = {key: getattr(options, key, None) for key in keys_with(IS_CODE, plugin.options)}
-        found = {key: code_problem(key, name, self.registry.folders) for key, name in codes.items() if name is not None}
-        wrong = [attrs.evolve(problem, path=(*path, key)) for key, problem in found.items() if problem is not None]
-        self.problems.add(wrong)
-        return None if wrong else options
+        return options
 
     # --- data and network ---
 
