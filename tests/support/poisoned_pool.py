@@ -42,7 +42,13 @@ class PoisonedPool:
         self._memory: list[StorageWeakRef] = []
 
     def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
-        return lambda: self.execute(operation)
+        kept: list[Streams] = []
+
+        def replay() -> Streams:
+            kept[:] = [self.execute(operation)]  # a graph has its outputs until it is replayed
+            return kept[0]
+
+        return replay
 
     def execute(self, operation: Callable[[], Streams]) -> Streams:
         for own in self._memory:
