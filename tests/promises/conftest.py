@@ -1,4 +1,4 @@
-"""The command line called on one specification, and runs that nothing interrupts."""
+"""Runs that nothing interrupts."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-
-
-@pytest.fixture
-def validate(write, capsys):
-    """Validate a specification, and return the exit code and what was printed to stderr."""
-
-    def validate(text: str | None, *arguments: str) -> tuple[int, str]:
-        if text is not None:
-            write("a.toml", text)
-        code = main(["validate", "a.toml", *arguments])
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        return code, printed.err
-
-    return validate
 
 
 @pytest.fixture(scope="session")
