@@ -46,14 +46,6 @@ class ScheduleFree(torch.optim.Optimizer):
 
 schedule_free = ScheduleFree
 
-class Fails(ScheduleFree):
-    def evaluated_weights(self, parameter):
-        if self.state.get(parameter, {}).get("steps", 0) > 7:
-            raise KeyError("no average")
-        return super().evaluated_weights(parameter)
-
-fails = Fails
-
 class Sees(Callback):
     reads_weights = True
     def started(self, run):
@@ -117,10 +109,3 @@ def test_the_test_behind_a_validation_is_of_the_evaluated_weights(write):
     best = '[checkpoint]\nbest = "validation/top1"\n'
     assert main(["run", write("free.toml", FREE + best), "--set", "data.validation=0.1"]) == 0
     assert evaluate_run(SavedRun.open("latest"), which="best").means == summary_of(only_run())["test"]
-
-
-def test_one_that_fails_in_an_evaluation_ends_the_run_under_its_name(write, capsys):
-    assert main(["run", write("free.toml", FREE.replace("schedule_free", "fails"))]) == 1
-    said = capsys.readouterr().err
-    assert "local_free:fails" in said
-    assert "KeyError: 'no average'" in said

@@ -91,7 +91,9 @@ FEATURES = {
     "an optimizer with matrices": Feature(SPEC, ("optimizer={ name = 'soap', options = { lr = 0.01 } }",)),
     "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
     "plugins of every kind in a file": Feature(
-        local.SPEC, ("callback.1.options.enough=9",), {"beside.py": local.MODULE}
+        local.FILES["example.toml"],
+        ("data.options.samples=80",),
+        {"petra_graph_examples.py": local.FILES["petra_graph_examples.py"]},
     ),
     "several inputs": Feature(
         inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}

@@ -11,17 +11,23 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import evolve
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+from petra_graph.blocks import Reversible
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.program.method import METHODS
 from tests.support.lockstep import recorded_gradients, run_by_clock
 from tests.support.method_cases import DRAINED, EXACT, IN_ONE_STAGE
 from tests.support.pipelines import (
+    BLOCKS,
     CHAIN,
     GRAPHS,
     REVNET,
     SHAPES,
     batches,
+    node,
     pipeline,
     plain_network,
     relative_error,
@@ -115,6 +121,33 @@ def test_without_delay_petra_is_reversible_backpropagation():
     """They are the same programs, so no training could tell them apart."""
     petra, reversible = (evolve(METHODS[name], name="", schedules=()) for name in ("petra", "reversible-backprop"))
     assert petra == reversible
+
+
+class Fork(Reversible):
+    """One stream to two: a function of it, and itself."""
+
+    streams = 1
+
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.linear = nn.Linear(*inputs[0], *inputs[0])
+
+    def forward(self, x):
+        return self.linear(x).tanh(), x
+
+    def inverse(self, y, x):
+        return (x,)
+
+
+@pytest.mark.parametrize("method", ["reversible-backprop", "1f1b-flush"])
+def test_a_reversible_block_that_returns_more_streams_than_it_reads(method, monkeypatch):
+    monkeypatch.setitem(BLOCKS, "fork", resolve_local(BLOCK, f"{__name__}:Fork", ()))
+    nodes = (node("stem", "linear-stem", features=6, streams=1), node("fork", "fork"), CHAIN[-1])
+    built = pipeline(nodes, (8,), method=method, weight_decay=1e-3)
+    data = batches((8,), 8)
+    expected = plain_training(built, data, 1)
+    built.train(data)
+    assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
 DELAYED = [("chain", "lockstep", 1), ("revnet", "lockstep", 3), ("skip", "lockstep", 3), ("branches", "1f1b", 4)]

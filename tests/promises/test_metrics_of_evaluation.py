@@ -95,11 +95,6 @@ class Undefined:
     def compute(self):
         return {"seen": 0.5, "more": float("nan") if self.n > 100 else 0.25}
 
-class Fails(Undefined):
-    def compute(self):
-        if self.n > 100:
-            raise ZeroDivisionError("of all samples")
-        return 1.0
 """
 
 
@@ -116,12 +111,3 @@ def test_a_value_that_is_undefined_on_the_test_data_is_said_once_and_left_out(wr
     assert "undefined: Undefined/more is nan" in capsys.readouterr().out
     assert main(["evaluate", "latest", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["undefined"] == ["Undefined/more is nan"]
-
-
-def test_one_that_fails_on_the_whole_test_data_ends_the_run_under_its_name(write, capsys):
-    write("my_metrics.py", UNDEFINED)
-    assert main(["run", write("small.toml", SPEC + '[[metric]]\nname = "my_metrics:Fails"\n')]) == 1
-    said = capsys.readouterr().err
-    assert 'ZeroDivisionError: of all samples (metric "my_metrics:Fails", [[metric]])' in said
-    assert "Traceback" not in said
-    assert summary_of(only_run())["status"] == "failed"

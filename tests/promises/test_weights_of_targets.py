@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from petra_graph.cli.main import main
+from tests.support.forks import SPEC as shared
 from tests.support.forks import ended, ranks
 from tests.support.pipelines import CHAIN, SHAPES, batches, pipeline, plain_network, relative_error
 from tests.support.runs import events, only_run
@@ -25,7 +26,7 @@ class Split:
     def __init__(self, count, seed):
         generator = torch.Generator().manual_seed(seed)
         self.samples = torch.randn(count, 6, generator=generator, dtype=torch.float64)
-        self.targets = torch.randint(4, (count,), generator=generator)
+        self.targets = torch.randint(5, (count,), generator=generator)
         self.targets[torch.rand(count, generator=generator) < 0.4] = -100
         self.targets[8:16] = -100
 
@@ -37,14 +38,14 @@ class Split:
 
 
 class Data:
-    facts = DataFacts(shape=(6,), dtype="float64", classes=4)
+    facts = DataFacts(shape=(6,), dtype="float64", classes=5)
 
     def __init__(self):
         self.train, self.test = Split(96, 0), Split(52, 1)
 
 
 class OfClasses:
-    weights = torch.tensor([0.1, 0.2, 3.0, 4.0], dtype=torch.float64)
+    weights = torch.tensor([0.1, 0.2, 3.0, 4.0, 1.0], dtype=torch.float64)
 
     def __call__(self, output, target):
         return functional.cross_entropy(output, target, self.weights.to(output.dtype))
@@ -58,28 +59,9 @@ class OfClasses:
     def metrics(self, output, target):
         return {"top1": (output.argmax(1) == target).sum(), "there": (target >= 0).sum()}
 """
-SPEC = """
-name = "padded"
-
-[[graph.node]]
-name = "stem"
-block = "linear-stem"
-options = { features = 12 }
-
-[[graph.node]]
-name = "body"
-block = "rev-mlp"
-kind = "reversible"
-repeat = 2
-options = { hidden = 12 }
-
-[[graph.node]]
-name = "head"
-block = "pool-linear"
-options = { outputs = 4 }
-
-[method]
-schedule = "1f1b"
+SPEC = (
+    shared[: shared.index("[optimizer]")]
+    + """
 accumulation = 2
 
 [data]
@@ -92,6 +74,7 @@ compute = "float64"
 [run]
 epochs = 3
 """
+)
 
 
 @pytest.fixture
