@@ -181,7 +181,7 @@ OTHERS = {
 def test_networks_and_optimizers(name):
     nodes, settings = OTHERS[name]
     late = any(key in settings for key in ("predict", "correct_discrepancy", "correction", "beta1_by_stage"))
-    shape = (1, 8, 8) if nodes in {HALVES, PERCEPTRON} else IMAGE
+    shape = (1, 8, 8) if nodes in (HALVES, PERCEPTRON) else IMAGE
     assert deviation(nodes, shape, **settings) < (PREDICTED if late else NEAR)
 
 
