@@ -34,6 +34,34 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     return method, schedule
 
 
+def check_old_graphs(spec: Spec, method: Method) -> None:
+    """Check a method that differentiates the graphs of old forwards with the current parameters.
+
+    Raises:
+        SpecError: graphs would hold other tensors than the parameters, or are to be made again from a checkpoint.
+    """
+    if not method.differentiates_old_graphs:
+        return
+    name, problems = shown(method.name), list[Problem]()
+    if (every := spec.checkpoint.every) is not None and interval(every).unit != "epochs":
+        message = (
+            f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
+        )
+        problems.append(Problem(message=message, hint='count epochs: "1 epoch"', path=("checkpoint", "every")))
+    if spec.precision.compute == "bfloat16":
+        message = (
+            f"method {name} differentiates kept graphs with current parameters, and autocast keeps copies of older ones"
+        )
+        problems.append(Problem(message=message, hint='set it to "float32"', path=("precision", "compute")))
+    if spec.run.compile:
+        message = (
+            f"method {name} differentiates kept graphs with current parameters, and compiled ones may keep older ones"
+        )
+        problems.append(Problem(message=message, hint="leave it out", path=("run", "compile")))
+    if problems:
+        raise SpecError(problems)
+
+
 def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:
     """Check a list of depths against the stages.
 
@@ -154,7 +182,7 @@ def _schedule_problems(method: Method, schedule: RequestedSchedule) -> Iterator[
         yield Problem(message=message, hint=f'leave out `schedule`, or set schedule = "{own}"', path=path)
     elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
         message = f'method "{method.name}" has no delay, and a list of depths would give it one'
-        hint = "leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed"
+        hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
         yield Problem(message=message, hint=hint, path=path)
 
 

@@ -34,11 +34,22 @@ WARM_UP = 3
 """Executions as written before a recording: libraries choose their kernels."""
 
 
+class Recording(Protocol):
+    """An operation that has been recorded."""
+
+    outputs: Streams
+    """After a replay; in the pool."""
+
+    def replay(self) -> None:
+        """Execute it; what other recordings of the pool have left there is lost."""
+        ...
+
+
 class Recorder(Protocol):
     """Records the operations of a device."""
 
-    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
-        """Return what executes an operation, which has not been executed; its outputs are in the pool, and lost at the next one there."""
+    def record(self, operation: Callable[[], Streams]) -> Recording:
+        """Return the recording of an operation, which has not been executed."""
         ...
 
 
@@ -48,17 +59,21 @@ class CudaGraphs:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
+    def record(self, operation: Callable[[], Streams]) -> Recording:
         """Capture the operation on the current device."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = operation()
+        return _Graph(outputs, graph)
 
-        def replay() -> Streams:
-            graph.replay()
-            return outputs
 
-        return replay
+@define(eq=False)
+class _Graph:
+    outputs: Streams
+    graph: torch.cuda.CUDAGraph
+
+    def replay(self) -> None:
+        self.graph.replay()
 
 
 @define(eq=False)
@@ -95,10 +110,10 @@ class RecordedOperation:
             return function(*inputs)
         for own, one in zip(kept.inputs, inputs, strict=True):
             own.copy_(one)
-        outputs = kept.replay()
+        kept.recording.replay()
         for parameter in kept.reached:
             parameter.grad = self.gradients[parameter]
-        return tuple(map(Tensor.clone, outputs))
+        return tuple(map(Tensor.clone, kept.recording.outputs))
 
     def _watched(self, function: Callable[..., Streams], inputs: Streams) -> Streams:
         self._calls += 1
@@ -162,6 +177,6 @@ class RecordedSegment:
 @frozen(eq=False)
 class _Kept:
     inputs: Streams
-    replay: Callable[[], Streams]
+    recording: Recording
     reached: Sequence[nn.Parameter]
     """Those to which it adds gradients."""

@@ -280,7 +280,7 @@ class StashGraph(BodyRunner):
     graphs: InFlight[_Graph] = field(factory=InFlight, init=False)
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
+        """Run with a graph; over a copy of the parameters, where the backward is to have those of the forward."""
         graph = self._graph(micro_batch, inputs)
         self.graphs.append((micro_batch, graph))
         return tuple(map(Tensor.detach, graph.outputs))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.errors import placed
@@ -155,6 +156,11 @@ class StageExecutor:
             (segment, runner, list(_returned_edges(segment, inside))) for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
+        old_graphs = program.delayed and any(
+            isinstance(runner, StashGraph) and runner.versions is None for _, runner in self.runners
+        )
+        self._in_graphs = tuple(updater.parameters) if old_graphs else ()
+        """Parameters that an update changes while graphs wait which saved them."""
         self.observers: list[StageObserver] = []
         """They see every operation, in the order in which they came."""
         self.companions: dict[str, Companion] = {}
@@ -289,7 +295,8 @@ class StageExecutor:
                 self.predicted.drop()
             if self.earlier is not None:
                 self.earlier.drop()
-            with self._located:
+            # Graphs that wait are differentiated at the new parameters (PACI), which torch would take for a mistake by their versions.
+            with self._located, _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
                 self.updater.step(norm)
         for companion in self.companions.values():
             companion.updated(self.updater.updates)

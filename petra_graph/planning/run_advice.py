@@ -29,16 +29,20 @@ _DOES = {
 def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[Problem]:
     """Yield the problems of an optimizer with other parameters for backwards that use stored ones, or of too much delay for its steps.
 
-    A delayed stage that keeps graphs is among those with stored parameters: a kept graph has the forward's.
+    A delayed stage that keeps graphs is among them: its forward was recorded over the stage's own parameters.
     """
     checked, optimizer = network.checked, network.checked.tried_optimizer
     late = [program for program in programs if staleness(program)]
-    stored = [one.index for one in late if any(segment.backward == "stored" for segment in one.segments)]
+    stored = [
+        one.index
+        for one in late
+        if any(segment.keeps == "graph" or segment.backward == "stored" for segment in one.segments)
+    ]
     for method, does in _DOES.items() if stored else ():
         if hasattr(optimizer, method):
             yield Problem(
                 message=f"{checked.optimizer.plugin} {does}, and under method {shown(checked.method.name)} "
-                f"the backward of stage {stored[0]} uses those of its forward",
+                f"the backward of stage {stored[0]} is bound to those of its forward",
                 hint=f"{_OTHERWISE}, or {_with_current_parameters(checked)}",
                 path=_NAME,
             )

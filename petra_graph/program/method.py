@@ -6,7 +6,7 @@
     graph      graph kept                      differentiate the kept graph
 
     uses       parameters of the backward
-    current    those of its own time; with a kept graph no update may come between the passes
+    current    those of its own time; a kept graph has the activations of its forward, and the weights of its backward
     stored     those of the forward, kept once for each distinct version; a reconstruction still uses the current ones
 
 A single node may keep something else than its method says (`method.keep`): `Method.mode` is where that is decided.
@@ -39,6 +39,11 @@ class Method:
     flush: Flush = "drain"
 
     @property
+    def differentiates_old_graphs(self) -> bool:
+        """Whether updates may come between the forward of a kept graph and its backward, which then has the current parameters."""
+        return self.buffered == "graph" and "lockstep" in self.schedules
+
+    @property
     def schedule(self) -> RequestedScheduleName:
         """The schedule where a specification names none: of full speed, that with the least delay."""
         return "1f1b" if "1f1b" in self.schedules else self.schedules[0]
@@ -52,12 +57,12 @@ class Method:
 
         Args:
             kind: of the node.
-            asked: what this node is to keep; None: what the method says. A delayed node only keeps its graph if the parameters of its
-                forward are stored; otherwise it keeps what the method says.
+            asked: what this node is to keep; None: what the method says. Where the method itself keeps no graphs, a delayed node only
+                keeps its graph if the parameters of its forward are stored; otherwise it keeps what the method says.
             delayed: whether parameters may change between a micro-batch's forward and its backward, as `is_delayed` says.
             allow_stored: `method.allow_stored`.
         """
-        if asked == "graph" and not delayed:
+        if asked == "graph" and (not delayed or self.keeps(kind) == "graph"):
             return "graph", "current"
         if asked == "graph" and (allow_stored or self.backward == "stored"):
             return "graph", "stored"
@@ -96,5 +101,7 @@ METHODS = {
         Method("delayed-reconstructed", _DELAYED, "nothing", "input", backward="stored"),
         # PETRA algorithm 1; table 3, row 4
         Method("petra", _DELAYED, "nothing", "input"),
+        # PACI, https://arxiv.org/abs/2606.07881
+        Method("paci", _DELAYED, "graph", "graph"),
     )
 }

@@ -63,6 +63,8 @@ class CutPlan:
     """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
     depth: int
     """The depth of the first stage, which is the deepest."""
+    drained: bool
+    """Whether a checkpoint needs a drained pipeline: the graph of a forward in flight cannot be made again from its input."""
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
@@ -75,6 +77,7 @@ class CutPlan:
             evaluations=None if spec.checkpoint.best is None else spec.run.evaluate_every,
             probed=() if prepared.probe is None else tuple(prepared.probe.chosen(range(per_epoch))),
             depth=max(program.depth for program in prepared.programs),
+            drained=prepared.checked.method.differentiates_old_graphs,
         )
 
     @property
@@ -339,6 +342,7 @@ class Checkpoints:
         if halted:
             cut = self.trainer.scheduler.halted or cut
             saves = cut.at not in {0, self._resumed_at} and not self.blind
+            saves = saves and not (self.plan.drained and cut.at % self.plan.per_epoch)
         else:  # more epochs can be trained from there
             saves = (spec.every is not None or spec.best is not None) and done != self._resumed_at
         if saves:

@@ -43,6 +43,8 @@ def test_what_is_delayed(depth, flush, expected):
         ("pipedream", "reversible", "graph", "at once", ("graph", "current")),
         ("pipedream", "reversible", "nothing", "delayed", ("nothing", "stored")),
         ("gpipe", "buffered", "input", "at once", ("input", "current")),
+        ("paci", "reversible", "graph", "delayed", ("graph", "current")),
+        ("paci", "buffered", None, "delayed", ("graph", "current")),
     ],
 )
 def test_what_a_single_node_keeps(method, kind, asked, how, expected):

@@ -85,15 +85,18 @@ def spec(write):
     return "tokens.toml"
 
 
-def test_a_language_model_is_planned(spec, capsys):
+@pytest.mark.parametrize("stages", ['"per-block"', "3", '"auto"'])
+def test_a_language_model_is_planned(spec, capsys, stages):
     """`plan` said that the head cannot be trained, though `run` trained it."""
-    assert main(["plan", spec, "--json", "--set", "partition.devices=2", "--set", "partition.stages=3"]) == 0
+    arguments = ["--set", "method.schedule='auto'"] if stages == '"auto"' else ["--set", f"partition.stages={stages}"]
+    assert main(["plan", spec, "--json", "--set", "partition.devices=2", *arguments]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["timing"]["samples_per_second"] > 0
     assert not any("needs values" in one for one in plan["assumptions"])
 
 
 def test_a_class_is_predicted_for_each_token(spec, capsys):
+    """A text's predictions were one flattened list of all outputs."""
     assert main(["run", spec, "--set", "run.epochs=1"]) == 0
     tokens = np.arange(24).reshape(3, 8) % 11
     np.save("texts.npy", tokens)

@@ -17,7 +17,6 @@ from petra_graph.cli.main import main
 from tests.promises import test_delay_aware as delays
 from tests.promises import test_dense_targets as tokens
 from tests.promises import test_evaluated_weights as schedule_free
-from tests.promises import test_local_plugins as local
 from tests.promises import test_metrics_of_evaluation as metrics
 from tests.promises import test_own_modules_and_data as own
 from tests.promises import test_several_inputs as inputs
@@ -59,6 +58,8 @@ class Feature:
     spec: str
     settings: tuple[str, ...] = ()
     files: Mapping[str, str] = field(factory=dict)
+    every: str = "1 update"
+    """Between checkpoints."""
 
 
 def in_rows() -> dict[str, str]:
@@ -80,6 +81,7 @@ FEATURES = {
     "older parameters, in few bits": Feature(
         SPEC, ("method.name=pipedream", "precision.channel_dtype=int8", "precision.buffer_dtype=bfloat16")
     ),
+    "old graphs and new weights, from the end of an epoch": Feature(SPEC, ("method.name=paci",), every="1 epoch"),
     "what nodes keep": Feature(SPEC, ("method.name=1f1b-flush", 'method.keep={"stem"="input", "rev.0"="nothing"}')),
     "a corrected optimizer": Feature(
         SPEC,
@@ -90,11 +92,6 @@ FEATURES = {
     ),
     "an optimizer with matrices": Feature(SPEC, ("optimizer={ name = 'soap', options = { lr = 0.01 } }",)),
     "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
-    "plugins of every kind in a file": Feature(
-        local.FILES["example.toml"],
-        ("data.options.samples=80",),
-        {"petra_graph_examples.py": local.FILES["petra_graph_examples.py"]},
-    ),
     "several inputs": Feature(
         inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}
     ),
@@ -119,7 +116,7 @@ def test_two_processes_that_are_killed_and_resumed_in_one(here, write, name):
     feature = FEATURES[name]
     for file, text in {**feature.files, "kill_once.py": KILL, "feature.toml": feature.spec + CALLED}.items():
         write(file, text)
-    settings = (*feature.settings, "run.epochs=4", 'checkpoint.every="1 update"')
+    settings = (*feature.settings, "run.epochs=4", f'checkpoint.every="{feature.every}"')
     words = ["run", "feature.toml", *(word for one in settings for word in ("--set", one))]
     with ranks(words, words) as running:
         assert sorted(ended(running)) == [-signal.SIGKILL, 1], "".join(one.said for one in running)

@@ -69,6 +69,7 @@ EXACT = (
     MethodCase("revnet", "one a node", 4, "dsp", "sequential"),
     MethodCase("revnet", "one a pair", 3, "1f1b-flush", "1f1b"),
     MethodCase("skip", "one a node", 1, "pipedream", "sequential"),
+    MethodCase("skip", "one a pair", 3, "paci", "sequential"),
     MethodCase("branches", "one a node", 1, "reversible-backprop", "sequential"),
 )
 """Nothing is updated between forward and backward, so gradients are exact."""
@@ -79,6 +80,8 @@ DRAINED = (
     MethodCase("revnet", "one a node", 1, "petra", "lockstep"),
     MethodCase("revnet", "one a pair", 1, "pipedream", "lockstep"),
     MethodCase("skip", "one a node", 1, "dsp", "1f1b"),
+    MethodCase("branches", "one a node", 1, "paci", "lockstep"),
+    MethodCase("revnet", "one a pair", 1, "paci", "1f1b"),
     MethodCase("branches", "one a node", 1, "reversible-backprop", "sequential"),
 )
 """Methods that may have a delay."""

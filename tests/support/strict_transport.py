@@ -241,6 +241,7 @@ def run(
                 supervisor=supervisors[rank],
                 policy=policy,
                 global_clip=global_clip,
+                rank=rank,
                 size=size,
             )
             returned[rank] = body(scheduler, supervisors[rank])

@@ -15,7 +15,7 @@ from typing import Any, cast
 import attrs
 from attrs import field, frozen
 
-from petra_graph.compiler.spec_checks import check_method, device_problems
+from petra_graph.compiler.spec_checks import check_method, check_old_graphs, device_problems
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
@@ -239,7 +239,10 @@ class _Check:
         method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
         if method is None:
             return None
-        return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
+        found = self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
+        if found is not None and self.loaded.spec is not None:
+            self.problems.attempt(check_old_graphs, self.loaded.spec, found[0])
+        return found
 
     def tables(self, facts: DataFacts | None) -> None:
         """Check the graph's stated input, the precision, the devices, which need not be present, and what is compiled."""

@@ -12,6 +12,7 @@ from petra_graph.compiler.spec_checks import (
     check_depths,
     check_method,
     check_number_of_stages,
+    check_old_graphs,
     keep_problems,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError
@@ -97,6 +98,7 @@ class CheckedSpec:
             SpecError: the other specification's method or stages are wrong.
         """
         method, schedule = check_method(spec.method, spec.optimizer.clip)
+        check_old_graphs(spec, method)
         stages = given_stages(graph or self.graph, spec, schedule)
         return evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 

@@ -94,7 +94,7 @@ class OneOfSeveral(RunProcess):
         replicas, watchdog = prepared.spec.partition.replicas, self.watchdog
         self.replica, self.pipeline = pipeline_of(self.rank, prepared.ranks, replicas, self.size)
         each = self.size // replicas
-        watchdog.stages = tuple(
+        watchdog.others.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
         )
@@ -191,6 +191,7 @@ class OneOfSeveral(RunProcess):
         return Scheduler(
             executors,
             channels,
+            rank=self.rank,
             size=self.size,
             supervisor=self.watchdog,
             policy=prepared.policy,
@@ -213,9 +214,10 @@ class OneOfSeveral(RunProcess):
         self.world.store.set(f"measured/{self.rank}", own)
         of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
         if self.records:
+            self.watchdog.ending = True
             self.world.store.set("measured", True)
         self.world.wait("measured")
-        self.watchdog.on_stuck = lambda _: None  # whoever is lost from here on ends nothing here
+        self.watchdog.ending = True
         return of_all
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:

@@ -1,0 +1,201 @@
+"""Devices that exchange messages as NCCL does, at its strictest, compute the bits of one process, whatever moves first."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import get_args
+from unittest import mock
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.errors import Interrupted
+from petra_graph.program.cut import aligned
+from petra_graph.program.schedule import Policy
+from petra_graph.runtime import loop, nccl
+from petra_graph.training.resume import restore_at_cut
+from tests.support import strict_transport
+from tests.support.device_fabric import Fabric
+from tests.support.examples import examples
+from tests.support.graph_strategies import FEATURES, cuts, networks
+from tests.support.kept_cut import KeptCut
+from tests.support.pipelines import batches, built_graph, pipeline
+from tests.support.same_bits_cases import (
+    COMPUTED,
+    EPOCHS,
+    MICRO_BATCHES,
+    USUAL,
+    Case,
+    alone,
+    held,
+    train,
+)
+from tests.support.simulated_pipelines import falling_depths, graph_programs
+from tests.support.strict_transport import AllReduce
+
+pytestmark = pytest.mark.slow
+
+
+def merged(parts) -> dict[str, str]:
+    return {key: value for part in parts.values() for key, value in part.items()}
+
+
+def whole_run(case: Case, ranks, fabric, **more):
+    """Train and evaluate as a case says; return what all processes hold."""
+    built = case.built()
+    clipped = case.settings.get("clip") is not None
+
+    def body(scheduler, _):
+        return held(scheduler.executors, train(case, scheduler))
+
+    return merged(strict_transport.run(built.executors, ranks, fabric, body, global_clip=clipped, **more))
+
+
+def places(stages: int):
+    """Two processes, with consecutive stages or every other one, or a process a stage."""
+    halves = tuple(2 * stage // stages for stage in range(stages))
+    return halves, tuple(stage % 2 for stage in range(stages)), tuple(range(stages))
+
+
+@pytest.fixture
+def fabric(monkeypatch):
+    fabric = Fabric()
+    monkeypatch.setattr(nccl, "dist", fabric)
+    return fabric
+
+
+PLACED = list(zip(USUAL, cycle(range(3)), cycle(get_args(Policy)), strict=False))
+
+
+@pytest.mark.parametrize(("name", "which", "policy"), PLACED)
+def test_every_method_and_schedule(name, which, policy, fabric, monkeypatch):
+    """Under both policies, whatever the hosts know late; the fabric refuses a device that waits for what a host has yet to do."""
+    case = COMPUTED[name]
+    monkeypatch.setattr(loop, "dist", AllReduce())
+    ranks = places(len(case.built().programs))[which]
+    assert whole_run(case, ranks, fabric, seed=len(name), policy=policy) == alone(name)
+
+
+def asks_to_stop(executor, forward: int, supervisor) -> None:
+    """Let a stage's process be asked to stop in some forward."""
+    operation, count = executor.forward, iter(range(EPOCHS * MICRO_BATCHES))
+
+    def asking(*arguments):
+        if next(count) == forward:
+            supervisor.request_stop()
+        return operation(*arguments)
+
+    executor.forward = asking
+
+
+def interrupted(case: Case, ranks, fabric, asked: int, forward: int, **more):
+    """Train until a rank is asked to stop; return where all stages halted, and what they held there."""
+    built = case.built()
+    kept, program = KeptCut(built.programs), built.programs[0]
+
+    def body(scheduler, supervisor):
+        scheduler.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
+        if ranks[scheduler.executors[0].program.index - 1] == asked:
+            asks_to_stop(scheduler.executors[0], forward, supervisor)
+        with pytest.raises(Interrupted):
+            train(case, scheduler)
+        if scheduler.halted is None:  # in an evaluation
+            return None
+        for executor in scheduler.executors:
+            kept.reached(executor, scheduler.halted)
+        scheduler.take_in_flight(scheduler.halted, kept)
+        return scheduler.halted.at
+
+    (at,) = set(strict_transport.run(built.executors, ranks, fabric, body, **more).values())
+    return at, kept.copies
+
+
+def resumed(case: Case, ranks, fabric, at: int, copies, **more) -> dict[str, str]:
+    built = case.built()
+
+    def body(scheduler, _):
+        for executor in scheduler.executors:
+            restore_at_cut(copies[executor.program.index], executor, scheduler)
+        return held(scheduler.executors, train(case, scheduler, at // MICRO_BATCHES, at))
+
+    return merged(strict_transport.run(built.executors, ranks, fabric, body, **more))
+
+
+def assert_rest_of(whole: dict[str, str], rest: dict[str, str]) -> None:
+    assert whole["losses"].endswith(rest["losses"])
+    assert {**rest, "losses": whole["losses"]} == whole
+
+
+SOME = [name for name in COMPUTED if "clip" not in name][::7]
+
+
+@pytest.mark.parametrize("name", SOME[::3])
+def test_an_interrupted_run_continues_on_other_processes(name, fabric):
+    """Whoever is asked to stop, and however late the others learn of it; no message is left without its receive."""
+    case = COMPUTED[name]
+    stages = len(case.built().programs)
+    one, other, each = places(stages)
+    stops = set()
+    for seed, (ranks, asked, forward) in enumerate([(each, 0, 7), (other, 1, 5)]):
+        at, copies = interrupted(case, ranks, fabric, asked, forward, seed=seed)
+        stops.add(at)
+        assert all(len(group.sent) == len(group.received) for group in fabric.groups)
+        if at is not None:
+            assert len(copies) == stages, "every stage halted, with its messages"
+            assert_rest_of(alone(name), resumed(case, one, fabric, at, copies, seed=seed))
+    assert stops != {None}
+
+
+@pytest.mark.parametrize("name", SOME[::3])
+def test_a_checkpoint_at_a_cut_changes_nothing(name, fabric):
+    case = COMPUTED[name]
+    built = case.built()
+    first, stages = built.programs[0], len(built.programs)
+    at = aligned(MICRO_BATCHES + 2, MICRO_BATCHES, first.accumulation, first.flush)
+    kept, ranks = KeptCut(built.programs, at), places(stages)[2]
+
+    def body(scheduler, _):
+        scheduler.cuts = kept
+        return held(scheduler.executors, train(case, scheduler))
+
+    assert merged(strict_transport.run(built.executors, ranks, fabric, body)) == alone(name)
+    assert_rest_of(alone(name), resumed(case, ranks, fabric, at, kept.copies))
+
+
+@st.composite
+def pipelines(draw):
+    """Two equal pipelines over any graph, in any stages, with any legal depths, and capacities that are large enough."""
+    nodes = draw(networks(max_body=4))
+    stages = draw(cuts(built_graph(nodes)))
+    more = {"stages": stages, "accumulation": draw(st.integers(1, 3))}
+    if draw(st.booleans()):
+        more["schedule"] = draw(falling_depths(graph_programs(nodes, stages)))
+    else:
+        more["schedule"] = draw(st.sampled_from(["lockstep", "1f1b", "sequential"]))
+    one, other = (pipeline(nodes, (FEATURES,), batch=2, **more) for _ in range(2))
+    for executor in other.executors:
+        channels = [evolve(one, capacity=one.capacity + len(str(one)) % 3) for one in executor.program.channels]
+        executor.program = evolve(executor.program, channels=tuple(channels))
+    hosts = draw(st.lists(st.integers(0, 3), min_size=len(stages), max_size=len(stages)))
+    return one, other, tuple(sorted(set(hosts)).index(host) for host in hosts)
+
+
+@examples(8)
+@given(pipelines(), st.integers(1, 9), st.integers(0, 1000))
+def test_any_graph_ends_with_the_same_bits(pipelines, count, seed):
+    one, other, ranks = pipelines
+    data = batches((FEATURES,), count, size=2)
+    one.train(data)
+    with mock.patch.object(nccl, "dist", fabric := Fabric()):
+        strict_transport.run(
+            other.executors,
+            ranks,
+            fabric,
+            lambda scheduler, _: scheduler.train(data, range(count), lambda _: None),
+            seed=seed,
+        )
+    found, expected = other.parameters(), one.parameters()
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
