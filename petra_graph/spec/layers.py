@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path as FilePath
@@ -35,9 +35,8 @@ IN_CODE = "<spec>"
 """The name in messages of a specification made in code."""
 TOO_DEEP = "nested too deeply"
 _MOST_BYTES = 2**23
-_FACTORIES = {one.name: getattr(one.default, "factory", None) for one in attrs.fields(Spec)}
 _DEFAULT_NAMES = {
-    table: make().name for table, make in _FACTORIES.items() if make is not None and hasattr(make, "name")
+    one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
 """The plugin or method of a table that names none."""
 
@@ -78,7 +77,7 @@ class Layers:
 
     def over(self, below: Layers) -> Layers:
         """Return these values laid over others."""
-        values = _merged(below.values, self.values, ())
+        values = _laid(below.values, self.values, ())
         origins = {path: self.origins.get(path) or below.origins[path] for path in _paths(values)}
         sources = {id(source): source for source in (*self.sources, *below.sources)}  # a file may be extended twice
         return Layers(values=values, origins=origins, sources=tuple(sources.values()))
@@ -105,11 +104,43 @@ class Layers:
             return attrs.evolve(problem, where=self.origins.get(path, self.sources[0]).where(path))
 
         def order(problem: Problem) -> tuple[int, int]:
-            where = problem.where
-            known = where is not None and where.file in files
-            return (files.index(where.file), where.line or 0) if known else (len(files), 0)  # type: ignore[union-attr]
+            assert problem.where is not None, "it is located"
+            known = problem.where.file in files
+            return (files.index(problem.where.file), problem.where.line or 0) if known else (len(files), 0)
 
         return tuple(sorted(dict.fromkeys(map(locate, problems)), key=order))
+
+
+def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value inside `value`, tables and arrays included."""
+    if path:
+        yield path
+    items = value if isinstance(value, Mapping) else dict(enumerate(value)) if isinstance(value, list) else {}
+    for key, item in items.items():
+        yield from _paths(item, (*path, key))
+
+
+def _laid(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    values = _left(below, above, path)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = _laid(values[key], value, (*path, key)) if both else value
+    return values
+
+
+def _left(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what is left of a table below another one that may name another network, plugin or method."""
+    if not path:
+        gone = {"graph" for key in above if key == "architecture"} | {"architecture" for key in above if key == "graph"}
+        return {key: value for key, value in below.items() if key not in gone}
+    selector = "block" if path[0] == "graph" else "name"
+    before = below.get(selector, _DEFAULT_NAMES.get(str(path[0])))
+    if "options" in path or above.get(selector, before) == before:
+        return dict(below)
+    return {key: value for key, value in below.items() if key not in ("options", "schedule")}
+
+
+# --- files ---
 
 
 def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
@@ -126,22 +157,23 @@ def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
     given = source.values.get("extends", [])
     bases, problems = list[Layers](), list[Problem]()
     for index, name in enumerate(given if isinstance(given, list) else [given]):
-        where = source.where(("extends", index) if isinstance(given, list) else ("extends",))
+        message, hint = "", ""
         if not isinstance(name, str) or not name:
             message = f"extends must be a file's name or a list of them (got {shown(name)})"
-            problems.append(Problem(message=message, where=where))
-            continue
-        base = os.path.normpath(os.path.join(source.folder or "", os.path.expanduser(name)))  # noqa: PTH118, PTH111  as the user wrote it
-        if os.path.realpath(base) in chain:
-            problems.append(Problem(message=f"extends {shown(name)}, which extends this file again", where=where))
-        elif not os.path.isfile(base):  # noqa: PTH113  a string until here
-            message, hint = f"extends {shown(name)}, but there is no such file", f"looked for {base!r}"
-            problems.append(Problem(message=message, hint=hint, where=where))
         else:
-            try:
-                bases.append(read_layers(base, chain))
-            except SpecError as error:
-                problems += error.problems
+            base = os.path.normpath(os.path.join(source.folder or "", os.path.expanduser(name)))  # noqa: PTH118, PTH111  as the user wrote it
+            if os.path.realpath(base) in chain:
+                message = f"extends {shown(name)}, which extends this file again"
+            elif not os.path.isfile(base):  # noqa: PTH113  a string until here
+                message, hint = f"extends {shown(name)}, but there is no such file", f"looked for {base!r}"
+        if message:
+            where = source.where(("extends", index) if isinstance(given, list) else ("extends",))
+            problems.append(Problem(message=message, hint=hint, where=where))
+            continue
+        try:
+            bases.append(read_layers(base, chain))
+        except SpecError as error:
+            problems += error.problems
     own = Layers.of(source)
     if problems:
         raise SpecError(own.in_order(problems))
@@ -149,7 +181,7 @@ def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
 
 
 def _read_source(path: str) -> Source:
-    file = "<stdin>" if path == STDIN else path or "''"
+    file, hint = "<stdin>" if path == STDIN else path or "''", ""
     try:
         if path == STDIN:
             content = sys.stdin.buffer.read(_MOST_BYTES + 1)
@@ -161,10 +193,11 @@ def _read_source(path: str) -> Source:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise SpecError(Problem(message="not UTF-8 text", where=Where(file=file, line=line))) from None
     except (OSError, ValueError) as error:
-        reason, near = getattr(error, "strerror", None) or str(error), FilePath(path)
-        close = get_close_matches(near.name, [one.name for one in near.parent.glob("*.toml")], n=1)
-        hint = f"did you mean {str(near.with_name(close[0]))!r}?" if close else ""
-        raise SpecError(Problem(message=f"cannot be read: {reason}", hint=hint, where=Where(file=file))) from None
+        near = FilePath(path)
+        if close := get_close_matches(near.name, [one.name for one in near.parent.glob("*.toml")], n=1):
+            hint = f"did you mean {str(near.with_name(close[0]))!r}?"
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError(Problem(message=message, hint=hint, where=Where(file=file))) from None
     if len(content) > _MOST_BYTES:
         raise SpecError(Problem(message=f"more than {_MOST_BYTES // 2**20} MiB", where=Where(file=file)))
     if not text.strip():
@@ -185,8 +218,7 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
         SpecError: the text is not TOML, or nested too deeply.
     """
     try:
-        values = tomllib.loads(text)
-        lines = find_lines(text)
+        return Source(file=file, text=text, values=tomllib.loads(text), lines=find_lines(text), folder=folder)
     except RecursionError:
         raise SpecError(Problem(message=TOO_DEEP, where=Where(file=file))) from None
     except ValueError as error:
@@ -196,37 +228,15 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
         more = "; text needs quotes" if message == "Invalid value" else ""
         problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
         raise SpecError(problem) from None
-    return Source(file=file, text=text, values=values, lines=lines, folder=folder)
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    values = _left(below, above, path)
-    for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
-        values[key] = _merged(values[key], value, (*path, key)) if both else value
-    return values
+# --- what is set ---
 
 
-def _left(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what is left of a table below another one that may name another network, plugin or method."""
-    if not path:
-        gone = {"graph" for key in above if key == "architecture"} | {"architecture" for key in above if key == "graph"}
-        return {key: value for key, value in below.items() if key not in gone}
-    selector = "block" if path[0] == "graph" else "name"
-    before = below.get(selector, _DEFAULT_NAMES.get(str(path[0])))
-    if "options" in path or above.get(selector, before) == before:
-        return dict(below)
-    return {key: value for key, value in below.items() if key not in ("options", "schedule")}
+class Change(str):
+    """An assignment by Python code, which was not written as `--set`."""
 
-
-def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the path of every value inside `value`, tables and arrays included."""
-    if path:
-        yield path
-    for key, item in (
-        value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list) else ())
-    ):
-        yield from _paths(item, (*path, key))
+    __slots__ = ()
 
 
 @frozen(kw_only=True)
@@ -237,29 +247,14 @@ class Override:
     keys: tuple[str, ...]
     value: Any
 
-    @property
-    def file(self) -> str:
-        """What stands for a file's name in messages: the assignment, as it was given."""
-        return _as_given(self.text)
-
-    def refusal(self, message: str, hint: str = "") -> SpecError:
-        return _refusal(self.text, message, hint)
-
-
-class Change(str):
-    """An assignment by Python code, which was not written as `--set`."""
-
-    __slots__ = ()
-
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:
     return SpecError(Problem(message=message, hint=hint, where=Where(file=_as_given(text))))
 
 
 def _as_given(text: str) -> str:
-    if isinstance(text, Change):
-        return f'changes["{text.partition("=")[0]}"]'
-    return f"{getattr(text, 'option', '--set')} {text}"
+    """Return what stands for a file's name in messages: the assignment, as it was given."""
+    return f'changes["{text.partition("=")[0]}"]' if isinstance(text, Change) else f"--set {text}"
 
 
 def parse_override(text: str) -> Override:
@@ -290,20 +285,14 @@ def parse_override(text: str) -> Override:
     return Override(text=text, keys=tuple(keys), value=value)
 
 
-def parse_overrides(texts: Iterable[str]) -> tuple[list[Override], list[Problem]]:
-    """Return the overrides that can be read, and the problems of the others."""
+def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[Problem]]:
+    """Return the layers with the overrides assigned, and the problems of those that cannot be."""
     overrides, problems = list[Override](), list[Problem]()
     for text in texts:
         try:
             overrides.append(parse_override(text))
         except SpecError as error:
             problems += error.problems
-    return overrides, problems
-
-
-def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[Problem]]:
-    """Return the layers with the overrides assigned, and the problems of those that cannot be."""
-    overrides, problems = parse_overrides(texts)
     for override in sorted(overrides, key=lambda one: one.keys[-1] not in {"name", "block"}):
         try:
             layers = _assigned(layers, override)
@@ -313,39 +302,35 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[
 
 
 def _assigned(layers: Layers, override: Override) -> Layers:
-    values, path = _put(layers.values, override.keys, (), override)
-    source = Source(file=override.file, text=override.text)
-    origins = {at: origin for at, origin in layers.origins.items() if at[: len(path)] != path}
-    made = {
-        path[:length]: source for length in range(1, len(path) + 1)
-    }  # with the tables around it that were not there
-    origins = made | origins | dict.fromkeys(_paths(override.value, path), source)
-    origins = {at: origins[at] for at in _paths(values)}
+    values, path = _put(layers.values, (), override)
+    source = Source(file=_as_given(override.text), text=override.text)
+    around = {path[:length] for length in range(1, len(path))} - layers.origins.keys()  # tables that were not there
+    new = around | {at for at in _paths(values) if at[: len(path)] == path}
+    origins = {at: source if at in new else layers.origins[at] for at in _paths(values)}
     return Layers(values=values, origins=origins, sources=(*layers.sources, source))
 
 
-def _put(container: Any, keys: Sequence[str], path: Path, override: Override) -> tuple[Any, Path]:
-    """Return a table or list with the override's value at these keys, and the path that they mean."""
-    if not keys:
+def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:
+    """Return what is at a path with the override's value in it, and the path of that value: its keys, with indices for names."""
+    if len(path) == len(override.keys):
         return override.value, path
-    key, *others = keys
+    key = override.keys[len(path)]
     if isinstance(container, list):
-        index = _index(container, key, path, override)
-        inner, whole = _put(container[index], others, (*path, index), override)
-        return [*container[:index], inner, *container[index + 1 :]], whole
+        at = _index(container, key, path, override)
+        inner, whole = _put(container[at], (*path, at), override)
+        return [*container[:at], inner, *container[at + 1 :]], whole
     if not isinstance(container, Mapping):
-        raise override.refusal(f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
-    inner, whole = _put(container.get(key, {}), others, (*path, key), override)
-    names_no_network = not path and others not in ([], ["name"])
+        raise _refusal(override.text, f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
+    inner, whole = _put(container.get(key, {}), (*path, key), override)
+    names_no_network = not path and override.keys[1:] not in ((), ("name",))
     return {**(container if names_no_network else _left(container, {key: inner}, path)), key: inner}, whole
 
 
 def _index(items: list[Any], key: str, path: Path, override: Override) -> int:
-    inside = ".".join(map(str, path))
     names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
     if key in names:
         return names.index(key)
     if key.isdecimal() and int(key) < len(items):
         return int(key)
-    allowed = [name for name in names if isinstance(name, str)]
-    raise override.refusal(f"{inside} has no item named {shown(key)}", suggestion(key, allowed))
+    hint = suggestion(key, [name for name in names if isinstance(name, str)])
+    raise _refusal(override.text, f"{'.'.join(map(str, path))} has no item named {shown(key)}", hint)
