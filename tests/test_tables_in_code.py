@@ -27,6 +27,43 @@ def test_tables():
     assert node == {"block": "module-head", "options": made}
 
 
+def spec(middle, loss, **tables):
+    nodes = [
+        {"block": "linear-stem", "options": {"features": 8, "streams": 1}},
+        {"name": "mine", **middle},
+        {"block": "pool-linear", "options": {"outputs": 10}},
+    ]
+    return pg.make_spec(nodes, data={"name": "digits", "batch": 128}, loss=loss, **tables)
+
+
+WEIGHTED = torch.nn.CrossEntropyLoss(weight=torch.ones(10))
+
+
+def test_a_class_of_modules_is_a_block_and_an_instance_is_a_loss_also_in_a_run_that_goes_on(here):
+    smoothed = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    made = spec(
+        {"block": Mine, "options": {"in_features": 8, "out_features": 8}}, smoothed, checkpoint={"every": "1 epoch"}
+    )
+    assert made.loss.name == "torch.nn.modules.loss:CrossEntropyLoss"
+    assert made.loss.options["label_smoothing"] == 0.1
+    resumed = pg.train(resume=pg.train(made), changes={"run.epochs": 2})
+    of_names = {"name": "torch.nn:CrossEntropyLoss", "options": {"label_smoothing": 0.1}}
+    whole = pg.train(spec(pg.buffered(Mine, in_features=8, out_features=8), of_names, run={"epochs": 2}))
+    ours, theirs = ((one.directory / "weights.safetensors").read_bytes() for one in (resumed, whole))
+    assert ours == theirs
+    assert resumed.evaluate().means == whole.summary["test"]
+
+
+def test_a_loss_whose_arguments_no_file_has_goes_by_its_name():
+    middle = {"block": Mine, "options": {"in_features": 8, "out_features": 8}}
+    assert spec(middle, WEIGHTED).loss.name == f"{__name__}:WEIGHTED"
+    with pytest.raises(pg.SpecError, match="the CrossEntropyLoss has no name at the top level of a module"):
+        spec(middle, torch.nn.CrossEntropyLoss(weight=torch.ones(10)))
+    middle["options"]["in_feature"] = 8
+    with pytest.raises(pg.SpecError, match=r"unknown key \"in_feature\" in the options of block \".*:Mine\""):
+        pg.plan(spec(middle, WEIGHTED))
+
+
 @pytest.mark.parametrize(
     ("call", "reason"),
     [

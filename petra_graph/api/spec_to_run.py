@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
-from petra_graph.api.tables_in_code import module_table
+from petra_graph.api.tables_in_code import made_again, module_table
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
@@ -86,6 +86,8 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
     if module is not None:
         tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
+    if callable(getattr(tables.get("loss"), "state_dict", None)) and not isinstance(tables["loss"], type):
+        tables = {**tables, "loss": made_again(tables["loss"])}
     loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)

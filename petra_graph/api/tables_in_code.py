@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -95,6 +96,28 @@ def _made_by(module: Any, kwargs: Mapping[str, Any]) -> str:
     )
 
 
+def made_again(module: Any) -> dict[str, Any]:
+    """Return the table of a plugin that is an object already: loss=nn.CrossEntropyLoss(label_smoothing=0.1).
+
+    It is the object's class, with the arguments that make an equal one, where its attributes have their names, as those of torch's losses
+    have; else the object itself, by the name under which a run finds it again.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    parameters = inspect.signature(type(module)).parameters
+    options = {name: getattr(module, name, one.default) for name, one in parameters.items()}
+    plain = all(one is None or isinstance(one, str | int | float | list | tuple) for one in options.values())
+    if plain and not module.state_dict() and "<" not in type(module).__qualname__:
+        public = [
+            {key: value for key, value in vars(one).items() if not key.startswith("_")}
+            for one in (module, type(module)(**options))
+        ]
+        if public[0] == public[1]:
+            return {"name": type(module), "options": options}
+    return {"name": _find_name(module)}
+
+
 def _find_name(value: Any) -> str:
     """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
 
@@ -106,7 +129,7 @@ def _find_name(value: Any) -> str:
     modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")  # where others can import it first
     for module, content in modules:
         for name, one in list(getattr(content, "__dict__", {}).items()):
-            if one is value and not name.startswith("_"):
+            if one is value and not name.startswith("_") and module != "__mp_main__":
                 return f"{module}:{name}"
     kind = type(value).__qualname__
     raise SpecError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -32,10 +33,20 @@ from petra_graph.spec.model import NodeSpec
 _OUTPUT_AND_TARGET = 2
 
 
+def _as_block(code: Any) -> Any:
+    """Return a class of blocks as it is; of any other class of modules, the class of blocks that call it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(code, type) or hasattr(code, "kind") or not issubclass(code, torch.nn.Module):
+        return code
+    from petra_graph.blocks.module_block import block_of
+
+    return block_of(code)
+
+
 def _block_fault(code: Any) -> str:
     if isinstance(code, type) and hasattr(code, "kind"):
         return ""
-    return 'is not a subclass of a class of petra_graph.blocks; any other torch.nn.Module is an option of the block "module"'
+    return 'is no class of torch.nn.Module, nor of petra_graph.blocks; a function that makes a module is an option of the block "module"'
 
 
 def _factor(code: Callable[..., float], given: tuple[Any, ...], options: dict[str, Any]) -> Callable[[int], float]:
@@ -74,7 +85,9 @@ def _callback_fault(code: Any) -> str:
     return "is not a subclass of petra_graph.plugins.Callback"
 
 
-BLOCK = PluginKind(noun="block", group="petra_graph.blocks", gives=("inputs",), builds="a Block", fault=_block_fault)
+BLOCK = PluginKind(
+    noun="block", group="petra_graph.blocks", gives=("inputs",), builds="a Block", adapt=_as_block, fault=_block_fault
+)
 ARCHITECTURE = PluginKind(
     noun="architecture",
     group="petra_graph.architectures",

@@ -131,7 +131,7 @@ def recorder(given):
     ("kind", "code", "fault"),
     [
         (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) -> a Block"),
-        (BLOCK, nn.Linear, "is not a subclass of a class of petra_graph.blocks"),
+        (BLOCK, lambda inputs: None, "is no class of torch.nn.Module, nor of petra_graph.blocks"),
         (BLOCK, type("Old", (Wide,), {"__init__": lambda self, inputs, options: None}), "is written for petra-graph 0.2"),
         (BLOCK, type("Older", (Wide,), {"Options": object}), "is written for petra-graph 0.2"),
         (ARCHITECTURE, lambda *, depth=1: (), "its parameters are (depth)"),

@@ -17,6 +17,7 @@ from torch.utils._pytree import (  # the structures that torch.export knows, too
 )
 
 from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Head, Shape, Streams
+from petra_graph.blocks.module_block import as_outputs
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import Code, named_code
 
@@ -110,20 +111,6 @@ def _made(option: str, module: str, kwargs: Mapping[str, Any]) -> nn.Module:
         hint = "name a class, or a function that makes a new module at each call: each node has parameters of its own"
         raise SpecError(Problem(message=f"{module} {found}", hint=hint, path=(option,)))
     return made
-
-
-def as_outputs(returned: Any, by: str) -> Streams:
-    """Return what a module returned as streams: a tensor, or those in a tuple or list.
-
-    Raises:
-        TypeError: something is no tensor.
-    """
-    outputs = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-    if not all(isinstance(one, Tensor) for one in outputs):
-        kinds = ", ".join(type(one).__name__ for one in outputs)
-        hint = "in a module of your own, return the tensors [n, ...] that the next node reads, as in self.lstm(x)[0]"
-        raise TypeError(f"{by} returned {kinds}, and streams are tensors: {hint}")
-    return outputs
 
 
 def taken_apart(returned: Any, by: str) -> tuple[tuple[Tensor, ...], Any]:

@@ -17,8 +17,9 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
+from petra_graph.blocks.module_block import as_outputs
 from petra_graph.blocks.randomness import may_draw
-from petra_graph.catalog.networks.module_blocks import StructuredHead, as_outputs
+from petra_graph.catalog.networks.module_blocks import StructuredHead
 from petra_graph.catalog.networks.parts import Link, network_of, parts_of, reads_names, take_part, whole_network
 from petra_graph.plugins import Code
 
