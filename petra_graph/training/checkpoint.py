@@ -1,7 +1,7 @@
 """Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written while the training continues.
 
     scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host   (CutRecorder)
-    copies ------ a thread ----------------------------------------------->  a file for each stage (Writer)
+    copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
 A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.checkpoint`.
@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from queue import Queue
-from threading import Condition, Thread
+from threading import Thread
 from typing import Any
 
 from attrs import asdict, define, evolve, frozen
@@ -116,7 +115,7 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
     return frozenset(found)
 
 
-@define(kw_only=True)
+@define(kw_only=True, eq=False)
 class _Passing:
     """A stage that has passed a cut, and waits for messages that were in flight there."""
 
@@ -132,8 +131,7 @@ class CutRecorder:
     def __init__(self, programs: Sequence[StageProgram], complete: Callable[[int, SavedTensors], None]) -> None:
         """Begin; `complete` gets the forward behind a cut and the copy of a stage, when its messages are in it."""
         self._programs, self._complete = programs, complete
-        self._passing: dict[int, list[_Passing]] = {}
-        """By stage, in the order of cuts."""
+        self._passing: list[_Passing] = []
 
     def reached(self, executor: StageExecutor, cut: Cut, facts: Mapping[str, Any]) -> None:
         """Copy the state of a stage at a cut; `facts` is more that belongs to it, as JSON.
@@ -150,113 +148,24 @@ class CutRecorder:
             for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
         }
         if missing:
-            passing = _Passing(at=cut.at, saved=saved, missing=missing)
-            self._passing.setdefault(program.index, []).append(passing)
+            self._passing.append(_Passing(at=cut.at, saved=saved, missing=missing))
         else:
             self._complete(cut.at, saved)
 
-    def awaits_messages(self, stage: int) -> bool:
-        """Whether messages were in flight at a cut that the stage has passed, and have not come yet."""
-        return bool(self._passing.get(stage))
+    def awaits(self, key: ChannelKey, micro_batch: int) -> bool:
+        """Whether a message was in flight at a cut that its receiver has passed."""
+        return any((key, micro_batch) in passing.missing for passing in self._passing)
 
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed."""
-        for passing in self._passing.get(stage, ()):
-            if (key, micro_batch) in passing.missing:
-                messages = passing.saved.facts["messages"]
-                passing.saved.put_all(f"messages/{len(messages)}", message)
-                messages.append([*key.edge, micro_batch])
-                passing.missing.remove((key, micro_batch))
-                if not passing.missing:
-                    self._complete(passing.at, passing.saved)
-        if stage in self._passing:
-            self._passing[stage] = [passing for passing in self._passing[stage] if passing.missing]
-
-
-class _Writer:
-    """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
-
-    def __init__(
-        self,
-        write: Callable[[int, SavedTensors], StageFile],
-        finish: Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None],
-        stages: int,
-    ) -> None:
-        """Begin with nothing to write.
-
-        Args:
-            write: writes the copy of one stage at a cut.
-            finish: called with a cut's files of this process, and with the training's position if the head is here.
-            stages: how many this process hosts.
-        """
-        self._write_stage, self._finish, self._stages = write, finish, stages
-        self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
-        self._changed = Condition()
-        self._reached: dict[int, int] = {}
-        """The latest cut to which each stage has come."""
-        self._handed: dict[int, int] = {}
-        """Stages of each checkpoint under way whose copies are complete."""
-        self._error: BaseException | None = None
-        self._thread: Thread | None = None
-
-    def admit(self, at: int, stage: int) -> bool:
-        """Wait until a stage may copy its state at a cut; return whether it has not done so before.
-
-        If all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
-        no process can wait for ever.
-        """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._error is not None
-                    or not any(count == self._stages and other != at for other, count in self._handed.items())
-                )
-            )
-            self.check()
-            before, self._reached[stage] = self._reached.get(stage), at
-            return before != at
-
-    def put(self, at: int, saved: SavedTensors) -> None:
-        """Have the thread write the copy of a stage at a cut."""
-        with self._changed:
-            self.check()
-            self._handed[at] = self._handed.get(at, 0) + 1
-        if self._thread is None:
-            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
-            self._thread.start()
-        self._queue.put((at, saved))
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def close(self) -> None:
-        """Return when all is written; more may be written afterwards."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-        self.check()
-
-    def _serve(self) -> None:
-        files: dict[int, list[StageFile]] = {}
-        positions: dict[int, Mapping[str, Any]] = {}
-        try:
-            while (item := self._queue.get()) is not None:
-                at, saved = item
-                files.setdefault(at, []).append(self._write_stage(at, saved))
-                if "position" in saved.facts:
-                    positions[at] = saved.facts["position"]
-                del item, saved  # the copies' memory
-                if len(files[at]) == self._stages:
-                    self._finish(at, files.pop(at), positions.pop(at, None))
-                    with self._changed:
-                        del self._handed[at]
-                        self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001  the training's thread raises it
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+    def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Copy a message that was in flight at one cut or several."""
+        for passing in [one for one in self._passing if (key, micro_batch) in one.missing]:
+            messages = passing.saved.facts["messages"]
+            passing.saved.put_all(f"messages/{len(messages)}", message)
+            messages.append([*key.edge, micro_batch])
+            passing.missing.remove((key, micro_batch))
+            if not passing.missing:
+                self._passing.remove(passing)
+                self._complete(passing.at, passing.saved)
 
 
 _LOOK_SECONDS = 0.05
@@ -278,8 +187,15 @@ class Checkpoints:
         self._latest = time.monotonic(), self._resumed_at or 0
         """Time and forward of the latest announcement, or of the beginning."""
         self._own_cut: int | None = None
-        self._writer = _Writer(self._write, self._finish, len(trainer.executors))
-        self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
+        self._recorder = CutRecorder(self.prepared.programs, self._copied)
+        self._reached: dict[int, int] = {}
+        """The latest cut to which each stage has come."""
+        self._copies: dict[int, list[SavedTensors]] = {}
+        """The complete copies of this process's stages at each cut that some stages have not passed yet."""
+        self._thread: Thread | None = None
+        """Writes a checkpoint."""
+        self._error: BaseException | None = None
+        """What a thread met."""
         trainer.scheduler.allowed_cut = self.plan.allowed
         if self.plan.has_cuts:  # otherwise no operation asks for one
             trainer.scheduler.cuts = self
@@ -303,27 +219,33 @@ class Checkpoints:
         return micro_batch != self._own_cut or micro_batch in supervisor.agreed_cuts
 
     def due(self, micro_batch: int) -> bool:
-        self._writer.check()
+        if self._error is not None:
+            raise self._error
         if micro_batch in {0, self._resumed_at}:
             return False
         return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Copy the state of a stage at a cut."""
+        """Copy the state of a stage at a cut; a checkpoint that all stages have passed is written first.
+
+        Nothing after a cut is needed for that, so no process can wait for ever.
+        """
         with self._unwatched():
-            if not self._writer.admit(cut.at, executor.program.index):
+            self._wait()
+            if self._reached.get(executor.program.index) == cut.at:
                 return
+            self._reached[executor.program.index] = cut.at
             facts: dict[str, Any] = {"replica": self.prepared.opened.batches.replica}
             if executor.program.holds_head:
                 self.trainer.read_losses()
                 facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
             self._recorder.reached(executor, cut, facts)
 
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+    def received(self, _stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at a cut which the stage has passed."""
-        if self._recorder.awaits_messages(stage):
+        if self._recorder.awaits(key, micro_batch):
             with self._unwatched():
-                self._recorder.received(stage, key, micro_batch, message)
+                self._recorder.received(key, micro_batch, message)
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
@@ -350,15 +272,43 @@ class Checkpoints:
                 self.reached(executor, cut)
             if halted:
                 self.trainer.scheduler.take_in_flight(cut, self)
-        self._writer.close()
+        self._wait()
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
+    # --- a thread for each checkpoint ---------------------------------------------------------------------------------
 
-    def _write(self, at: int, saved: SavedTensors) -> StageFile:
-        stage, replica = saved.facts["index"], saved.facts["replica"]
-        return write_stage(
-            self._directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=saved.facts
-        )
+    def _copied(self, at: int, saved: SavedTensors) -> None:
+        """Take the complete copy of a stage; the last one starts the thread."""
+        copies = self._copies.setdefault(at, [])
+        copies.append(saved)
+        if len(copies) == len(self.trainer.executors):
+            self._wait()
+            self._thread = Thread(target=self._write, args=(at, self._copies.pop(at)), name="checkpoint", daemon=True)
+            self._thread.start()
+
+    def _wait(self) -> None:
+        """Return when all that was to be written is; raise what the thread met."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            raise self._error
+
+    def _write(self, at: int, copies: list[SavedTensors]) -> None:
+        files, position = [], None
+        try:
+            while copies:
+                saved = copies.pop()  # its memory is free once it is written
+                facts = saved.facts
+                position = facts.get("position", position)
+                stage, replica = facts["index"], facts["replica"]
+                files.append(
+                    write_stage(
+                        self._directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=facts
+                    )
+                )
+            self._finish(at, files, position)
+        except BaseException as error:  # noqa: BLE001  the training's thread raises it
+            self._error = error
 
     def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
         """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""

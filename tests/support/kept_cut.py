@@ -38,8 +38,8 @@ class KeptCut:
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         self._recorder.reached(executor, cut, {})
 
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        self._recorder.received(stage, key, micro_batch, message)
+    def received(self, _stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        self._recorder.received(key, micro_batch, message)
 
     def _complete(self, at: int, saved: SavedTensors) -> None:
         assert not self._cuts or at in self._cuts
