@@ -33,7 +33,7 @@ from petra_graph.spec.run_tables import CheckpointSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 3
+FORMAT = 4
 FOLDER = "checkpoints"
 _DIGITS = 12
 MANIFEST = "manifest.json"
@@ -70,10 +70,10 @@ class Manifest:
     """The name of the run's directory."""
     versions: Mapping[str, str]
     """Of the libraries that the bits depend on."""
-    pipeline: Mapping[str, Any]
-    """The method and the stages: with the same ones, a resumed run has the same bits."""
-    optimizer: Mapping[str, Any]
-    """Its name and options."""
+    values: Mapping[str, str]
+    """The resolved specification, by key."""
+    stages: Sequence[Mapping[str, Any]]
+    """The nodes of each, with the number of their parameters, and its depth: with the same ones, a resumed run has the same bits."""
     folders: Sequence[str]
     """Of the specification as it was given and of the files that it extends, where modules of blocks may lie."""
     position: Mapping[str, Any]

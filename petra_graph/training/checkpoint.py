@@ -42,8 +42,8 @@ from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.processes.one import RunProcess
-from petra_graph.training.resolved_spec import library_versions, optimizer_of, pipeline_of
-from petra_graph.training.resume import Resumption
+from petra_graph.training.resolved_spec import library_versions, resolved_values
+from petra_graph.training.resume import Resumption, stages_of
 from petra_graph.training.trainer import Trainer
 
 
@@ -181,7 +181,7 @@ class Checkpoints:
         self.blind = process.blind()
         """The processes that cannot see the directory; where a process cannot, a run that is stopped writes nothing."""
         self.plan = CutPlan.of(self.prepared)
-        self._store = process.checkpoint_store()
+        self._store = process.another_connection()
         self._folders = (resumption or self.prepared.checked.loaded).folders
         self._resumed_at = None if resumption is None else resumption.skips
         self._latest = time.monotonic(), self._resumed_at or 0
@@ -313,11 +313,9 @@ class Checkpoints:
     def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
         """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
         if not self.process.records:
-            assert self._store is not None
             self._store.set(f"checkpoint/{at}/{self.process.rank}", [asdict(file) for file in files])
             return
-        others = [rank for rank in range(self.process.size) if rank != self.process.rank]
-        found = [*files, *(file for rank in others for file in self._files_of(rank, at))]
+        found = [*files, *(file for rank in self.process.others for file in self._files_of(rank, at))]
         if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
             discard(self._directory, at)
             return
@@ -329,8 +327,8 @@ class Checkpoints:
             at=at,
             run=self._directory.name,
             versions=library_versions(),
-            pipeline=pipeline_of(self.prepared),
-            optimizer=optimizer_of(self.prepared),
+            values=resolved_values(self.prepared),
+            stages=stages_of(self.prepared),
             position=position,
             metrics={f"{split}/{name}": one for name, one in values.items()} if at % self.plan.per_epoch == 0 else {},
             folders=self._folders,
@@ -343,7 +341,6 @@ class Checkpoints:
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
-        assert self._store is not None
         while (published := self._store.get(f"checkpoint/{at}/{rank}")) is None:
             time.sleep(_LOOK_SECONDS)
         return [StageFile(**file) for file in published]

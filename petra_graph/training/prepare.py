@@ -52,7 +52,7 @@ from petra_graph.training.callbacks import NamedCallback, build_callbacks, split
 from petra_graph.training.data import OpenedData, open_data
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
-from petra_graph.training.trials import compare_parts, first_samples, has_parts, try_strangers
+from petra_graph.training.trials import try_parts, try_strangers
 from petra_graph.units import noun
 
 
@@ -237,9 +237,8 @@ def prepare_checked(
     for stage in prepared.stages:
         problems.require(training.rate, stage)
     problems.require(try_strangers, prepared)
-    if begins and has_parts(network):
-        samples = first_samples(opened.data, spec.run.seed)
-        problems.require(compare_parts, network, opened.data.facts, samples)
+    if begins:
+        problems.require(try_parts, network, opened.data)
     return prepared
 
 

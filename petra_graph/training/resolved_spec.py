@@ -63,30 +63,9 @@ def resolved(prepared: Prepared) -> Spec:
     )
 
 
-def pipeline_of(prepared: Prepared) -> dict[str, Any]:
-    """Return what two runs must share so that one holds what the other has captured, as JSON."""
-    spec = resolved(prepared)
-    precision = as_mapping(spec.precision)
-    if not prepared.on_cuda:
-        del precision["fp32_precision"]  # No CPU reads it.
-    return {
-        "method": as_mapping(spec.method),
-        "precision": precision,
-        "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
-        "parameters": {name: node.parameters for name, node in prepared.network.shapes.items()},
-        "replicas": spec.partition.replicas,
-        "batch": spec.data.batch,
-    }
-
-
-def optimizer_of(prepared: Prepared) -> dict[str, Any]:
-    table = resolved(prepared).optimizer
-    return {"name": table.name, "options": as_mapping(table.options)}
-
-
-def flat_values(spec: Spec) -> dict[str, str]:
-    """Return a specification's values as text, by key; the folder of the results may be another one in each process."""
-    return {key: value for key, value in flat(as_mapping(spec)) if key != "run.directory"}
+def resolved_values(prepared: Prepared) -> dict[str, str]:
+    """Return the resolved specification's values as text, by key; the folder of the results may be another one in each process."""
+    return {key: value for key, value in flat(as_mapping(resolved(prepared))) if key != "run.directory"}
 
 
 def decisive(prepared: Prepared) -> dict[str, str]:
@@ -97,7 +76,7 @@ def decisive(prepared: Prepared) -> dict[str, str]:
         **{f"{name}'s version": version(name) for name in packages},
         **({} if prepared.initial is None else {"the weights to begin with": _digest(prepared.initial.file)}),
         "the process of each stage": str(prepared.ranks),
-        **flat_values(resolved(prepared)),
+        **resolved_values(prepared),
     }
 
 
@@ -107,9 +86,11 @@ def library_versions() -> dict[str, str]:
 
 
 def list_changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return what is not as it was, of what both know."""
+    """Return what is not as it was."""
     return [
-        f"{name}: {before} then, {now[name]} now" for name, before in then.items() if now.get(name, before) != before
+        f"{name}: {then.get(name, 'unset')} then, {now.get(name, 'unset')} now"
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
     ]
 
 

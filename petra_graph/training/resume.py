@@ -7,7 +7,6 @@ again: the micro-batches that were in flight or waited for an update are discard
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,32 +15,26 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.state import Facts, SavedTensors, restore, restore_groups, restore_nodes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import METRICS, Position
-from petra_graph.record.run_directory import read_json, resolved_spec
+from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.spec.load_spec import load
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import (
-    flat_values,
-    library_versions,
-    list_changes,
-    optimizer_of,
-    pipeline_of,
-    resolved,
-)
+from petra_graph.training.resolved_spec import library_versions, list_changes, resolved_values
 from petra_graph.training.trainer import TrainingPosition
 from petra_graph.units import bounded, noun, plural
 
 _LISTED, _WIDTH = 5, 160
+_FIXED = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
+"""What a resumed run keeps."""
 _COMPUTES = ("graph", "precision", "loss", "data")
 """Tables of values that decide what a run computes: where they are others, so is its fingerprint."""
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
@@ -105,46 +98,37 @@ class Resumption:
 
     def check(self, prepared: Prepared) -> None:
         """Refuse a network that is not the checkpoint's, other validation samples, or epochs of another length."""
-        self._check_validation(prepared)
-        this, then, now = f"the checkpoint before forward {self.at}", self.manifest.pipeline, pipeline_of(prepared)
-        there, here = then["parameters"], now["parameters"]
+        then, now = self.manifest.values, resolved_values(prepared)
+        there, here = (
+            {node: count for stage in stages for node, count in stage["nodes"].items()}
+            for stages in (self.manifest.stages, stages_of(prepared))
+        )
         texts = [f"of another network: {name} differs" for name in sorted(there.keys() ^ here.keys())]
         texts += [
             f"of another network: node {node} has {there[node]} parameters there, and {here[node]} here"
             for node in here
             if node in there and there[node] != here[node]
         ]
-        optimizers = self.manifest.optimizer["name"], optimizer_of(prepared)["name"]
-        pairs = {name: (then[name], now[name]) for name in ("batch", "replicas")} | {"optimizer": optimizers}
+        # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
+        keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
         texts += [
-            f"of {name} {before}, and the run has {own}" for name, (before, own) in pairs.items() if before != own
+            f"of {change}"
+            for change in list_changes(*({key: one[key] for key in keys if key in one} for one in (then, now)))
         ]
         length, own = self.manifest.position["micro_batches_per_epoch"], len(prepared.opened.batches)
         if length != own and not texts:
             texts = [f"of epochs of {length} {noun(length, 'micro-batch', 'es')}, and the run has {own}"]
-        if texts:
-            hint = "resume with the specification and the data of the run"
-            raise SpecError([Problem(message=f"{this} is {text}", hint=hint) for text in texts[:_LISTED]])
-        position, epochs = self.manifest.position, prepared.spec.run.epochs
-        trained = position["epoch"] - 1 + position["evaluates"]
+        trained, epochs = TrainingPosition(**self.manifest.position).trained_epochs, prepared.spec.run.epochs
         if trained > epochs:
+            texts.append(f"of a run that has trained {plural(trained, 'epoch')}, and run.epochs is {epochs}")
+        if texts:
+            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
             raise SpecError(
-                f"{this} has {plural(trained, 'epoch')} behind it, and run.epochs is {epochs}",
-                hint="resume an earlier one: remove the later checkpoints",
+                [
+                    Problem(message=f"the checkpoint before forward {self.at} is {text}", hint=hint)
+                    for text in texts[:_LISTED]
+                ]
             )
-
-    def _check_validation(self, prepared: Prepared) -> None:
-        """Refuse other validation samples: some of them have been trained on, or are no longer."""
-        then, spec = resolved_spec(self.directory), prepared.spec
-        pairs = {("data", "validation"): (then.get("data", {}).get("validation"), spec.data.validation)}
-        if isinstance(spec.data.validation, float):  # a share is drawn by the seed
-            pairs["run", "seed"] = then["run"]["seed"], spec.run.seed
-        for path, (before, now) in pairs.items():
-            if before != now:
-                texts = ["unset" if one is None else shown(one) for one in (before, now)]
-                message = f"{'.'.join(path)} was {texts[0]} in the run, and is {texts[1]} now"
-                problem = Problem(message=message, hint="resume with that of the run", path=path)
-                raise SpecError(prepared.checked.loaded.located([problem]))
 
     def compare(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
         """Note what is other than when the run last began or was resumed; return its summary, if nothing is left to train.
@@ -160,7 +144,8 @@ class Resumption:
         """
         position, epochs = self.manifest.position, prepared.spec.run.epochs
         summary = read_json(self.directory / "summary.json", dict) or {}
-        values, ended, stopped = _changed_values(self.directory, prepared), "", summary.get("stopped_early")
+        values = list_changes(self.manifest.values, resolved_values(prepared))
+        ended, stopped = "", summary.get("stopped_early")
         if position["epoch"] > epochs and not position["evaluates"]:
             ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         elif stopped and summary.get("micro_batches") == self.at and not any(x.startswith("callback") for x in values):
@@ -183,9 +168,19 @@ class Resumption:
         whole = summary.get("status") == "done" and (self.directory / WEIGHTS).is_file()
         return summary if ended and whole else None
 
+    def _has_pipeline_of(self, prepared: Prepared) -> bool:
+        """Whether the stages of a run can hold what those of the checkpoint held."""
+        then, now = (
+            {key: value for key, value in values.items() if key.startswith(("method.", "precision."))}
+            for values in (self.manifest.values, resolved_values(prepared))
+        )
+        if not prepared.on_cuda:  # no CPU reads it
+            then["precision.fp32_precision"] = now["precision.fp32_precision"]
+        return then == now and stages_of(prepared) == self.manifest.stages
+
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
-        exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
+        exact = self._has_pipeline_of(prepared)
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
         try:
@@ -221,9 +216,7 @@ class Resumption:
         self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile]
     ) -> Mapping[str, Any] | None:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
-        stage_of = {
-            node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
-        }
+        stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage["nodes"]}
         meters = None
         for executor in executors:
             merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
@@ -250,19 +243,13 @@ def _expect_events(directory: Path, manifest: Manifest) -> None:
         raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
 
 
-def _json(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def _changed_values(directory: Path, prepared: Prepared) -> list[str]:
-    """Return the values that are not those of the run's resolved specification; the folder of the results may differ."""
-    loaded = load(str(directory / "resolved.toml"), ())
-    then = loaded.spec
-    if then is None:  # it has a key of an earlier version, which the resume sets
-        return [f"{one.message} then" for one in loaded.problems]
-    before, now = flat_values(then), flat_values(resolved(prepared))
-    keys = dict.fromkeys([*before, *now])
-    return list_changes(*({key: values.get(key, "unset") for key in keys} for values in (before, now)))
+def stages_of(prepared: Prepared) -> list[dict[str, Any]]:
+    """Return the nodes of each stage, with the number of their parameters, and its depth, as JSON."""
+    shapes = prepared.network.shapes
+    return [
+        {"nodes": {node: shapes[node].parameters for node in program.nodes}, "depth": program.depth}
+        for program in prepared.programs
+    ]
 
 
 def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:

@@ -17,7 +17,7 @@ import torch
 from attrs import evolve
 from torch import Tensor, nn
 
-from petra_graph.blocks import Block, Head, Reversible, Shape, Streams
+from petra_graph.blocks import Block, Reversible, Shape, Streams
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node
@@ -111,6 +111,18 @@ def try_strangers(prepared: Prepared) -> None:
                 raise PluginError(Problem(message=message, hint=hint, path=node.path))
 
 
+def try_parts(network: MeasuredNetwork, data: CheckedData) -> None:
+    """Compare the nodes of a network with the module of which they are the parts, on a few samples; of a stream, which begins once, those of the test.
+
+    Raises:
+        SpecError: they differ.
+    """
+    if any(node.plugin and node.plugin.code.drawn_as for node in network.graph.nodes.values()):
+        split = data.test if data.train.in_order else data.train
+        rows = np.arange(min(MOST_SAMPLES, len(split) - len(split) % 2))
+        compare_parts(network, data.facts, split.fetch(rows, seed=network.spec.run.seed, epoch=0)[0])
+
+
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
     """Compare the nodes of a network with the module of which they are the parts; nothing if its nodes are blocks of their own.
 
@@ -132,68 +144,70 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
             tie(blocks, network.shapes)
             with fork_generators():
                 seed_generators(network.spec.run.seed)
-                _Comparison(network, facts, blocks, make()).run(samples)
+                _Comparison(network, blocks, make()).run(facts, samples)
 
 
 class _Comparison:
-    def __init__(
-        self, network: MeasuredNetwork, facts: DataFacts, blocks: Mapping[str, Block], whole: nn.Module
-    ) -> None:
-        precision = evolve(network.spec.precision, compute="float32")
-        self.of_run = evolve(NumericsContext.of_run(network.spec, facts), precision=precision)
-        self.numerics = evolve(self.of_run, precision=evolve(precision, memory_format="contiguous"))
-        self.network, self.whole = network, whole
-        self.blocks = {name: place(block, self.numerics) for name, block in blocks.items()}
+    """A module and its parts, which have the same tensors, read the same micro-batches and draw the same numbers."""
+
+    def __init__(self, network: MeasuredNetwork, blocks: dict[str, Block], whole: nn.Module) -> None:
+        self.graph, self.blocks, self.whole = network.graph, blocks, whole
+        self.precision = evolve(network.spec.precision, compute="float32")
+        self.spec = network.spec
         head: Any = blocks[network.graph.head]
         self.parts: Mapping[str, nn.Module] = head.parts_of(whole)
 
-    def run(self, samples: Tree) -> None:
+    def run(self, facts: DataFacts, samples: Tree) -> None:
+        of_run = evolve(NumericsContext.of_run(self.spec, facts), precision=self.precision)
+        contiguous = evolve(of_run, precision=evolve(self.precision, memory_format="contiguous"))
         half = len(inputs_of(samples)[0]) // 2
         batches = [mapped(itemgetter(slice(start, start + half)), samples) for start in (0, half)]
+        read, as_run = ([tuple(map(by.prepare, inputs_of(one))) for one in batches] for by in (contiguous, of_run))
+
         self.whole.train()
+        self.blocks = {name: place(block, contiguous) for name, block in self.blocks.items()}
         self._draw_anew()
-        read = [tuple(map(self.numerics.prepare, inputs_of(one))) for one in batches]
-        found, own = self._compare("in training", read, read)
-        weights = [[torch.randn_like(one) for one in _floats(tree)] for tree in found]
-        gradients = [
-            _gradients(modules, trees, weights)
-            for modules, trees in (([self.whole], found), (list(self.blocks.values()), own))
-        ]
-        self._expect_same_tensors("gradient", *gradients)
-        buffers = [
-            {name: one for module in modules for name, one in module.named_buffers(remove_duplicate=False)}
-            for modules in ([self.whole], self.blocks.values())
-        ]
-        self._expect_same_tensors("buffer", *buffers)
+        for found, own in zip(*self._compare("in training", read, read), strict=True):
+            weights = [torch.randn_like(one) for one in _floats(found)]
+            for tree in (found, own):
+                used = [at for at, one in enumerate(_floats(tree)) if one.requires_grad]
+                torch.autograd.backward([_floats(tree)[at] for at in used], [weights[at] for at in used])
+        for what in ("gradient", "buffer"):
+            of_whole = dict(_tensors(self.whole, what))
+            for name in self.graph.order:
+                for key, one in _tensors(self.blocks[name], what):
+                    if key in of_whole and not _close(of_whole[key], one, _GRADIENTS):
+                        raise self._refused(
+                            f"in its part {name!r}, the {what} of {key} is another than in the module itself"
+                        )
 
         self.whole.eval()
-        self.blocks = {name: place(block, self.of_run).eval() for name, block in self.blocks.items()}
+        self.blocks = {name: place(block, of_run).eval() for name, block in self.blocks.items()}
         with torch.no_grad():
-            as_run = [tuple(map(self.of_run.prepare, inputs_of(batches[0])))]
-            self._compare("in evaluation", read[:1], as_run, tolerance=_FORMATS)
+            self._compare("in evaluation", read[:1], as_run[:1], tolerance=_FORMATS)
 
     @torch.no_grad()
     def _draw_anew(self) -> None:
         """Move all parameters away from their initial values, and give blocks and module the same tensors."""
-        own = dict(_named_tensors(self.whole))
         for parameter in self.whole.parameters():
             if parameter.is_floating_point():
                 parameter.add_(torch.randn_like(parameter), alpha=0.02)
+        of_whole = dict(_tensors(self.whole))
         for block in self.blocks.values():
-            for name, one in _named_tensors(block):
-                if name in own and one.shape == own[name].shape:
-                    one.copy_(own[name])
+            for name, one in _tensors(block):
+                if name in of_whole and one.shape == of_whole[name].shape:
+                    one.copy_(of_whole[name])
 
     def _compare(
         self, when: str, read: Sequence[Streams], as_run: Sequence[Streams], tolerance: float = 0.0
     ) -> tuple[list[Tree], list[Tree]]:
         """Run parts and module on micro-batches, and compare what every part makes of them; return what both return."""
         values, states = self._in_turns(as_run)
-        made: dict[str, list[Any]] = {name: [] for name in self.network.graph.nodes}
+        made: dict[str, list[Any]] = {name: [] for name in self.graph.order}
         hooks = [
-            self.parts[name].register_forward_hook(lambda *called, name=name: made[name].append(called[-1]))
-            for name in made
-            if name in self.parts and self.parts[name] is not self.whole
+            part.register_forward_hook(lambda *called, name=name: made[name].append(called[-1]))
+            for name, part in self.parts.items()
+            if name in made and part is not self.whole
         ]
         found = []
         for number, streams in enumerate(read):
@@ -206,16 +220,13 @@ class _Comparison:
                 raise self._refused(f"its forward draws from {by}, and its parts draw otherwise", hint)
         for hook in hooks:
             hook.remove()
-        for name in self.network.graph.order:
-            if len(made[name]) == len(values[name]) and not all(
-                # A coupled part gives the state before it as well: its own value counts.
-                _alike(leaves(one), own[: len(leaves(one))], tolerance)
-                for one, own in zip(made[name], values[name], strict=True)
-            ):
+        for name in self.graph.order:
+            # A coupled part gives the state before it as well: its own value counts.
+            pairs = [(leaves(one), own[: len(leaves(one))]) for one, own in zip(made[name], values[name], strict=False)]
+            if len(made[name]) == len(read) and not all(_alike(one, own, tolerance) for one, own in pairs):
                 raise self._refused(f"{when}, its part {name!r} computes something else than in the module's forward")
-        head = self.blocks[self.network.graph.head]
-        assert isinstance(head, Head)
-        returned = [head.returned(one) for one in values[self.network.graph.head]]
+        head: Any = self.blocks[self.graph.head]
+        returned = [head.returned(one) for one in values[self.graph.head]]
         for one, own in zip(found, returned, strict=True):
             if not _alike(leaves(one), leaves(own), tolerance):
                 raise self._refused(
@@ -225,65 +236,43 @@ class _Comparison:
 
     def _in_turns(self, read: Sequence[Streams]) -> tuple[Mapping[str, list[Streams]], list[Tensor]]:
         """Return what each part makes of micro-batches, all of them before the next part, and torch's generator behind each."""
-        graph, known = self.network.graph, [{INPUT: one} for one in read]
-        states = []
+        known, states = [{INPUT: one} for one in read], []
         for number in range(len(read)):
             seed_generators(number)
             states.append(torch.get_rng_state())
         outside = states_without_key()
-        for name in graph.order:
-            block = self.blocks[name]
+        for name in self.graph.order:
+            block: Any = self.blocks[name]
             for number, streams in enumerate(known):
-                given = tuple(one for producer in graph.nodes[name].inputs for one in streams[producer])
+                given = tuple(one for producer in self.graph.nodes[name].inputs for one in streams[producer])
                 torch.set_rng_state(states[number])
-                if isinstance(block, Reversible):
-                    residual: Any = block.residual
-                    streams[name] = residual(given[0]), given[0]
-                else:
-                    streams[name] = block(*given)
+                coupled = isinstance(block, Reversible)
+                streams[name] = (block.residual(given[0]), given[0]) if coupled else block(*given)
                 states[number] = torch.get_rng_state()
             if drawn := drawn_without_key(outside):
                 hint = "a part runs twice, and would draw others: draw with torch"
                 raise self._refused(f"its part {name!r} draws from {drawn[0]}", hint)
-        return {name: [streams[name] for streams in known] for name in graph.order}, states
-
-    def _expect_same_tensors(
-        self, what: str, found: Mapping[str, Tensor | None], own: Mapping[str, Tensor | None]
-    ) -> None:
-        for name in self.network.graph.order:
-            for key, _ in _named_tensors(self.blocks[name]):
-                if key in own and key in found and not _close(found[key], own[key], _GRADIENTS):
-                    raise self._refused(
-                        f"in its part {name!r}, the {what} of {key} is another than in the module itself"
-                    )
+        return {name: [streams[name] for streams in known] for name in self.graph.order}, states
 
     def _refused(self, message: str, hint: str = "") -> SpecError:
         usual = (
             "let nodes() return what its forward does, part by part: operations between two modules belong in a module; "
             "without nodes(), the network is one node"
         )
-        build = getattr(next(iter(self.network.graph.nodes.values())).options, "build", "the network")
+        build = getattr(next(iter(self.graph.nodes.values())).options, "build", "the network")
         return SpecError(Problem(message=f"{build}: {message}", hint=hint or usual, path=("architecture",)))
 
 
-def _gradients(
-    modules: Sequence[nn.Module], trees: Sequence[Tree], weights: Sequence[Sequence[Tensor]]
-) -> Mapping[str, Tensor | None]:
-    for tree, factors in zip(trees, weights, strict=True):
-        total = sum(((one * by).sum() for one, by in zip(_floats(tree), factors, strict=True)), torch.zeros(()))
-        if total.requires_grad:
-            total.backward()  # type: ignore[no-untyped-call]
-    return {
-        name: one.grad
-        for module in modules
-        for name, one in module.named_parameters(remove_duplicate=False)
-        if one.requires_grad
-    }
-
-
-def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
+def _tensors(module: nn.Module, what: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield a module's parameters and buffers by name, or only its buffers, or the gradients of its parameters; no gradient is one of zeros."""
+    if what != "buffer":
+        for name, one in module.named_parameters(remove_duplicate=False):
+            if not what:
+                yield name, one
+            elif one.requires_grad:
+                yield name, torch.zeros_like(one) if one.grad is None else one.grad.to_dense()
+    if what != "gradient":
+        yield from module.named_buffers(remove_duplicate=False)
 
 
 def _floats(tree: Tree) -> list[Tensor]:
@@ -297,24 +286,9 @@ def _alike(found: Sequence[Tensor], own: Sequence[Tensor], tolerance: float) -> 
     )
 
 
-def _close(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
-    """Whether tensors differ by at most a share of their norm; no gradient is one of zeros."""
-    if one is None or other is None:
-        given = one if other is None else other
-        return given is None or not given.to_dense().count_nonzero()
-    one, other = one.detach().to_dense().double(), other.detach().to_dense().double()
+def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Whether tensors differ by at most a share of their norm."""
+    one, other = one.detach().double(), other.detach().double()
     if tolerance and bool(one.isfinite().all()):
         return bool((one - other).norm() <= tolerance * one.norm())
     return bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
-
-
-def has_parts(network: MeasuredNetwork) -> bool:
-    """Whether nodes are parts of a module, which can be compared with it."""
-    return any(node.plugin and node.plugin.code.drawn_as for node in network.graph.nodes.values())
-
-
-def first_samples(data: CheckedData, seed: int) -> Tree:
-    """Return a few samples for the comparison; of a stream, which begins once, those of the test."""
-    split = data.test if data.train.in_order else data.train
-    indices = np.arange(min(MOST_SAMPLES, len(split) - len(split) % 2))
-    return split.fetch(indices, seed=seed, epoch=0)[0]

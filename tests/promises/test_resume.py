@@ -466,10 +466,10 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (["data.batch=64"], "is of batch 128, and the run has 64"),
-        (["data.batch=127"], "is of batch 128, and the run has 127"),
+        (["data.batch=64"], "is of data.batch: 128 then, 64 now"),
+        (["data.batch=127"], "is of data.batch: 128 then, 127 now"),
         (["data.options.test_share=0.5"], "is of epochs of 11 micro-batches, and the run has 7"),
-        (["optimizer.name=adamw"], "is of optimizer sgd, and the run has adamw"),
+        (["optimizer.name=adamw"], 'is of optimizer.name: "sgd" then, "adamw" now'),
         (["run.epochs=0"], "run.epochs"),
         (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head differs"),
         (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),

@@ -1,4 +1,4 @@
-"""The process of a run: the one that hosts all stages, of which `one_of_several` overrides whatever concerns the others."""
+"""The process of a run: the one that hosts all stages, of which `OneOfSeveral` overrides what takes several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.store import RunStore
@@ -22,13 +21,21 @@ from petra_graph.training.run_record import UNTRAINED, RunRecord
 from petra_graph.training.trainer import Trainer
 
 
+class _Values(dict[str, Any]):
+    """What a `RunStore` is among several processes."""
+
+    set = dict.__setitem__
+
+
 class RunProcess:
-    """The process of a run that hosts all stages, and has no other process to tell anything.
+    """The process of a run that hosts all stages; what processes tell each other, it tells itself.
 
     It holds what the run has so far, which is needed if the run fails: None before the step that makes it.
     """
 
-    rank, size = 0, 1
+    rank, size, replica = 0, 1, 0
+    pipeline: Sequence[int] = (0,)
+    """The ranks of the stages of this process's replica."""
     prepared: Prepared | None = None
     ranks: Sequence[int] = ()
     """The rank of each stage of the first replica, once the processes have agreed on the run."""
@@ -42,6 +49,7 @@ class RunProcess:
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()
+        self.store: RunStore | _Values = _Values()
 
     @property
     def trained(self) -> Mapping[str, Any]:
@@ -49,9 +57,21 @@ class RunProcess:
         return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
 
     @property
+    def hosts_head(self) -> bool:
+        return self.pipeline[-1] == self.rank
+
+    @property
     def records(self) -> bool:
-        """Whether this process makes the run directory, and writes the manifests of checkpoints."""
-        return True
+        """Whether this process hosts the head of the first replica: it makes the run directory, and writes the manifests of checkpoints."""
+        return self.hosts_head and self.replica == 0
+
+    @property
+    def others(self) -> Sequence[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
+    def wait(self, name: str) -> Any:
+        """Return a value that another process sets."""
+        return self.store.get(name)
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -98,19 +118,15 @@ class RunProcess:
         self.record = RunRecord.opened(prepared, resumption)
         self.directory = self.record.directory
 
-    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
-        """Return the programs of the stages of this process, on its devices; all processes call it at the same time."""
-        return prepared.programs
-
     def build(self, prepared: Prepared) -> Scheduler:
-        """Build the stages of this process, and connect them with all others."""
+        """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
         return Scheduler(
             prepared.executors(), supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip
         )
 
-    def checkpoint_store(self) -> RunStore | None:
-        """Return a connection for the thread that writes checkpoints; None if no other process has stages."""
-        return None
+    def another_connection(self) -> RunStore | _Values:
+        """Return the store for a thread."""
+        return self.store
 
     def blind(self) -> Sequence[str]:
         """Return the processes that cannot see the run directory."""
@@ -119,31 +135,42 @@ class RunProcess:
     # --- called by the training loop ----------------------------------------------------------------------------------
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Merge the meters of other replicas' heads, or send this process's own."""
+        """Merge the meters of other replicas' heads into those of the first replica's."""
+        if self.hosts_head and self.replica > 0:
+            self.store.set(f"meters/{epoch}/{self.replica}", meters.sums())
+        elif self.hosts_head:
+            for other in range(1, self.size // len(set(self.pipeline))):
+                meters.merge(self.wait(f"meters/{epoch}/{other}"))
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
+        """Return the tensors of all stages in the process that records, under a name that is used once in a run; elsewhere its own."""
         return own
 
     def text_of_recorder(self, name: str, own: str) -> str:
         """Return a text of the process that records, under a name that is used once in a run."""
-        return own
+        if self.records:
+            self.store.set(name, own)
+        return own if self.records else str(self.wait(name))
 
     def warn(self, texts: Sequence[str]) -> None:
         """Publish all warnings of this process so far, for the process that records."""
+        self.store.set(f"warnings/{self.rank}", list(texts))
 
     def warnings(self) -> Sequence[str]:
         """Return the warnings that other processes have published, in the order of ranks."""
-        return ()
+        return [text for rank in self.others for text in self.store.get(f"warnings/{rank}") or ()]
 
     def publish(self, trained: Mapping[str, Any]) -> None:
-        """Publish how far the training came, in case this process is killed."""
+        """Publish how far the training came, in case this process is killed: another process then writes the summary."""
+        if self.record is not None:
+            self.store.set("trained", trained)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
-        return [own]
+        self.store.set(f"measured/{self.rank}", own)
+        return [self.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
 
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes, when everything is written."""

@@ -33,7 +33,6 @@ from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.data import Part
-from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.processes.end import ProcessEnd
 from petra_graph.training.processes.one import RunProcess
@@ -50,9 +49,7 @@ class OneOfSeveral(RunProcess):
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self.world = World(rank_info)
         self.world.rendezvous()
-        self.size, self.rank = self.world.size, self.world.rank
-        self.replica, self.pipeline = 0, tuple[int, ...]()
-        """Of this process, and the ranks of that replica's stages; known once all processes have agreed on the run."""
+        self.size, self.rank, self.store = self.world.size, self.world.rank, self.world.store
         self.waker = Waker()
         self.supervisor = self.watchdog = Watchdog(self.world, self.waker)
         self.world.check = self.watchdog.check
@@ -60,14 +57,8 @@ class OneOfSeveral(RunProcess):
         self.end = ProcessEnd(self.world, self.watchdog)
         self.watchdog.on_stuck = lambda failure: self.end.end_at_once(failure, self)
 
-    @property
-    def hosts_head(self) -> bool:
-        return self.pipeline[-1] == self.rank
-
-    @property
-    def records(self) -> bool:
-        """Whether this process hosts the head of the first replica."""
-        return self.hosts_head and self.replica == 0
+    def wait(self, name: str) -> Any:
+        return self.world.wait(name)
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -153,26 +144,16 @@ class OneOfSeveral(RunProcess):
             said = f"rank {self.rank} of {self.size} trains; rank {self.ranks[-1]} on {host} prints the progress"
             sys.stderr.write(printable(f"{said}\n"))
 
-    def checkpoint_store(self) -> RunStore:
+    def another_connection(self) -> RunStore:
         return self.world.another_connection()
 
     def blind(self) -> Sequence[str]:
         blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
         return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
-    def own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
-        own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
-        if not prepared.on_cuda:
-            return own
-        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
-        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
-        gpu = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
-        torch.cuda.set_device(gpu)
-        return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
-
     def build(self, prepared: Prepared) -> Scheduler:
         """As `RunProcess` promises; all processes connect at the same time."""
-        executors = prepared.executors(self.own_programs(prepared))
+        executors = prepared.executors(self._own_programs(prepared))
         self.world.connect()
         channels = open_channels(
             prepared.programs,
@@ -199,6 +180,16 @@ class OneOfSeveral(RunProcess):
             replicas=replicas,
         )
 
+    def _own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
+        own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
+        if not prepared.on_cuda:
+            return own
+        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
+        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
+        gpu = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
+        torch.cuda.set_device(gpu)
+        return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
+
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """As `RunProcess` promises; `control` hands on the usual signals from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
@@ -210,41 +201,14 @@ class OneOfSeveral(RunProcess):
         return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """As `RunProcess` promises; from here on nothing is needed of another process (`failure_or_end`)."""
-        self.world.store.set(f"measured/{self.rank}", own)
-        of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
+        """As `RunProcess` promises; from here on nothing is needed of another process (`ProcessEnd`)."""
+        of_all = super().gather_measured(own)
         if self.records:
             self.watchdog.ending = True
             self.world.store.set("measured", True)
         self.world.wait("measured")
         self.watchdog.ending = True
         return of_all
-
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Merge the meters of other replicas' heads into those of the first replica's."""
-        if self.hosts_head and self.replica > 0:
-            self.world.store.set(f"meters/{epoch}/{self.replica}", meters.sums())
-        elif self.hosts_head:
-            for other in range(1, self.size // len(set(self.pipeline))):
-                meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
-
-    def text_of_recorder(self, name: str, own: str) -> str:
-        if not self.records:
-            return str(self.world.wait(name))
-        self.world.store.set(name, own)
-        return own
-
-    def warn(self, texts: Sequence[str]) -> None:
-        self.world.store.set(f"warnings/{self.rank}", list(texts))
-
-    def warnings(self) -> Sequence[str]:
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
-
-    def publish(self, trained: Mapping[str, Any]) -> None:
-        """As `RunProcess` promises: another process then writes the summary."""
-        if self.record is not None:
-            self.world.store.set("trained", trained)
 
     def leave(self, *, interrupted: bool) -> None:
         if interrupted:
