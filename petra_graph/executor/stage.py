@@ -43,6 +43,7 @@ from petra_graph.executor.runners import (
 )
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import Companion
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED
@@ -298,8 +299,9 @@ class StageExecutor:
             # Graphs that wait are differentiated at the new parameters (PACI), which torch would take for a mistake by their versions.
             with self._located, _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
                 self.updater.step(norm)
-        for companion in self.companions.values():
-            companion.updated(self.updater.updates)
+        for name, companion in self.companions.items():
+            with torch.no_grad(), noted(f'callback "{name}"'):
+                companion.updated(self.updater.updates)
 
     def check(self) -> None:
         """Read the norms that wait to be read.

@@ -17,17 +17,17 @@ import json
 import os
 import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import RunFailed, cannot_write
+from petra_graph.errors import cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.record.metrics import METRICS
-from petra_graph.record.run_directory import locked, sha256_of
+from petra_graph.record.run_directory import sha256_of
 from petra_graph.spec.run_tables import CheckpointSpec
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ _DIGITS = 12
 MANIFEST = "manifest.json"
 FACTS = "petra-graph"
 DIGEST = "sha256"
-WRITING = ".writing"
+_AGAIN = "+"
+"""Behind the name of a checkpoint whose cut had one before: no folder is written over."""
 
 
 class Damaged(Exception):
@@ -87,42 +88,33 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
 
-def folder_of(directory: Path, at: int) -> Path:
-    return directory / FOLDER / f"{at:0{_DIGITS}d}"
-
-
-def repair(directory: Path) -> list[int]:
-    """Return the cuts of a run's complete checkpoints, the latest first, once those have their names that a kill kept from them.
-
-    A folder whose manifest is whole is complete. Nothing is repaired while a process writes the run.
-    """
-    unfinished = [
-        (folder, folder.name[1:].removesuffix(WRITING)) for folder in (directory / FOLDER).glob(f".*{WRITING}")
-    ]
-    with suppress(RunFailed, OSError), locked(directory) if unfinished else nullcontext():
-        for folder, at in unfinished:
-            if at.isdecimal() and not (folder.parent / at).exists():
-                with suppress(Damaged):
-                    read_manifest(directory, int(at), folder)
-                    folder.rename(folder.parent / at)
-    return numbers(directory)
+def _folders(directory: Path) -> Mapping[int, list[Path]]:
+    """Return the folders of a run's checkpoints by their cut; a cut that was taken again has another one behind the first."""
+    found: dict[int, list[Path]] = {}
+    for folder in sorted((directory / FOLDER).glob("[0-9]*")):
+        if (at := folder.name.rstrip(_AGAIN)).isdecimal():
+            found.setdefault(int(at), []).append(folder)
+    return found
 
 
 def numbers(directory: Path) -> list[int]:
     """Return the cuts of a run's complete checkpoints, the latest first."""
-    found = [int(folder.name) for folder in (directory / FOLDER).glob("[0-9]*") if folder.name.isdecimal()]
-    return sorted(found, reverse=True)
+    return sorted(_folders(directory), reverse=True)
 
 
-def read_manifest(directory: Path, at: int, folder: Path | None = None) -> Manifest:
-    """Read a manifest, in the folder that it has before the checkpoint is complete or in that of the checkpoint.
+def folder_of(directory: Path, at: int) -> Path:
+    """Return the folder of a checkpoint, or that which it will have."""
+    return _folders(directory).get(at, [directory / FOLDER / f"{at:0{_DIGITS}d}"])[-1]
+
+
+def read_manifest(directory: Path, at: int) -> Manifest:
+    """Read the manifest of a checkpoint.
 
     Raises:
         Damaged: it cannot be read, or is of another format.
     """
-    path = (folder or folder_of(directory, at)) / MANIFEST
     try:
-        values = json.loads(path.read_bytes().decode())
+        values = json.loads((folder_of(directory, at) / MANIFEST).read_bytes().decode())
         if isinstance(values, dict) and values.get("format") != FORMAT:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
         if values.pop(DIGEST) != digest_of(values):
@@ -209,11 +201,10 @@ def digest_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-# --- written: under another name, until the manifest is on the disk ---------------------------------------------------
+# --- written aside, until the manifest is on the disk -----------------------------------------------------------------
 
 # Each process writes the files of its own stages, and has the system write them to the disk (`fsync`); the process that records
 # then writes the manifest, and gives the folder its name.
-_REMOVING = ".removing"
 
 
 def write_stage(
@@ -257,13 +248,8 @@ def finish(directory: Path, manifest: Manifest) -> None:
         path.write_text(json.dumps({**values, DIGEST: digest_of(values)}, indent=2) + "\n", encoding="utf-8")
         _sync(path)
         _sync(folder)
-        old = named.with_name(f".{named.name}{_REMOVING}")
-        if named.exists():  # A kill between the two renames leaves the new one for `repair`.
-            shutil.rmtree(old, ignore_errors=True)
-            named.rename(old)
-        folder.rename(named)
+        folder.rename(named.with_name(named.name + _AGAIN) if named.exists() else named)
         _sync(named.parent)
-        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -275,10 +261,12 @@ def discard(directory: Path, at: int) -> None:
 
 def keep_only(directory: Path, kept: Sequence[int]) -> None:
     """Remove all other checkpoints; what cannot be removed stays."""
-    for at in numbers(directory):
-        if at not in kept:
+    for at, folders in _folders(directory).items():
+        for folder in folders[:-1] if at in kept else folders:
+            removed = folder.with_name(f".{folder.name}")  # at no time is a part of it to be seen
             with suppress(OSError):
-                _remove(folder_of(directory, at))
+                folder.rename(removed)
+                shutil.rmtree(removed)
 
 
 def drop_behind(directory: Path, at: int) -> None:
@@ -292,16 +280,7 @@ def drop_behind(directory: Path, at: int) -> None:
 
 
 def _unfinished(directory: Path, at: int) -> Path:
-    named = folder_of(directory, at)
-    return named.with_name(f".{named.name}{WRITING}")
-
-
-def _remove(folder: Path) -> None:
-    """Remove a checkpoint; at no time is a part of it to be seen."""
-    removed = folder.with_name(f".{folder.name}{_REMOVING}")
-    shutil.rmtree(removed, ignore_errors=True)
-    folder.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
+    return directory / FOLDER / f".{at:0{_DIGITS}d}.writing"
 
 
 def _finite(tensors: Mapping[str, Tensor]) -> bool:

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
-from petra_graph.record.checkpoint import repair
+from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import SCALES, is_locked, read_json, resolved_spec
 from petra_graph.spec.layers import parse_override
@@ -158,7 +158,7 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
         SpecError: the folder holds none.
     """
     if name == LATEST:
-        chosen = repair if resumes else is_run
+        chosen = numbers if resumes else is_run
         found = [path for path in parent.glob("*") if path.is_dir() and chosen(path)]
         if not found:
             what = f"no run in {parent} has a checkpoint" if resumes else f"there is no run in {parent}"
@@ -171,7 +171,7 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
         directory = runs[0]
     if resumes and not directory.is_dir():
         raise no_run(name)
-    if resumes and not repair(directory):
+    if resumes and not numbers(directory):
         hint = "runs write them where [checkpoint] has `every`, and when they are interrupted"
         raise SpecError(f"{name} has no checkpoint", hint)
     return directory

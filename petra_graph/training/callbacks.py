@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
@@ -48,12 +47,8 @@ class NamedCallback:
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the callback; what it raises has a note that names it."""
-        with self.noted:
+        with noted(f'callback "{self.name}"'):
             return getattr(self.callback, method)(*arguments, **named)
-
-    @property
-    def noted(self) -> noted:
-        return noted(f'callback "{self.name}"')
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""
@@ -67,7 +62,7 @@ class NamedCallback:
     def at_stage(self, parameters: Mapping[str, Tensor], stage: StageFacts) -> Companion | None:
         """Return the callback's companion at a stage; None: it has none."""
         companion: Companion | None = self.call("at_stage", *asked_at_stage(self.callback, parameters, stage))
-        return None if companion is None else _Noted(self.noted, companion)
+        return companion
 
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> tuple[NamedCallback, ...]:
@@ -200,27 +195,6 @@ def attach_to_stages(
             companion = one.at_stage(parameters, stages[at - 1])
             if companion is not None:
                 executor.companions[one.name] = companion
-
-
-@define
-class _Noted(Companion):
-    """A companion whose errors have a note that names its callback."""
-
-    _note: noted
-    _companion: Companion
-
-    @torch.no_grad()
-    def updated(self, updates: int) -> None:
-        with self._note:
-            self._companion.updated(updates)
-
-    def state(self) -> Mapping[str, Tensor]:
-        with self._note:
-            return self._companion.state()
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with self._note:
-            self._companion.restore(tensors)
 
 
 def companion_tensors(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:

@@ -65,7 +65,7 @@ class Resumption:
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
         """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified."""
         refused: list[str] = []
-        for number in checkpoint.repair(directory) if at is None else [at]:
+        for number in checkpoint.numbers(directory) if at is None else [at]:
             try:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:

@@ -103,7 +103,6 @@ def run(
                 if metrics is not None:
                     metrics.close()
                 of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
-                trainer.collect_warnings()
         status = "interrupted" if interrupted else "done"
         summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
         process.leave(interrupted=interrupted is not None)

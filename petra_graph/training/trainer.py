@@ -106,7 +106,7 @@ class Trainer:
     tested: Mapping[str, Any] = field(factory=dict, init=False)
     """What the summary says of the test that ended the run: `test`, and with which weights; {}: there was none."""
     warnings: list[str] = field(factory=list, init=False)
-    """The warnings of all processes in the process that records; elsewhere those of this process."""
+    """What the process that records has warned of."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
     """The first micro-batches of this process, in which libraries start, and their seconds."""
     _first_count: int = field(init=False)
@@ -246,7 +246,6 @@ class Trainer:
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
         self.peers.publish(self.summary())
-        self.collect_warnings()
         for observer in self.observers:
             observer.epoch_ended(report)
 
@@ -345,19 +344,11 @@ class Trainer:
         return None
 
     def warn(self, text: str) -> None:
-        """Say a warning of what the training shows without ending, unless it has been said; the process that records says it."""
-        if text not in self.warnings:
+        """Say a warning of what the training shows without ending, unless it has been said."""
+        if self.metrics is not None and text not in self.warnings:
             self.warnings.append(text)
             for observer in self.observers:
                 observer.warned(text)
-            if not self.observers:
-                self.peers.warn(self.warnings)
-
-    def collect_warnings(self) -> None:
-        """Say the warnings of other processes, if this one records."""
-        if self.observers:
-            for text in self.peers.warnings():
-                self.warn(text)
 
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""

@@ -12,18 +12,9 @@ import torch
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
-from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
 FACTS = {"updates": 3, "window": 0, "weight": 0.0, "inputs": {}, "messages": []}
-PIPELINE = {
-    "method": {"accumulation": 1, "flush": "drain"},
-    "precision": {},
-    "stages": [{"nodes": [node], "depth": 1} for node in "ab"],
-    "parameters": {"a": 4, "b": 0},  # the second stage has a copy of the first one's
-    "replicas": 1,
-    "batch": 8,
-}
 POSITION = {
     "epoch": 1,
     "evaluates": False,
@@ -56,8 +47,8 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         at=at,
         run="run",
         versions={},
-        pipeline=PIPELINE,
-        optimizer={"name": "sgd", "options": {}},
+        values={},
+        stages=[{"nodes": {node: 4}, "depth": 1} for node in "ab"],
         folders=[],
         position={**POSITION, "micro_batches": at},
         metrics={},
@@ -93,49 +84,36 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
     checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
     assert checkpoint.numbers(tmp_path) == []
-    assert checkpoint.repair(tmp_path) == []
     checkpoint.drop_behind(tmp_path, 3)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
-def test_the_same_moment_again_replaces(tmp_path):
+def test_the_same_moment_again_is_the_later_one(tmp_path):
     write(tmp_path, 7, value=1.0)
     write(tmp_path, 7, value=5.0)
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [5.0] * 4
+    assert checkpoint.numbers(tmp_path) == [7]
+    checkpoint.keep_only(tmp_path, [7])
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
 class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("renames", [0, 1])
-def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch, renames):
-    """The old one lay in .7.removing and the new one in .7.writing, and neither was seen."""
+def test_a_kill_before_the_rename_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     write(tmp_path, 7, value=1.0)
-    left = iter([True] * renames)
-    rename = Path.rename
 
-    def killed(path, target):
-        if next(left, None) is None:
-            raise Killed
-        return rename(path, target)
+    def killed(_path, _target):
+        raise Killed
 
     monkeypatch.setattr(Path, "rename", killed)
     with pytest.raises(Killed):
         write(tmp_path, 7, value=5.0)
     monkeypatch.undo()
-    assert checkpoint.repair(tmp_path) == [7]
-    assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0 if renames == 0 else 5.0] * 4
+    assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0] * 4
     checkpoint.drop_behind(tmp_path, 7)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
-
-
-def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
-    write(tmp_path, 7)
-    folder_of(tmp_path, 7).rename(tmp_path / "checkpoints" / ".000000000007.writing")
-    with locked(tmp_path):
-        assert checkpoint.repair(tmp_path) == []
-    assert checkpoint.repair(tmp_path) == [7]
 
 
 def stage_file(directory, at=7, stage=1):

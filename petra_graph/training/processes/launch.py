@@ -84,7 +84,7 @@ def run_on_processes(
         created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
-        if resume is None and created is not None and checkpoint.repair(created):
+        if resume is None and created is not None and checkpoint.numbers(created):
             resume, own = created, True  # its resolved.toml has the options and the placement
         elif resume is None and created is not None:  # the next attempt makes a directory of its own
             shutil.rmtree(created, ignore_errors=True)

@@ -152,14 +152,6 @@ class RunProcess:
             self.store.set(name, own)
         return own if self.records else str(self.wait(name))
 
-    def warn(self, texts: Sequence[str]) -> None:
-        """Publish all warnings of this process so far, for the process that records."""
-        self.store.set(f"warnings/{self.rank}", list(texts))
-
-    def warnings(self) -> Sequence[str]:
-        """Return the warnings that other processes have published, in the order of ranks."""
-        return [text for rank in self.others for text in self.store.get(f"warnings/{rank}") or ()]
-
     def publish(self, trained: Mapping[str, Any]) -> None:
         """Publish how far the training came, in case this process is killed: another process then writes the summary."""
         if self.record is not None:

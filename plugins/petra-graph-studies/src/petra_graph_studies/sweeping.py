@@ -40,7 +40,7 @@ from attrs import define, evolve, field, frozen
 
 from petra_graph.cli.options_and_output import echo, import_torch, json_option, output_width, print_json, set_option
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
-from petra_graph.record.checkpoint import repair
+from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run, run_directories
 from petra_graph.record.run_directory import is_locked, locked, read_json, write_text
 from petra_graph.report.metric_text import chosen_on
@@ -431,7 +431,7 @@ def _signal(running: Mapping[int, tuple[Member, subprocess.Popen[bytes]]], numbe
 def _start(member: Member, spec: str, place: int, at_once: int, processes: int) -> subprocess.Popen[bytes]:
     """Start the process of a run, in a group of its own, both of whose streams are written to a file."""
     words = ["run", spec]
-    if member.directory is not None and repair(member.directory):
+    if member.directory is not None and numbers(member.directory):
         words = ["run", "--resume", str(member.directory.absolute())]
     else:
         if member.directory is not None:
