@@ -5,11 +5,14 @@ Decision: the order of an epoch is drawn whole from (seed, epoch), so no process
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -116,19 +119,15 @@ class MicroBatches:
 
     @property
     def parts(self) -> Sequence[NDArray[np.intp]]:
-        """The samples of each micro-batch, counted from the iteration's first, in the split's own numbers."""
+        """This replica's samples of each micro-batch, counted from the iteration's first, in the split's own numbers."""
         visited = self._visited()
-        return [visited[start : start + self.batch] for start in self._starts]
+        starts = (position * self.whole + self.replica * self.batch for position in range(len(self)))
+        return [visited[start : start + self.batch] for start in starts]
 
     @property
     def sizes(self) -> Sequence[int]:
         """Samples of each micro-batch; all are full, except the last one of an evaluation."""
-        return [max(0, min(self.batch, self.samples - start)) for start in self._starts]
-
-    @property
-    def _starts(self) -> Sequence[int]:
-        """The first row of this replica in each micro-batch."""
-        return [position * self.whole + self.replica * self.batch for position in range(len(self))]
+        return list(map(len, self.parts))
 
     def _visited(self) -> NDArray[np.intp]:
         rows = np.arange(len(self.split)) if self.rows is None else self.rows
@@ -311,10 +310,10 @@ class Loaders:
                 collate_fn=_as_it_is,
                 num_workers=self._count,
                 persistent_workers=True,
-                worker_init_fn=_leave_interrupts_to_parent,
+                worker_init_fn=_begin,
                 generator=torch.Generator(),  # the default one would be advanced, and only if there are loaders
             )
-        # Held back while processes start, as one that has not reached _leave_interrupts_to_parent dies with a traceback.
+        # Held back while processes start, as one that has not reached `_begin` dies with a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
         try:
             self._processes = loaded = iter(self._loader)
@@ -381,11 +380,27 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _leave_interrupts_to_parent(_: int) -> None:
-    """Ignore Ctrl-C and a closed terminal, which reach all its processes: the parent ends its workers itself, in good order."""
+def _begin(_: int) -> None:
+    """Begin in a loader process.
+
+    Ctrl-C and a closed terminal reach all its processes: the parent ends its workers itself, in good order.
+    """
     for number in _OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _report_unless_parent_left
+    _reopen_files()
+
+
+def _reopen_files() -> None:
+    """Open again what is open for reading: forks share the position in a file, and would read what another one has sought."""
+    for opened in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
+        number = int(opened.name)
+        with suppress(OSError):  # the folder itself is closed by now
+            if opened.is_file() and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                own = os.open(opened, os.O_RDONLY | os.O_CLOEXEC)
+                os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+                os.dup2(own, number, inheritable=os.get_inheritable(number))
+                os.close(own)
 
 
 def _report_unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, p
 def test_a_resumed_run_keeps_its_validation_samples(spec, capsys, before, now, said):
     assert main(["run", spec, *words(*before, "run.epochs=1", "checkpoint.every=1 epoch")]) == 0
     assert main(["run", "--resume", "latest", *words(now, "run.epochs=2")]) == 2
-    assert f"--set {now}: {said}" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_a_dry_run_counts_the_samples(spec, capsys):

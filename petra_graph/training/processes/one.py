@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from petra_graph.runtime.loop import Scheduler
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
 from petra_graph.runtime.store import RunStore
 from petra_graph.runtime.watchdog import Supervisor
@@ -133,6 +134,14 @@ class RunProcess:
         return ()
 
     # --- called by the training loop ----------------------------------------------------------------------------------
+
+    def compared(self, epoch: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        """Return the micro-batches of an epoch, whose targets are those of the samples that the process of the first stage reads.
+
+        Raises:
+            RunFailed: the first targets are others.
+        """
+        return batches
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""

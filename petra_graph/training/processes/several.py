@@ -26,6 +26,7 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.replicas import Replicas
+from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.runtime.stop_signals import hard_exit, started, stop_requests
 from petra_graph.runtime.store import RunStore
 from petra_graph.runtime.waiting import Waker
@@ -33,6 +34,7 @@ from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.data import Part
+from petra_graph.training.fingerprint import digest_of
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.processes.end import ProcessEnd
 from petra_graph.training.processes.one import RunProcess
@@ -193,6 +195,19 @@ class OneOfSeveral(RunProcess):
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """As `RunProcess` promises; `control` hands on the usual signals from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
+
+    def compared(self, epoch: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        """As `RunProcess` promises: a stream, say, may give each rank samples of its own, as loaders for data parallelism do."""
+        first, name = self.pipeline[0], f"targets/{epoch}/{self.replica}"
+        for number, (samples, targets) in enumerate(batches):
+            if number == 0 and self.hosts_head != (self.rank == first):
+                own = digest_of(targets)
+                if self.rank == first:
+                    self.store.set(name, own)
+                elif self.wait(name) != own:
+                    message = f"its targets are others than those of the samples that rank {first} reads"
+                    raise RunFailed(message, "let the data set give every process the same samples, whatever its rank")
+            yield samples, targets
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As `RunProcess` promises; in a process that does not record, only its own tensors."""
