@@ -52,6 +52,17 @@ def test_replicas_read_their_rows_of_each_micro_batch(folder):
     assert summary_of(only_run())["warnings"] == [ENDED]
 
 
+@pytest.mark.processes
+def test_a_stream_of_which_each_rank_has_rows_of_its_own_is_refused(folder):
+    """As loaders for data parallelism do: labels were those of other rows than the first stage had read."""
+    own = "[torch.distributed.is_initialized() and torch.distributed.get_rank() :: 1 + torch.distributed.is_initialized()]"
+    text = SHOWN["rows.py"].replace("import torch\n", "import torch\nimport torch.distributed\n", 1)
+    Path("rows.py").write_text(text.replace("for line in lines:", f"for line in list(lines){own}:"))
+    with alone(*RUN, "--set", "partition.stages=2", "--processes", "2", ranks_fork=True) as running:
+        assert ended([running]) == [1], running.said
+    assert "rank 1: its targets are others than those of the samples that rank 0 reads" in running.said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "reason"),
     [

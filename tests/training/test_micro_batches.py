@@ -147,6 +147,28 @@ def test_processes_end_though_an_iteration_is_held():
     held.close()
 
 
+class OfFile(Numbers):
+    """Samples that are sought and read in one file, which the first process has opened."""
+
+    def __init__(self, n, path):
+        super().__init__(n)
+        path.write_bytes(bytes(range(n)))
+        self.file = path.open("rb", buffering=0)
+
+    def fetch(self, indices, *, seed, epoch):
+        self.file.seek(int(indices[0]))
+        time.sleep(0.002)
+        return torch.tensor(list(self.file.read(1))), torch.from_numpy(indices)
+
+
+@pytest.mark.processes
+def test_processes_do_not_share_the_position_in_a_file(tmp_path):
+    split = OfFile(100, tmp_path / "rows.bin")
+    with closing(Loaders(3, (split,))) as loaders:
+        read = list(evolve(training(split, batch=1), loaders=loaders))
+    assert all(torch.equal(samples, targets) for samples, targets in read)
+
+
 class Deadly(Numbers):
     def fetch(self, indices, *, seed, epoch):
         os.kill(os.getpid(), signal.SIGKILL)
