@@ -7,7 +7,8 @@ passed over: a run without the predictions or the averages that it was started f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field, frozen
@@ -17,18 +18,9 @@ from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check.checked_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.callback import (
-    Callback,
-    Companion,
-    EpochEnded,
-    Listener,
-    Started,
-    asked_at_stage,
-    missing_package,
-)
+from petra_graph.plugins.callback import Callback, Started, asked_at_stage, missing_package
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.metrics import Metrics
 
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
@@ -59,11 +51,6 @@ class NamedCallback:
             message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
             raise RunFailed(message, _STATE) from error
 
-    def at_stage(self, parameters: Mapping[str, Tensor], stage: StageFacts) -> Companion | None:
-        """Return the callback's companion at a stage; None: it has none."""
-        companion: Companion | None = self.call("at_stage", *asked_at_stage(self.callback, parameters, stage))
-        return companion
-
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> tuple[NamedCallback, ...]:
     """Build the callbacks of a run whose evaluations read the split `evaluated`.
@@ -93,16 +80,14 @@ def split_problems(metric: object, path: Path, evaluated: str) -> list[Problem]:
 
 
 @define(eq=False)
-class Callbacks(Listener):
-    """All callbacks of a run, in the process that leads; in other processes, none of their listeners is called."""
+class Callbacks:
+    """All callbacks of a run, in the process that leads; in other processes, none is called."""
 
     callbacks: Sequence[NamedCallback] = ()
     metrics: Metrics | None = None
     """The run's recorded values; None in a process that does not lead."""
     restored: Mapping[str, Any] = field(factory=dict)
     """The states of the checkpoint from which the callbacks are restored."""
-    _seen: int = field(default=0, init=False)
-    """Samples of the evaluation under way."""
 
     @property
     def may_stop(self) -> bool:
@@ -111,6 +96,10 @@ class Callbacks(Listener):
     @property
     def read_weights(self) -> bool:
         return any(one.callback.reads_weights for one in self.callbacks)
+
+    def each(self, event: str) -> list[Callable[..., Any]]:
+        """Return a method of every callback, in their order; what it raises has a note that names its callback."""
+        return [partial(one.call, event) for one in self._led]
 
     def started(self, run: Started) -> None:
         """Begin, or restore the states of a checkpoint; each callback has the values that are recorded from now on."""
@@ -121,34 +110,10 @@ class Callbacks(Listener):
             if one.name in self.restored:
                 one.call("restore", self.restored[one.name])
 
-    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        self._each("trained", epoch, micro_batches, means)
-
-    def warned(self, text: str) -> None:
-        self._each("warned", text)
-
-    def evaluating(self, epoch: int) -> None:
-        self._seen = 0
-        self._each("evaluating", epoch)
-
-    def evaluated(self, epoch: int, outputs: Tensor, targets: Tree) -> None:
-        first = self._seen
-        self._seen += len(outputs)
-        self._each("evaluated", epoch, first, outputs, targets)
-
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         for one in self._led:
             if one.callback.reads_weights:
                 one.call("evaluated_weights", epoch, weights)
-
-    def epoch_ended(self, report: EpochEnded) -> None:
-        self._each("epoch_ended", report)
-
-    def testing(self, weights: str) -> None:
-        self._each("testing", weights)
-
-    def stopped(self) -> None:
-        self._each("stopped")
 
     def stops(self) -> str:
         """Return why the training is to end now; "" where it continues."""
@@ -169,10 +134,6 @@ class Callbacks(Listener):
         states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
 
-    def _each(self, method: str, *arguments: Any) -> None:
-        for one in self._led:
-            one.call(method, *arguments)
-
     @property
     def _led(self) -> Sequence[NamedCallback]:
         return self.callbacks if self.metrics is not None else ()
@@ -192,7 +153,7 @@ def attach_to_stages(
             for name, one in module.named_parameters(remove_duplicate=False)
         }
         for one in callbacks:
-            companion = one.at_stage(parameters, stages[at - 1])
+            companion = one.call("at_stage", *asked_at_stage(one.callback, parameters, stages[at - 1]))
             if companion is not None:
                 executor.companions[one.name] = companion
 

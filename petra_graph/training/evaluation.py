@@ -29,7 +29,7 @@ def evaluate(
     batches: MicroBatches,
     split: str,
     epoch: int,
-    show: Callable[[int, Tensor, Any], None] | None = None,
+    show: Sequence[Callable[..., object]] = (),
 ) -> Mapping[str, float]:
     """Return the means and metrics over a split; zeros where the head is in another process.
 
@@ -38,7 +38,7 @@ def evaluate(
         batches: of the split.
         split: "validation" or "test".
         epoch: of the weights.
-        show: is given the epoch, the head's outputs and the targets of every batch; None: nobody sees them.
+        show: are given the epoch, the number of samples before, the head's outputs and the targets of every batch.
 
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
@@ -51,8 +51,8 @@ def evaluate(
             meters.read()
         if result.evaluated is not None:
             metrics.update(result.evaluated.outputs, result.evaluated.targets)
-            if show is not None:
-                show(epoch, result.evaluated.outputs, result.evaluated.targets)
+            for see in show:
+                see(epoch, meters.samples - result.samples, result.evaluated.outputs, result.evaluated.targets)
     meters.expect_targets(f"{split} data")
 
     means = meters.means()

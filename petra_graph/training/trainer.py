@@ -127,12 +127,9 @@ class Trainer:
     def executors(self) -> Sequence[StageExecutor]:
         return self.scheduler.executors
 
-    @property
-    def observers(self) -> Sequence[Listener]:
-        """The callbacks, if there are any, then the listener, in the process that records; () in another one."""
-        if self.metrics is None:
-            return ()
-        return (self.callbacks, self.listener) if self.callbacks.callbacks else (self.listener,)
+    def told(self, event: str) -> Sequence[Callable[..., object]]:
+        """Return who is told of an event: the callbacks, then the listener, in the process that records; () in another one."""
+        return () if self.metrics is None else (*self.callbacks.each(event), getattr(self.listener, event))
 
     @property
     def updates(self) -> int:
@@ -191,12 +188,16 @@ class Trainer:
             interrupted = request
         except BaseException:
             with suppress(RunFailed):  # the error that ended the run is the first cause
-                self.callbacks.stopped()
+                self._stopped()
             raise
         finally:
             self.listener.stopped()
-        self.callbacks.stopped()
+        self._stopped()
         return interrupted
+
+    def _stopped(self) -> None:
+        for tell in self.callbacks.each("stopped"):
+            tell()
 
     def _ends_early(self) -> bool:
         """Whether a callback ends the training between two epochs, as the process that records knows."""
@@ -223,9 +224,10 @@ class Trainer:
         due = epoch % run.evaluate_every == 0 or epoch == run.epochs
         if due and self.prepared.opened.batches.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
-                for observer in self.observers:
-                    observer.evaluating(epoch)
-                values = evaluate(self, self.prepared.opened.evaluated, split, epoch, show=self.callbacks.evaluated)
+                for tell in self.told("evaluating"):
+                    tell(epoch)
+                show = self.callbacks.each("evaluated")
+                values = evaluate(self, self.prepared.opened.evaluated, split, epoch, show)
                 if self.callbacks.read_weights:
                     self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
@@ -246,13 +248,13 @@ class Trainer:
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
         self.peers.publish(self.summary())
-        for observer in self.observers:
-            observer.epoch_ended(report)
+        for tell in self.told("epoch_ended"):
+            tell(report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
         first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
-        interval, means, observers = self.executors[-1].read_interval, meters.means(), self.observers
+        interval, means, told = self.executors[-1].read_interval, meters.means(), self.told("trained")
         warm_at = self._before[0] + self._first_count
 
         def observe(result: HeadResult) -> None:
@@ -271,8 +273,8 @@ class Trainer:
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
-            for observer in observers:
-                observer.trained(epoch, done, means)
+            for tell in told:
+                tell(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
         if at is not None:
@@ -323,8 +325,8 @@ class Trainer:
         epoch = len(self.position.epochs) if best is None else best[0]
         if self.prepared.opened.batches.replica > 0:
             return None
-        for observer in self.observers:
-            observer.testing(f"{'last' if best is None else 'best'} weights, of epoch {epoch}")
+        for tell in self.told("testing"):
+            tell(f"{'last' if best is None else 'best'} weights, of epoch {epoch}")
         if best is not None:
             load_weights(self.executors, best[1])
 
@@ -347,8 +349,8 @@ class Trainer:
         """Say a warning of what the training shows without ending, unless it has been said."""
         if self.metrics is not None and text not in self.warnings:
             self.warnings.append(text)
-            for observer in self.observers:
-                observer.warned(text)
+            for tell in self.told("warned"):
+                tell(text)
 
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
