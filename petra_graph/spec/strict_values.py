@@ -66,9 +66,7 @@ class Reader:
         kind = next((member for member in members(kind) if _has_form(value, member)), kind)
         kinds = item_types(kind, len(value)) if is_list(kind) and isinstance(value, list | tuple) else ()
         if not _has_form(value, kind) or kinds is None:
-            allowed = [item for one in members(kind) if get_origin(one) is Literal for item in get_args(one)]
-            close = suggestion(value, map(str, allowed)) if isinstance(value, str) else ""
-            hint = close if "did you mean" in close else ""
+            hint = _meant(value, kind, path) if isinstance(value, str) and path else ""
             self.add(path, Fault(f"must be {describe(kind)}", value), hint)
         elif attrs.has(kind):
             return self.table(value, kind, path)
@@ -104,6 +102,9 @@ class Reader:
                 given.pop(attribute.alias or name, None)
         for key in unknown:
             message, hint = f"unknown key {shown(key)} in {self.table_name(path)}", suggestion(key, fields)
+            tables = [name for name, one in fields.items() if key in getattr(one.type, "__annotations__", ())]
+            if tables and not path:
+                hint = f"write {' or '.join(f'{name}.{key}' for name in tables)}"
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
         if any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             return None
@@ -158,6 +159,19 @@ class Reader:
 
 _SELECTORS = {"name", "block", "options"}
 """The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
+
+
+def _meant(text: str, kind: Any, path: Path) -> str:
+    """Return a hint for a text in the place of another value: a word that is like it, or how it is written."""
+    words = [str(word) for one in members(kind) if get_origin(one) is Literal for word in get_args(one)]
+    if "did you mean" in (close := suggestion(text, words)):
+        return close
+    for one in members(kind):
+        if attrs.has(one) and "name" in attrs.fields_dict(one):
+            return f"write {path[-1]}.name = {shown(text)}"
+        if is_list(one) and get_args(one)[0] is str:
+            return f"write [{shown(text)}]"
+    return ""
 
 
 def _has_form(value: Any, kind: Any) -> bool:

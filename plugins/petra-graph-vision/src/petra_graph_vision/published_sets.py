@@ -37,6 +37,7 @@ from petra_graph_vision.images import (
 IMAGENET_TRAINING = 1_281_167
 
 
+_OR_DOWNLOAD = {False: "; or set download = true", True: "; the download has failed"}
 Download = Annotated[bool, "download missing files into root; without this, no file is downloaded"]
 
 
@@ -63,7 +64,7 @@ class _Cifar:
 
         archive: Any = getattr(datasets, self.archive)
         folder = expanded(root)
-        hint = f"root must hold {archive.base_folder}/ with the published python batches; or set download = true"
+        hint = f"root must hold {archive.base_folder}/ with the published python batches{_OR_DOWNLOAD[download]}"
         with reading(f"the files of {self.archive} in {folder}", hint):
             parts = [archive(str(folder), train, download=download) for train in (True, False)]
         train, test = ((np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts)
@@ -128,7 +129,7 @@ class FashionMnist:
 
         folder = expanded(root)
         hint = (
-            "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set download = true, or install "
+            f"root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves{_OR_DOWNLOAD[download]}; or install "
             'Debian\'s dataset-fashion-mnist, with root = "/usr/share/datasets/fashion-mnist"'
         )
         with reading(f"the files of FashionMNIST in {folder}", hint):
