@@ -186,7 +186,7 @@ Broken = tuple[int, int, str]
 
 
 class NotFinite(RunFailed):
-    """A loss is not finite, in training or in an evaluation.
+    """A loss is not finite, in training or in an evaluation, or in training so far from the first one that it soon would not be.
 
     The head checks its loss before any gradient of it flows, so a parameter that is not finite became so in an earlier update. Stages go on
     while the head looks: one that has made more updates than before its forward of that micro-batch may have become so afterwards.
@@ -198,14 +198,16 @@ class NotFinite(RunFailed):
         result: HeadResult | float,
         epoch: int,
         updates: Mapping[int, int] | None = None,
+        first: float = math.nan,
     ) -> None:
         """Name what is not finite among the stages of this process.
 
         Args:
             result: the head's in training, or an evaluation's loss, after training losses that were finite.
             updates: of each stage before its forward of the micro-batch; None: all are done.
+            first: the loss of the first micro-batch.
         """
-        self._result, self._epoch, self._updates = result, epoch, updates or {}
+        self._result, self._epoch, self._updates, self._first = result, epoch, updates or {}, first
         super().__init__(self.problem(list(broken_parameters(executors))))
 
     def problem(self, broken: Sequence[Broken]) -> Problem:
@@ -217,6 +219,8 @@ class NotFinite(RunFailed):
             message = f"the evaluation loss is {result} after epoch {self._epoch}"
         begun = [one for one in broken if one[1] == self._updates.get(one[0], one[1])] or broken
         rest = f": {begun[0][2]}" if begun else ", though all parameters are finite"
+        if math.isfinite(self._first) and not begun:
+            rest = f", and that of the first one was {self._first:.4g}"
         return Problem(message=f"{message}{rest}", hint=_HINT)
 
 

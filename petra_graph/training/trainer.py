@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from petra_graph.training.processes.one import RunProcess
 
 
+_FAR = 1e6
+"""A run whose loss is so many times its first one has failed."""
+
+
 def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:
     return [one if isinstance(one, EpochEnded) else EpochEnded(**one) for one in given]
 
@@ -46,6 +50,8 @@ class TrainingPosition:
     micro_batches_per_epoch: int
     micro_batches: int = 0
     """The number of micro-batches that the head has seen since the run's start."""
+    first_loss: float | None = None
+    """The loss of the run's first micro-batch."""
     since: int = 0
     """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
     updates: int = 0
@@ -300,12 +306,13 @@ class Trainer:
         """Read the results that wait on the head's device; return the latest loss, NaN where no result waits.
 
         Raises:
-            NotFinite: a loss is not finite; of several, the first one is reported.
+            NotFinite: a loss is not finite, or has left the first one; of several, the first one is reported.
             RunFailed: its samples or targets are not finite either.
         """
         loss = math.nan
         for result, loss in self.meters.read():
-            if not math.isfinite(loss):
+            first = self.position.first_loss = loss if self.position.first_loss is None else self.position.first_loss
+            if not abs(loss) <= _FAR * max(1.0, abs(first)):
                 done = self.position.epoch - 1
                 batches = self.prepared.opened.epoch(done)
                 start, at = done * len(batches), result.micro_batch
@@ -313,7 +320,7 @@ class Trainer:
                 cut = Cut(micro_batches=range(start, start + len(batches)), at=at, filled=self.position.since)
                 before = done * -(-len(batches) // self.prepared.spec.method.accumulation)
                 updates = {one.index: before + cut.updates(one) for one in self.prepared.programs}
-                raise NotFinite(self.executors, result, done + 1, updates)
+                raise NotFinite(self.executors, result, done + 1, updates, first)
         return loss
 
     def test(self, best: tuple[int, Mapping[str, Tensor]] | None) -> Interrupted | None:

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed
+from petra_graph.plugins.callback import Listener
 from petra_graph.training.evaluation import NotFinite
+from petra_graph.training.run import run
 from tests.support.pipelines import CHAIN, batches, pipeline
+from tests.support.runs import SPEC
 
 NAN, INF = float("nan"), float("inf")
 
@@ -68,3 +71,10 @@ def test_of_an_evaluation(built):
     assert problem.message == (
         f'the evaluation loss is nan after epoch 3: {key} of node "rev2" in stage 4 is not finite after 0 updates'
     )
+
+
+def test_a_loss_that_is_a_million_times_the_first_one(write):
+    with pytest.raises(
+        RunFailed, match=r"the loss is \d.* at micro-batch \d+ \(epoch 1\), and that of the first one was 2\."
+    ):
+        run(write("small.toml", SPEC), ["optimizer.options.lr=1e6"], Listener())
