@@ -166,6 +166,7 @@ def test_processes_do_not_share_the_position_in_a_file(tmp_path):
     split = OfFile(100, tmp_path / "rows.bin")
     with closing(Loaders(3, (split,))) as loaders:
         read = list(evolve(training(split, batch=1), loaders=loaders))
+    split.file.close()
     assert all(torch.equal(samples, targets) for samples, targets in read)
 
 
