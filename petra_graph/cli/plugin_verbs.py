@@ -152,9 +152,9 @@ def check(
     inputs: list[tuple[int, ...]] | None,
     as_json: bool,
 ) -> None:
-    """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
+    """Check that blocks, optimizers, losses, data sets and callbacks keep what training relies on, on the CPU.
 
-    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
+    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss, data set and callbacks. PLUGIN is one of
     `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
     then one of its options, as in --set hidden=8. Exit code 4: a promise is broken.
     """
@@ -215,7 +215,8 @@ def _trial(plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None) -
     trial = testing.Trial.of(plugin, shapes, options)
     try:
         if inputs is None:
-            testing.block_trial.Harness(trial).peek(0, trial.streams(trial.numerics("float64"), 0))
+            harness = testing.block_trial.Harness(trial)
+            harness.peek(0, harness.inputs(0))
     except WrongResult:
         pass  # whatever the shapes are: a check says it
     except Exception as error:  # noqa: BLE001  it may raise anything
@@ -227,7 +228,7 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     """Yield the plugins of a specification, as a run would have them."""
     from petra_graph.plugins.data_set import zero_targets
     from petra_graph.plugins.tensor_trees import Tree
-    from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial
+    from petra_graph.testing import CallbackTrial, DataSetTrial, LossTrial, OptimizerTrial
     from petra_graph.training.prepare import prepare
     from petra_graph.training.trials import block_trials
 
@@ -253,6 +254,8 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     else:
         yield str(loss.plugin), LossTrial.of(loss.plugin, loss.options, batch=batch), ""
     yield str(checked.data.plugin), DataSetTrial.of(checked.data.plugin, checked.data.options), ""
+    for one in checked.callbacks:
+        yield str(one.plugin), CallbackTrial.of(one.plugin, one.options), ""
 
 
 # --- new ---

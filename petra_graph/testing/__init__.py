@@ -29,6 +29,7 @@ from petra_graph.testing.block_trial import BrokenPromise as BrokenPromise
 from petra_graph.testing.block_trial import NotTried
 from petra_graph.testing.block_trial import Trial as Trial
 from petra_graph.testing.block_trial import tokens as tokens
+from petra_graph.testing.other_checks import CallbackTrial as CallbackTrial
 from petra_graph.testing.other_checks import DataSetTrial as DataSetTrial
 from petra_graph.testing.other_checks import LossTrial as LossTrial
 from petra_graph.testing.other_checks import OptimizerTrial as OptimizerTrial
@@ -58,6 +59,7 @@ CHECKS: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
     OptimizerTrial: {"checkpoint": other_checks.check_checkpoint},
     LossTrial: {"mean over samples": other_checks.check_mean},
     DataSetTrial: {"samples": other_checks.check_samples},
+    CallbackTrial: {"resumed": other_checks.check_resumed},
 }
 """By the class of trials, in the order in which they are made."""
 

@@ -24,16 +24,13 @@ from petra_graph.testing.block_trial import (
     NotTried,
     Rounding,
     Trial,
-    coarsest,
+    changed,
     drawn_gradients,
     equal,
     expect,
     expect_close,
-    generators,
-    gradients_of,
+    expect_still_generators,
     name_of,
-    relative_error,
-    state_of,
 )
 
 _TRIED = 16
@@ -55,19 +52,16 @@ def check_shapes(trial: Trial) -> None:
     before = [one.clone() for one in inputs]
     with harness.alone():
         outputs: Any = harness.block(*inputs)
-    expect(isinstance(outputs, tuple) and bool(outputs), "forward returned {}, not a tensor or a tuple", outputs)
+    is_tuple = isinstance(outputs, tuple) and bool(outputs)
+    expect(is_tuple, f"forward returned {type(outputs).__name__}, not a tensor or a tuple")
     for one in outputs:
-        expect(isinstance(one, Tensor), "forward returned a {} among its outputs, not a tensor", one)
+        expect(isinstance(one, Tensor), f"forward returned a {type(one).__name__} among its outputs, not a tensor")
         found = f"{trial.batch} samples came in, and an output is {list(one.shape)}"
         expect(one.shape[:1] == (trial.batch,), found)
-        same = one.dtype == harness.numerics.dtype or not one.is_floating_point()
-        expect(
-            same,
-            f"an output is {name_of(one.dtype)}, where inputs and parameters are {name_of(harness.numerics.dtype)}",
-        )
-    expect(
-        any(one.is_floating_point() for one in outputs), "no output is of real numbers, so nothing below it can learn"
-    )
+        found = f"an output is {name_of(one.dtype)}, where inputs and parameters are {name_of(harness.dtype)}"
+        expect(one.dtype == harness.dtype or not one.is_floating_point(), found)
+    real = any(one.is_floating_point() for one in outputs)
+    expect(real, "no output is of real numbers, so nothing below it can learn")
     expect(equal(inputs, before), "forward changes its inputs in place: others hold the same tensors")
     outputs = harness.forward(0, inputs)
     gradients = drawn_gradients(0, outputs)
@@ -84,22 +78,18 @@ def check_inverse(trial: Trial) -> None:
         harness = Harness(trial, compute)
         if not isinstance(harness.block, Reversible):
             raise NotTried("it is not reversible")
-        exact, coarse = harness.numerics.dtype, coarsest(harness)
         for trip in harness.train():
             assert isinstance(harness.runner, Reconstruct)
             found = harness.runner.invert(trip.m, trip.outputs)
-            expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, exact)
-            # With a graph, torch may take another way through a part that is in float32.
-            allowed = ROUNDINGS if exact == coarse else 2**8
-            expect_close(
-                "the input that the backward reconstructs is not x", trip.back.inputs, trip.inputs, coarse, allowed
-            )
+            expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, harness.dtype)
+            message = "the input that the backward reconstructs is not x"
+            expect_close(message, trip.back.inputs, trip.inputs, harness.dtype)
 
 
 def check_gradients(trial: Trial) -> None:
     """Gradients of inputs and parameters are plain autograd's, summed over micro-batches."""
     harness, plain = Harness(trial), Harness(trial)
-    dtype = torch.bfloat16 if harness.compute == "bfloat16" else coarsest(harness)
+    dtype = torch.bfloat16 if harness.compute == "bfloat16" else harness.dtype
     allowed = _OF_GRADIENTS[harness.compute]
     for trip in harness.train():
         _, expected = plain.plain(trip.m, trip.inputs, trip.gradients)
@@ -107,20 +97,22 @@ def check_gradients(trial: Trial) -> None:
         found, of_plain = [one for one, _ in pairs], [one for _, one in pairs]
         expect_close("the gradient of the input is not plain autograd's", found, of_plain, dtype, allowed)
     message = "the gradient of the parameters, over some micro-batches, is not plain autograd's"
-    expect_close(message, gradients_of(harness.block), gradients_of(plain.block), dtype, allowed)
+    expect_close(message, harness.parameter_gradients(), plain.parameter_gradients(), dtype, allowed)
 
 
 def check_gradcheck(trial: Trial) -> None:
     """Autograd's gradients are derivatives, by `torch.autograd.gradcheck`: a `backward` of one's own may leave out a term."""
     harness = Harness(trial, "float64")
-    if trial.compute not in {None, "float64"}:
-        try:
-            harness.peek(0, harness.inputs(0))
-        except RuntimeError as error:
-            raise NotTried(f"it does not compute in float64, nor does the run: {error}") from error
-    if coarsest(harness) != torch.float64:
-        raise NotTried("a part of the block computes in fewer bits than float64")
     inputs = [one.requires_grad_(one.is_floating_point()) for one in harness.inputs(0)]
+    with Rounding(inputs) as rounding:
+        try:
+            harness.peek(0, tuple(inputs))
+        except RuntimeError as error:
+            if trial.compute in {None, "float64"}:
+                raise
+            raise NotTried(f"it does not compute in float64, nor does the run: {error}") from error
+    if rounding.found:
+        raise NotTried(f"it computes in {rounding.found} what came in float64")
     trained = [one for one in harness.block.parameters() if one.requires_grad and one.dtype == torch.float64]
 
     def outputs(*moved: Tensor) -> Streams:
@@ -144,13 +136,11 @@ def check_randomness(trial: Trial) -> None:
         with draws_watched() as drew, fork_rng(0, torch.device("cpu")), harness.alone():
             harness.block(*inputs)
         expect(not drew, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`")
-    before = generators()
-    same = equal(harness.peek(0, inputs), harness.peek(0, inputs))
-    expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
-    outputs = harness.forward(0, inputs)
-    harness.backward(0, outputs, drawn_gradients(0, outputs))
-    moved = [name for name, state in generators().items() if state != before[name]]
-    expect(not moved, f"training moved the global generator of {' and '.join(moved)}: draw with torch functions")
+    with expect_still_generators("draw with torch functions: training moved"):
+        same = equal(harness.peek(0, inputs), harness.peek(0, inputs))
+        expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
+        outputs = harness.forward(0, inputs)
+        harness.backward(0, outputs, drawn_gradients(0, outputs))
 
     def left(m: int) -> bytes:
         with harness.alone(m):
@@ -158,9 +148,8 @@ def check_randomness(trial: Trial) -> None:
             return torch.get_rng_state().numpy().tobytes()
 
     # Outputs would not tell: dropout of a small rate often has the same mask twice.
-    expect(
-        left(0) != left(1) or not may_draw(harness.block), "it seeds torch's generator: all micro-batches draw the same"
-    )
+    others = left(0) != left(1) or not may_draw(harness.block)
+    expect(others, "it seeds torch's generator: all micro-batches draw the same")
 
 
 def check_recomputation(trial: Trial) -> None:
@@ -169,7 +158,7 @@ def check_recomputation(trial: Trial) -> None:
     for trip in harness.train():
         outputs, _ = harness.plain(trip.m, trip.inputs, trip.gradients)
         message = "the same micro-batch gives other outputs when it is evaluated again, with a graph and after others"
-        expect_close(message, outputs, trip.outputs, coarsest(harness))
+        expect_close(message, outputs, trip.outputs, harness.dtype)
 
 
 def check_statistics(trial: Trial) -> None:
@@ -178,26 +167,18 @@ def check_statistics(trial: Trial) -> None:
     remedy = "keep them in a submodule with `track_running_stats`, and update them only where that is true"
     for m in range(MICRO_BATCHES):
         inputs = harness.inputs(m)
-        before = state_of(harness.block)
+        before = harness.state()
         harness.peek(m, inputs)
-        changed = [
-            name
-            for name, one in state_of(harness.block).items()
-            if not torch.equal(one, before.get(name, one.new_empty(0)))
-        ]
-        expect(
-            not changed,
-            f"{', '.join(changed)} changed in a forward without a graph, so each micro-batch counts twice: {remedy}",
-        )
+        twice = changed(before, harness.state())
+        expect(not twice, f"{twice} changed in a forward without a graph, so each micro-batch counts twice: {remedy}")
         outputs = harness.forward(m, inputs)
         gradients = drawn_gradients(m, outputs)
         harness.backward(m, outputs, gradients)
         plain.plain(m, inputs, gradients)
-        once = state_of(plain.block)
-        for name, one in state_of(harness.block).items():
-            error = relative_error([one], [once[name]])
-            allowed = ROUNDINGS * torch.finfo(coarsest(harness)).eps
-            expect(error <= allowed, f"{name} is not as after one training forward of plain torch: {remedy}")
+        once = plain.state()
+        for name, one in harness.state().items():
+            message = f"{name} is not as after one training forward of plain torch: {remedy}"
+            expect_close(message, [one], [once[name]], harness.dtype)
 
 
 def check_every_parameter(trial: Trial) -> None:
@@ -210,9 +191,8 @@ def check_every_parameter(trial: Trial) -> None:
         trained = ((name, one) for name, one in harness.block.named_parameters() if one.requires_grad and one.numel())
         if not (lacking := [name for name, one in trained if one.grad is None]):
             return
-    raise BrokenPromise(
-        f"no gradient reaches {', '.join(lacking)}: use it in forward, or freeze it with requires_grad_(False)"
-    )
+    hint = "use it in forward, or freeze it with requires_grad_(False)"
+    raise BrokenPromise(f"no gradient reaches {', '.join(lacking)}: {hint}")
 
 
 def check_precision(trial: Trial) -> None:
@@ -247,13 +227,14 @@ def check_autocast(trial: Trial) -> None:
     for name in forward.keys() & backward.keys():
         same = forward[name] == backward[name]
         expect(same, f"`{name}` returned {forward[name]} in forward and {backward[name]} in backward")
-    for noun, streams in (
-        ("output", outputs),
-        ("reconstructed input", back.inputs),
-        ("gradient of an input", back.gradients),
-        ("gradient of a parameter", gradients_of(harness.block)),
-    ):
-        for one in filter(torch.is_floating_point, streams):
+    streams = {
+        "output": outputs,
+        "reconstructed input": back.inputs,
+        "gradient of an input": back.gradients,
+        "gradient of a parameter": harness.parameter_gradients(),
+    }
+    for noun, several in streams.items():
+        for one in filter(torch.is_floating_point, several):
             sound = one.dtype == torch.float32 and bool(one.isfinite().all())
             expect(sound, f"an {noun} is {name_of(one.dtype)}, or not finite; streams are to be finite float32")
 
@@ -264,15 +245,14 @@ def check_evaluation(trial: Trial) -> None:
     for _ in harness.train():
         pass
     block, inputs = harness.block.eval(), harness.inputs(0)
-    before, generator = state_of(block), torch.get_rng_state()
-    with torch.no_grad():
+    before = harness.state()
+    with torch.no_grad(), expect_still_generators("draw only where self.training: evaluation moved"):
         whole = block(*inputs)
         single = [block(*(one[row : row + 1] for one in inputs)) for row in range(trial.batch)]
-    expect(torch.equal(torch.get_rng_state(), generator), "random numbers were drawn: draw only where self.training")
-    changed = [name for name, one in state_of(block).items() if not torch.equal(one, before[name])]
-    expect(not changed, f"{', '.join(changed)} changed: update buffers only where self.training")
+    moved = changed(before, harness.state())
+    expect(not moved, f"{moved} changed: update buffers only where self.training")
     rows = [torch.cat(streams) for streams in zip(*single, strict=True)]
-    expect_close("a batch's outputs are not those of its samples", rows, whole, coarsest(harness))
+    expect_close("a batch's outputs are not those of its samples", rows, whole, harness.dtype)
 
 
 def check_state_dict(trial: Trial) -> None:
@@ -285,7 +265,7 @@ def check_state_dict(trial: Trial) -> None:
     for training in (True, False):
         outputs = [one.peek(MICRO_BATCHES, inputs) for one in (trained, other) if one.block.train(training) or True]
         mode = "training" if training else "evaluation"
-        message = (
+        found = (
             f"a block that has loaded it gives other outputs in {mode}: hold state in parameters and persistent buffers"
         )
-        expect(equal(*outputs), message)
+        expect(equal(*outputs), found)

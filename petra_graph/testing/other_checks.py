@@ -1,101 +1,114 @@
-"""What is checked of an optimizer, a loss and a data set: that a run may be cut, batched and resumed anywhere."""
+"""What is checked of an optimizer, a loss, a data set and a callback: that a run may be cut, batched and resumed anywhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Self
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks.block_kinds import ParameterGroups
+from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.errors import SpecError
+from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started, asked_at_stage, records
 from petra_graph.plugins.contract import Plugin, PluginKind, build_plugin
 from petra_graph.plugins.data_set import is_stream
 from petra_graph.plugins.generators import seeded
-from petra_graph.plugins.kinds import DATA_SET, LOSS, OPTIMIZER
+from petra_graph.plugins.kinds import CALLBACK, DATA_SET, LOSS, OPTIMIZER
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios, set_rates
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-from petra_graph.testing.block_trial import NotTried, as_plugin, equal, expect, expect_close, generators
+from petra_graph.testing.block_trial import NotTried, as_plugin, equal, expect, expect_close, expect_still_generators
 
-_STEPS = 25
-"""What shows late: a look-ahead at every tenth step, a count that is not kept."""
+_CUTS, _STEPS = 12, 24
+"""Cuts before each of the first steps, and all steps: a look-ahead at every tenth step acts behind each cut."""
 
 
 @frozen(kw_only=True)
 class OtherTrial:
     """A plugin of another kind than blocks, with its options."""
 
+    kind: ClassVar[PluginKind]
     plugin: Plugin
     options: Any
     seed: int = 0
 
     @classmethod
-    def kind(cls) -> PluginKind:
-        raise NotImplementedError
-
-    @classmethod
     def of(cls, given: Any, options: Any = None, **more: Any) -> Self:
-        """Make a trial of code or a declaration, with its `options` table; errors as of `as_plugin`."""
-        plugin, options = as_plugin(cls.kind(), given, options)
+        """Make a trial of code or a plugin, with its `options` table; errors as of `as_plugin`."""
+        plugin, options = as_plugin(cls.kind, given, options)
         return cls(plugin=plugin, options=options, **more)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return a few small parameters, the same at every call."""
+        draw = torch.Generator().manual_seed(self.seed)
+        return [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((4, 3), (2, 3, 3, 3), (4,), (2,))]
 
 
 class OptimizerTrial(OtherTrial):
     """An optimizer, of a few small parameters."""
 
-    @classmethod
-    def kind(cls) -> PluginKind:
-        return OPTIMIZER
-
-    def built(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer, Sequence[float]]:
-        """Return new parameters, the same at every call, their optimizer, and the rates of its groups over `lr`."""
-        draw = torch.Generator().manual_seed(self.seed)
-        every = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((4, 3), (2, 3, 3, 3), (4,), (2,))]
-        groups = ParameterGroups(decayed=every[:2], undecayed=every[2:])
-        optimizer = build_plugin(self.plugin, self.options, groups, stage=DELAYED)
-        return every, optimizer, rate_ratios(optimizer, self.options.lr)
+    kind = OPTIMIZER
 
 
 def check_checkpoint(trial: OptimizerTrial) -> None:
-    """A checkpoint, the `state` of each parameter and the values of groups, continues the run to the bit."""
-    every, optimizer, ratios = trial.built()
+    """A checkpoint, the `state` of each parameter and the values of groups, continues the run to the bit, whenever it is cut."""
+    whole, cuts = _Trained(trial), []
+    for number in range(_STEPS):
+        if number < _CUTS:
+            cuts.append(_Trained(trial, whole))
+        whole.step(number)
+    for cut, resumed in enumerate(cuts):
+        for number in range(cut, _STEPS):
+            resumed.step(number)
+        remedy = "keep what steers the steps in self.state[parameter]"
+        found = f"a run that is resumed before step {cut + 1} comes to other parameters: {remedy}"
+        expect(equal(whole.parameters, resumed.parameters), found)
 
-    def steps(numbers: Iterable[int], own: Sequence[nn.Parameter], by: torch.optim.Optimizer) -> None:
-        for number in numbers:
-            drawn = torch.Generator().manual_seed(trial.seed + 1 + number)
-            for one in own:
-                one.grad = torch.randn(one.shape, generator=drawn)
-            set_rates(by, float(trial.options.lr) or 0.01, ratios, DELAYED.staleness_of_update(number))
-            by.step()
-            by.zero_grad(set_to_none=True)
 
-    def stored(value: Any) -> Any:
-        return value.detach().clone() if isinstance(value, Tensor) else json.loads(json.dumps(value))
+class _Trained:
+    """An optimizer and its parameters; those of another one, at a checkpoint that is made now."""
 
-    steps(range(_STEPS), every, optimizer)
-    again, resumed, _ = trial.built()
-    with torch.no_grad():
-        for one, own in zip(every, again, strict=True):
-            own.copy_(one)
-            if one in optimizer.state:
-                resumed.state[own] = {key: stored(value) for key, value in optimizer.state[one].items()}
-    for group, of in zip(resumed.param_groups, optimizer.param_groups, strict=True):
-        group |= {key: stored(value) for key, value in of.items() if key != "params"}
-    steps(range(_STEPS, 2 * _STEPS), every, optimizer)
-    steps(range(_STEPS, 2 * _STEPS), again, resumed)
-    expect(
-        equal(every, again),
-        "a resumed run comes to other parameters: keep what steers the steps in self.state[parameter]",
-    )
+    def __init__(self, trial: OptimizerTrial, of: _Trained | None = None) -> None:
+        self.parameters, self.rate = trial.parameters(), float(trial.options.lr)
+        groups = ParameterGroups(decayed=self.parameters[:2], undecayed=self.parameters[2:])
+        self.optimizer: torch.optim.Optimizer = build_plugin(trial.plugin, trial.options, groups, stage=DELAYED)
+        self.ratios = rate_ratios(self.optimizer, self.rate)
+        if of is None:
+            return
+        for one, own in zip(of.parameters, self.parameters, strict=True):
+            own.data.copy_(one)
+            if one in of.optimizer.state:
+                self.optimizer.state[own] = _stored(of.optimizer.state[one])
+        for group, kept in zip(self.optimizer.param_groups, of.optimizer.param_groups, strict=True):
+            group.update(_stored(kept))
+
+    def step(self, number: int) -> None:
+        drawn = torch.Generator().manual_seed(number)
+        for one in self.parameters:
+            one.grad = torch.randn(one.shape, generator=drawn)
+        set_rates(self.optimizer, self.rate or 0.01, self.ratios, DELAYED.staleness_of_update(number))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def _stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint makes of values: copies of tensors, JSON of all else."""
+    return {
+        key: value.detach().clone() if isinstance(value, Tensor) else json.loads(json.dumps(value))
+        for key, value in values.items()
+        if key != "params"
+    }
 
 
 @frozen(kw_only=True)
@@ -106,21 +119,19 @@ class LossTrial(OtherTrial):
         batch: returns the outputs and the targets of some samples; None: of 8 samples, 10 outputs and a class each.
     """
 
+    kind = LOSS
     batch: Callable[[], tuple[Tree, Tree]] | None = field(default=None, eq=False, repr=False)
-
-    @classmethod
-    def kind(cls) -> PluginKind:
-        return LOSS
 
 
 def check_mean(trial: LossTrial) -> None:
     """The loss is the mean over samples, by their `target_weight`, and metrics are sums, however samples are batched."""
     loss: Loss = build_plugin(trial.plugin, trial.options)
     draw = torch.Generator().manual_seed(trial.seed)
-    if trial.batch is None:
-        output, target = torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw)
-    else:
-        output, target = trial.batch()
+    output, target = (
+        trial.batch()
+        if trial.batch is not None
+        else (torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw))
+    )
     output = mapped(lambda one: one.detach().double() if one.is_floating_point() else one, output)
     samples = len(main(target))
     parts = [slice(0, 1), slice(1, samples // 2), slice(samples // 2, samples)]
@@ -128,28 +139,25 @@ def check_mean(trial: LossTrial) -> None:
     cut = [pair for pair in cut if len(main(pair[1]))]
     weights = [float(target_weight(loss, of)) for _, of in cut]
     whole = mean_loss(loss, output, target, sum(weights))
-    alone = torch.stack(
-        [mean_loss(loss, one, of, weight).double() for (one, of), weight in zip(cut, weights, strict=True)]
-    )
-    mean = (alone * torch.tensor(weights)).sum() / max(sum(weights), torch.finfo(torch.float64).tiny)
+    alone = [mean_loss(loss, one, of, weight).double() for (one, of), weight in zip(cut, weights, strict=True)]
+    total = sum(weights) or 1.0
+    mean = torch.stack([one * weight for one, weight in zip(alone, weights, strict=True)]).sum() / total
     message = (
         f"the loss of {samples} samples is {float(whole):.6g}, and the mean over batches of them {float(mean):.6g}: a loss that weighs "
         "its targets says so, target_weight(target)"
     )
     expect_close(message, [whole, *alone], [mean, *alone], torch.float32)
-    values, of_parts = loss.metrics(output, target), [loss.metrics(*pair) for pair in cut]
-    for name, value in values.items():
-        total = sum(float(part[name]) for part in of_parts)
-        message = f'the metric "{name}" of {samples} samples is {float(value):.6g}, and its sum over batches of them {total:.6g}'
-        expect_close(message, [value], [torch.tensor(total)], torch.float32)
+    of_parts = [loss.metrics(*pair) for pair in cut]
+    for name, value in loss.metrics(output, target).items():
+        summed = sum(float(part[name]) for part in of_parts)
+        message = f'the metric "{name}" of {samples} samples is {float(value):.6g}, and its sum over batches of them {summed:.6g}'
+        expect_close(message, [value], [torch.tensor(summed)], torch.float32)
 
 
 class DataSetTrial(OtherTrial):
     """A data set, opened with its options."""
 
-    @classmethod
-    def kind(cls) -> PluginKind:
-        return DATA_SET
+    kind = DATA_SET
 
 
 def check_samples(trial: DataSetTrial) -> None:
@@ -180,11 +188,88 @@ def check_samples(trial: DataSetTrial) -> None:
         expect(equal(first, [one.flip(0) for one in fetched(rows[::-1], 3, 1)]), message.format("in another order"))
         single = [fetched(rows[at : at + 1], 3, 1) for at in range(len(rows))]
         expect(equal(first, [torch.cat(parts) for parts in zip(*single, strict=True)]), message.format("one by one"))
-        before = generators()
-        split.fetch(rows, seed=trial.seed, epoch=0)
-        moved = [name for name, state in generators().items() if state != before[name]]
-        expect(not moved, f"fetch moves the global generator of {' and '.join(moved)}")
+        with expect_still_generators("fetch moves"):
+            split.fetch(rows, seed=trial.seed, epoch=0)
 
 
-OTHERS = {trial.kind().short: trial for trial in (OptimizerTrial, LossTrial, DataSetTrial)}
+class CallbackTrial(OtherTrial):
+    """A callback, in a run of a few epochs whose losses fall and rise."""
+
+    kind = CALLBACK
+
+
+def check_resumed(trial: CallbackTrial) -> None:
+    """A callback that takes back its state from a checkpoint's JSON, and its companion's tensors, goes on as the one that gave them."""
+    if records(trial.plugin):
+        raise NotTried("it keeps values outside of checkpoints")
+    with TemporaryDirectory() as folder:
+        whole = _Followed(trial, Path(folder))
+        cuts = []
+        for epoch in range(1, _EPOCHS + 1):
+            whole.observe(epoch)
+            cuts.append(_Followed(trial, Path(folder), whole))
+        for epoch, resumed in enumerate(cuts, 1):
+            for later in range(epoch + 1, _EPOCHS + 1):
+                resumed.observe(later)
+            found = f"a run that is resumed after epoch {epoch} of {_EPOCHS} comes to another {{}}: state() must hold all, as JSON"
+            expect(resumed.state() == whole.state(), found.format("state or end"))
+            expect(equal(resumed.tensors(), whole.tensors()), found.format("companion, or weights"))
+
+
+class _Followed:
+    """A callback in a run whose losses fall and rise; of another run, at a checkpoint that is made now."""
+
+    def __init__(self, trial: CallbackTrial, folder: Path, of: _Followed | None = None) -> None:
+        every = trial.parameters()
+        self.parameters = {
+            f"node/{name}": one for name, one in zip((*COEFFICIENTS, "weight", "bias"), every, strict=True)
+        }
+        self.callback: Callback = build_plugin(trial.plugin, trial.options)
+        self.callback.started(evolve(_RUN, directory=folder, resumed_at=None if of is None else 1))
+        companion = self.callback.at_stage(*asked_at_stage(self.callback, self.parameters, DELAYED))
+        self.companion = companion or Companion()
+        if of is not None:
+            with torch.no_grad():
+                for one, own in zip(of.parameters.values(), every, strict=True):
+                    own.copy_(one)
+            self.companion.restore({name: one.clone() for name, one in of.companion.state().items()})
+            if (state := json.loads(json.dumps(of.callback.state()))) is not None:
+                self.callback.restore(state)
+
+    @torch.no_grad()
+    def observe(self, epoch: int) -> None:
+        """Train an epoch of two updates, and evaluate it."""
+        for number in (2 * epoch - 1, 2 * epoch):
+            drawn = torch.Generator().manual_seed(number)
+            for one in self.parameters.values():
+                one.add_(torch.randn(one.shape, generator=drawn), alpha=0.1)
+            self.companion.updated(number)
+        values = {"loss": 1.0 + abs(epoch - 3), "top1": 1.0 / epoch}
+        ended = EpochEnded(
+            epoch=epoch, train=values, test=None, validation=values, samples_per_second=1.0, learning_rate=0.1
+        )
+        self.callback.epoch_ended(ended)
+
+    def state(self) -> list[Any]:
+        return [self.callback.stops(), self.callback.state()]
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.companion.state().values(), *self.parameters.values()]
+
+
+_EPOCHS = 12
+_RUN = Started(
+    name="checked",
+    directory=Path(),
+    epochs=_EPOCHS,
+    micro_batches=2,
+    batch=4,
+    method="petra",
+    schedule="1f1b",
+    accumulation=1,
+    stages=2,
+    parameters=1,
+    evaluates="validation",
+)
+OTHERS = {one.kind.short: one for one in (OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)}
 """By the names of kinds on the command line."""

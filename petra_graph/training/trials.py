@@ -83,6 +83,7 @@ def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[
             draw=partial(draw, sources, itertools.count()),
             seed=numerics.seed,
             memory_format=spec.precision.memory_format,
+            compute=spec.precision.compute,
         )
         yield node, trial
 

@@ -13,8 +13,17 @@ from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.cli.main import main
-from petra_graph.plugins import DataFacts
-from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial, Trial, examine, parametrize_with_checks, tokens
+from petra_graph.plugins import Callback, DataFacts
+from petra_graph.testing import (
+    CallbackTrial,
+    DataSetTrial,
+    LossTrial,
+    OptimizerTrial,
+    Trial,
+    examine,
+    parametrize_with_checks,
+    tokens,
+)
 from tests.support.runs import SPEC
 
 SHAPE = (6,)
@@ -172,6 +181,53 @@ def forgets(groups, *, lr=0.1):
     return Forgets(groups.param_groups(weight_decay=0.0), lr=lr)
 
 
+class LooksAhead(torch.optim.SGD):
+    """Slow weights, every fifth step, in an attribute."""
+
+    steps, slow = 0, None
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        every = [one for group in self.param_groups for one in group["params"]]
+        self.slow = self.slow or [one.clone() for one in every]
+        super().step(closure)
+        self.steps += 1
+        if self.steps % 5 == 0:
+            for one, slow in zip(every, self.slow, strict=True):
+                one.copy_(slow.lerp_(one, 0.5))
+
+
+def looks_ahead(groups, *, lr=0.1):
+    return LooksAhead(groups.param_groups(weight_decay=0.0), lr=lr)
+
+
+class Best(Callback):
+    """Its state has numbers as keys, which JSON makes texts."""
+
+    def __init__(self):
+        self.values = {}
+
+    def epoch_ended(self, report):
+        self.values[report.epoch] = report.evaluated["loss"]
+
+    def state(self):
+        return self.values
+
+    def restore(self, state):
+        self.values = state
+
+
+class ForgetsTheBest(Callback):
+    changes = "length"
+    best = 10.0
+
+    def epoch_ended(self, report):
+        self.best = min(self.best, report.evaluated["loss"])
+
+    def stops(self):
+        return f"the best was {self.best}"
+
+
 class SumOfSquares:
     def __call__(self, output, target):
         return output.square().sum()
@@ -204,9 +260,12 @@ class DrawsAnew(Data):
 
 
 OTHERS = {
-    "checkpoint": (OptimizerTrial.of(forgets), "a resumed run comes to other parameters"),
+    "checkpoint": (OptimizerTrial.of(forgets), "resumed before step 2 comes to other parameters"),
+    "checkpoint of rare steps": (OptimizerTrial.of(looks_ahead), "resumed before step 2 comes to other parameters"),
     "mean over samples": (LossTrial.of(SumOfSquares), "and the mean over batches of them"),
     "samples": (DataSetTrial.of(DrawsAnew), "samples of `train` are others at the second call"),
+    "resumed": (CallbackTrial.of(Best), "resumed after epoch 1 of 12 comes to another state"),
+    "resumed without state": (CallbackTrial.of(ForgetsTheBest), "state() must hold all, as JSON"),
 }
 
 
@@ -227,7 +286,8 @@ def test_a_broken_block_is_named(check):
 @pytest.mark.parametrize("check", OTHERS)
 def test_a_broken_optimizer_loss_and_data_set_are_named(check):
     trial, message = OTHERS[check]
-    assert message in broken(trial)[check]
+    (found,) = broken(trial).values()
+    assert message in found
 
 
 @parametrize_with_checks(

@@ -22,6 +22,7 @@ from petra_graph.catalog.blocks import (
 )
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import check_inverse, check_shapes
+from petra_graph.testing.block_trial import Harness
 from tests.support.examples import examples
 from tests.support.kit import kept
 from tests.support.pipelines import BLOCKS
@@ -97,14 +98,13 @@ def test_conv_stem_reads_any_image(channels, kernel, stride, side):
 
 def test_add_refuses_streams_that_do_not_pair_up():
     with pytest.raises(ValueError, match="its inputs carry 3 streams, which is not a multiple of streams = 2"):
-        Trial.of(Add, [ROW] * 3).build(Trial.of(Add, [ROW] * 3).numerics("float64"))
+        Harness(Trial.of(Add, [ROW] * 3))
 
 
 def built(name):
     block, inputs, options = TRIALS[name]
-    trial = Trial.of(block, inputs, options)
-    evaluation = trial.numerics("float64")
-    return trial.build(evaluation).eval(), trial.streams(evaluation, 0)
+    harness = Harness(Trial.of(block, inputs, options))
+    return harness.block.eval(), harness.inputs(0)
 
 
 def test_the_stem_splits_one_convolution_into_both_streams():
