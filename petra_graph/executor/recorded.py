@@ -34,22 +34,11 @@ WARM_UP = 3
 """Executions as written before a recording: libraries choose their kernels."""
 
 
-class Recording(Protocol):
-    """An operation that has been recorded."""
-
-    outputs: Streams
-    """After a replay; in the pool."""
-
-    def replay(self) -> None:
-        """Execute it; what other recordings of the pool have left there is lost."""
-        ...
-
-
 class Recorder(Protocol):
     """Records the operations of a device."""
 
-    def record(self, operation: Callable[[], Streams]) -> Recording:
-        """Return the recording of an operation, which has not been executed."""
+    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
+        """Return what executes an operation, which has not been executed; its outputs are in the pool, and lost at the next one there."""
         ...
 
 
@@ -59,21 +48,17 @@ class CudaGraphs:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, operation: Callable[[], Streams]) -> Recording:
+    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
         """Capture the operation on the current device."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = operation()
-        return _Graph(outputs, graph)
 
+        def replay() -> Streams:
+            graph.replay()
+            return outputs
 
-@define(eq=False)
-class _Graph:
-    outputs: Streams
-    graph: torch.cuda.CUDAGraph
-
-    def replay(self) -> None:
-        self.graph.replay()
+        return replay
 
 
 @define(eq=False)
@@ -110,10 +95,10 @@ class RecordedOperation:
             return function(*inputs)
         for own, one in zip(kept.inputs, inputs, strict=True):
             own.copy_(one)
-        kept.recording.replay()
+        outputs = kept.replay()
         for parameter in kept.reached:
             parameter.grad = self.gradients[parameter]
-        return tuple(map(Tensor.clone, kept.recording.outputs))
+        return tuple(map(Tensor.clone, outputs))
 
     def _watched(self, function: Callable[..., Streams], inputs: Streams) -> Streams:
         self._calls += 1
@@ -177,6 +162,6 @@ class RecordedSegment:
 @frozen(eq=False)
 class _Kept:
     inputs: Streams
-    recording: Recording
+    replay: Callable[[], Streams]
     reached: Sequence[nn.Parameter]
     """Those to which it adds gradients."""

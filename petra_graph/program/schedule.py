@@ -26,8 +26,7 @@ that comes before it in its order. The same holds for the consumer's consumers, 
 `static_order` gives one order for the operations of several stages: a pure function of their programs, free of
 deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
 that it sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process
-that performs its own part of this order waits only for operations that come before. An evaluation goes batch by batch,
-each from the first stage to the head.
+that performs its own part of this order waits only for operations that come before.
 """
 
 from __future__ import annotations
@@ -153,11 +152,6 @@ def static_order(
         for other in (stage, *counts.neighbours(stage)):
             enter(other)
     assert not any(following), "every stage waits: depths grow along an edge"
-
-
-def static_evaluation_order(programs: Sequence[StageProgram], batches: range) -> Iterator[tuple[int, Action]]:
-    """Yield the forwards of an evaluation, each with its stage's index."""
-    return ((program.index, Action("forward", batch)) for batch in batches for program in programs)
 
 
 class _Counts:

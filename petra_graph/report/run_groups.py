@@ -1,7 +1,6 @@
-"""The runs of a folder: as groups of those that differ in their seed alone, and as rows.
+"""The runs of a folder: as groups of those that differ in their seed alone, as tables, and as JSON.
 
-Groups are named by what differs, the best first, each metric with its spread. A row is a run's status, how far it came, its best metric, its age,
-and what differs.
+Groups are named by what differs, the best first, each metric with its spread.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor, log10
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -19,9 +19,10 @@ from attrs import asdict, evolve, field, frozen
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import Best, RecordedRun, began, read_run, run_directories
+from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.metric_text import NO_SCALES, Scales, is_share, value_text
+from petra_graph.report.metric_text import NO_SCALES, Scales, final_metrics, is_share, value_text
+from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import age, bounded, plural
 
 Order = Literal["age", "metric"]
@@ -32,7 +33,28 @@ LONGEST_NAME = 34
 """The longest name of a group: it is written next to a line of a chart."""
 _ABSENT = "-"
 """In the place of a value that a specification does not have."""
-_MOST_DECIMALS = 8
+
+
+@frozen(kw_only=True)
+class Spread:
+    """A number over the seeds of a group."""
+
+    n: int
+    mean: float
+    standard_deviation: float | None
+    """The standard deviation of the sample; None for a single run."""
+    least: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """Return the spread of values, None of none."""
+        if not values:
+            return None
+        deviation = stdev(values) if len(values) > 1 else None
+        return cls(
+            n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
+        )
 
 
 @frozen(kw_only=True)
@@ -59,52 +81,40 @@ class RunGroup:
         return list(chosen.values())
 
     @property
-    def bests(self) -> Sequence[Best]:
+    def judged_by(self) -> str | None:
+        """The metric whose best value says how good the runs are; None where none was measured."""
+        return next((run.best.metric for run in self.by_seed if run.best), None)
+
+    @property
+    def judged_by_smallest(self) -> bool:
+        return any(run.best.smallest for run in self.by_seed if run.best)
+
+    @property
+    def best(self) -> Spread | None:
         """The best evaluation of each seed."""
-        return [run.best for run in self.by_seed if run.best is not None]
+        return Spread.of([run.best.value for run in self.by_seed if run.best])
 
-
-@frozen(kw_only=True)
-class Spread:
-    """A number over the seeds of a group."""
-
-    n: int
-    mean: float
-    standard_deviation: float | None
-    """The standard deviation of the sample; None for a single run."""
-    least: float
-    largest: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Return the spread of at least one value."""
-        deviation = stdev(values) if len(values) > 1 else None
-        return cls(
-            n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
-        )
+    def final(self, metric: str) -> Spread | None:
+        """Return the spread of a metric's latest values."""
+        return Spread.of([value for run in self.by_seed if (value := run.last(metric)) is not None])
 
 
 def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
-    """Write spreads below one another, all with the same decimals: mean ± deviation."""
-    scale, unit = (100.0, " %") if is_share(metric, scales) else (1.0, "")
-    decimals = 2 if unit else _count_decimals([spread for spread in spreads if spread])
+    """Write spreads below one another, all with the decimals that give the largest mean four digits: mean ± deviation."""
+    scale, unit, decimals = 1.0, "", 0
+    if is_share(metric, scales):
+        scale, unit, decimals = 100.0, " %", 2
+    elif largest := max((abs(spread.mean) for spread in spreads if spread), default=0.0):
+        decimals = max(0, 3 - floor(log10(largest)))
     texts: list[str | None] = []
     for spread in spreads:
         if spread is None:
             texts.append(None)
             continue
-        ends = "" if spread.standard_deviation is None else f" ± {scale * spread.standard_deviation:,.{decimals}f}"
+        apart = spread.standard_deviation
+        ends = "" if apart is None else f" ± {scale * apart:,.{decimals}f}"
         texts.append(f"{scale * spread.mean:,.{decimals}f}{ends}{unit}")
     return texts
-
-
-def _count_decimals(spreads: Sequence[Spread]) -> int:
-    """Return the decimals with which the largest mean has four digits, and the smallest deviation at most two."""
-    largest = max((abs(spread.mean) for spread in spreads), default=0.0)
-    deviations = [spread.standard_deviation for spread in spreads if spread.standard_deviation]
-    by_mean = 3 - floor(log10(largest)) if largest else 2
-    by_deviation = 1 - floor(log10(min(deviations))) if deviations else by_mean
-    return max(0, min(by_mean, by_deviation, _MOST_DECIMALS))
 
 
 def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
@@ -118,8 +128,15 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
         RunGroup(name="", runs=members, values={key: row[place] for key, row in rows.items()})
         for place, members in enumerate(found.values())
     ]
-    groups.sort(key=rank)
+    groups.sort(
+        key=lambda one: _rank(one.judged_by, one.best.mean if one.best else None, smallest=one.judged_by_smallest)
+    )
     return [evolve(group, name=name) for group, name in zip(groups, _names(groups), strict=True)]
+
+
+def _rank(metric: str | None, value: float | None, *, smallest: bool) -> tuple[bool, str, float]:
+    """Return what is sorted by: those with a value first, of one metric together, the best of them first."""
+    return value is None, metric or "", (value or 0.0) if smallest else -(value or 0.0)
 
 
 def _names(groups: Sequence[RunGroup]) -> list[str]:
@@ -127,7 +144,7 @@ def _names(groups: Sequence[RunGroup]) -> list[str]:
     of_specs, rows = [group.runs[0].name for group in groups], differences(groups)
     telling: dict[str, list[str]] = {}
     for key, row in rows.items():
-        if _count_different([*telling.values(), row]) > _count_different([*telling.values()]):
+        if _tells_more(telling, row):
             telling[key] = row
     for chosen in (rows, telling):
         names = in_words(chosen) if chosen else of_specs
@@ -138,30 +155,9 @@ def _names(groups: Sequence[RunGroup]) -> list[str]:
     return [bounded(f"{place}: {name}", LONGEST_NAME) for place, name in enumerate(names, start=1)]
 
 
-def rank(group: RunGroup) -> tuple[bool, str, float]:
-    """Return what groups are sorted by: those with a value first, of one metric together, the best of them first."""
-    judged = best_spread(group)
-    if judged is None:
-        return True, "", 0.0
-    metric, spread = judged
-    return False, metric, spread.mean if group.bests[0].smallest else -spread.mean
-
-
 def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
     """Return the keys in which groups differ, each with its values as TOML in the order of groups."""
     return {key: [group.values.get(key, _ABSENT) for group in groups] for key in groups[0].values}
-
-
-def final_spread(group: RunGroup, metric: str) -> Spread | None:
-    """Return the spread of a metric's latest values."""
-    values = [value for run in group.by_seed if (value := run.last(metric)) is not None]
-    return Spread.of(values) if values else None
-
-
-def best_spread(group: RunGroup) -> tuple[str, Spread] | None:
-    """Return the metric by which the runs are judged, and the spread of their best values."""
-    found = group.bests
-    return (found[0].metric, Spread.of([best.value for best in found])) if found else None
 
 
 def find_differences(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
@@ -175,23 +171,21 @@ def find_differences(resolved: Sequence[Mapping[str, Any]], but: Collection[str]
     rows = {key: [shown(spec[key]) if key in spec else _ABSENT for spec in specs] for key in keys}
     rows = {key: row for key, row in rows.items() if len(set(row)) > 1}
     tables = tuple(key.removesuffix("name") for key in rows if key.endswith(".name"))
-    derived = [
-        key
-        for key, row in rows.items()
-        if key.startswith(tables)
-        and not key.endswith(".name")
-        and (_ABSENT in row or (key == "method.schedule" and "method.name" in rows))
-    ]
-    kept = {key: row for key, row in rows.items() if key not in derived}
-    for key in derived:
-        if _count_different([*kept.values(), rows[key]]) > _count_different([*kept.values()]):
+
+    def follows(key: str) -> bool:
+        of_name = key.startswith(tables) and not key.endswith(".name")
+        return of_name and (_ABSENT in rows[key] or (key == "method.schedule" and "method.name" in rows))
+
+    kept: dict[str, list[str]] = {}
+    for key in sorted(rows, key=follows):
+        if not follows(key) or _tells_more(kept, rows[key]):
             kept[key] = rows[key]
     return {key: row for key, row in rows.items() if key in kept}
 
 
-def _count_different(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many specifications these keys' values tell apart."""
-    return len(set(zip(*rows, strict=True))) or 1
+def _tells_more(known: Mapping[str, Sequence[str]], row: Sequence[str]) -> bool:
+    """Whether a key's values tell specifications apart that those of the `known` keys do not."""
+    return len(set(zip(*known.values(), row, strict=True))) > max(1, len(set(zip(*known.values(), strict=True))))
 
 
 def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -225,6 +219,26 @@ def short_key(key: str) -> str:
     return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 
+def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
+    """Return the groups, the best first, with the metric that judges the best one, and their final metrics."""
+    scales = {label: scale for group in groups for label, scale in group.scales.items()}
+    metric = groups[0].judged_by or ""
+    bests = [group.best if group.judged_by == metric else None for group in groups]
+    finals = final_metrics(name for group in groups for run in group.runs for name in run.metrics)
+    rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
+    styles = ["bold green" if place == 0 and bests[0] and len(groups) > 1 else "" for place in range(len(groups))]
+    return [
+        name_column("group", [group.name for group in groups], styles=styles),
+        value_column("runs", [len(group.runs) for group in groups]),
+        *([value_column(f"best\n{metric}", spread_texts(bests, metric, scales))] if any(bests) else []),
+        *(
+            value_column(f"final\n{name}", spread_texts([group.final(name) for group in groups], name, scales))
+            for name in finals
+        ),
+        value_column("samples\na second", spread_texts(rates, "")),
+    ]
+
+
 def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
     """Return the runs in a folder as JSON: the youngest first, or by "metric" those of one metric and split together, the best first.
 
@@ -233,104 +247,95 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
     Raises:
         SpecError: the folder does not exist.
     """
-    now = now or datetime.now(UTC)
-    found = {directory: _read(directory) for directory in run_directories(folder)}
-    records = [_make_record(directory, run, now) for directory, run in found.items()]
+    found: dict[Path, RecordedRun | Exception] = {}
+    for directory in run_directories(folder):
+        try:
+            found[directory] = read_run(directory)
+        except (PetraGraphError, OSError) as error:
+            found[directory] = error
+    records = {directory: record_of(directory, run, now) for directory, run in found.items()}
     by_name: dict[str, list[RecordedRun]] = {}
     for run in found.values():
         if isinstance(run, RecordedRun):
             by_name.setdefault(run.name, []).append(run)
     for alike in by_name.values():
         rows = find_differences([run.resolved for run in alike], ["run.directory"])
-        own = {str(run.directory): {key: row[at] for key, row in rows.items()} for at, run in enumerate(alike)}
-        for record in records:
-            record["differs"] |= own.get(record["directory"], {})
-    records.sort(key=lambda record: (record["age_seconds"], record["run"]))
-    if order == "metric":
-        records.sort(key=_rank)
-    return records
+        for at, run in enumerate(alike):
+            records[run.directory]["differs"] = {key: row[at] for key, row in rows.items()}
+
+    by_age = sorted(records.values(), key=lambda record: (record["age_seconds"], record["run"]))
+    if order == "age":
+        return by_age
+    nothing: dict[str, Any] = {"metric": None, "value": None, "smallest": False}
+    bests = ((record, record["best"] or nothing) for record in by_age)
+    ranked = [(_rank(best["metric"], best["value"], smallest=best["smallest"]), record) for record, best in bests]
+    return [record for _, record in sorted(ranked, key=itemgetter(0))]
 
 
-def _rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
-    if (best := record["best"]) is None:
-        return True, "", 0.0
-    return False, best["metric"], best["value"] if best["smallest"] else -best["value"]
-
-
-def _read(directory: Path) -> RecordedRun | PetraGraphError | OSError:
-    try:
-        return read_run(directory)
-    except (PetraGraphError, OSError) as error:
-        return error
-
-
-def _make_record(directory: Path, run: RecordedRun | PetraGraphError | OSError, now: datetime) -> dict[str, Any]:
+def record_of(directory: Path, run: RecordedRun | Exception, now: datetime | None = None) -> dict[str, Any]:
+    """Return a run as JSON, or one that cannot be read with the reason."""
     start = began(directory)
     record: dict[str, Any] = {
         "run": directory.name,
         "directory": str(directory),
         "name": None,
         "status": "damaged",
+        "seed": None,
         "epochs": None,
         "planned_epochs": None,
         "best": None,
+        "final": {},
         "metrics": {},
+        "samples_per_second": None,
         "problem": None,
         "changed": [],
         "differs": {},
         "began": start.isoformat(),
-        "age_seconds": round((now - start).total_seconds(), 1),
+        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
         "checkpoints": numbers(directory),
     }
     if not isinstance(run, RecordedRun):
         if is_locked(directory):  # between its first files
             return record | {"status": "running"}
         return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
-    errors = run.summary.get("error") if run.status == "failed" else None
     return record | {
         "name": run.name,
         "status": run.status,
+        "seed": run.seed,
         "epochs": run.epochs,
         "planned_epochs": run.planned_epochs,
         "best": run.best and asdict(run.best),
+        "final": {name: run.last(name) for name in run.metrics if name.startswith(("train/", "validation/", "test/"))},
         "metrics": {label: asdict(scale) for label, scale in run.scales.items()},
-        "problem": errors[0] if errors else None,
+        "samples_per_second": run.rate,
+        "problem": run.summary.get("error", [None])[0] if run.status == "failed" else None,
         "changed": run.summary.get("changed", []),
     }
 
 
 def run_rows(records: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
     """Return the records as the rows of a table, the heads first."""
-    return [
-        ("run", "status", "epochs", "best", "age", ""),
-        *(
+    rows: list[Sequence[str]] = [("run", "status", "epochs", "best", "age", "")]
+    for record in records:
+        best, epochs = record["best"], record["epochs"]
+        differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
+        if any(key.startswith("graph.") for key in record["differs"]):
+            differs.append("another network")
+        remarks = [
+            ", ".join(filter(None, differs)),
+            "changed when resumed" if record["changed"] else "",
+            plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
+            (record["problem"] or "").partition("\n")[0],
+        ]
+        value = best and value_text(best["metric"], best["value"], scales_in(record["metrics"]))
+        rows.append(
             (
                 record["run"],
                 record["status"],
-                "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
-                _best(record),
+                "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
+                f"{best['metric']} {value}" if best else "-",
                 age(record["age_seconds"]),
-                _remarks(record),
+                "; ".join(filter(None, remarks)),
             )
-            for record in records
-        ),
-    ]
-
-
-def _best(record: Mapping[str, Any]) -> str:
-    if (best := record["best"]) is None:
-        return "-"
-    return f"{best['metric']} {value_text(best['metric'], best['value'], scales_in(record['metrics']))}"
-
-
-def _remarks(record: Mapping[str, Any]) -> str:
-    differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
-    if any(key.startswith("graph.") for key in record["differs"]):
-        differs.append("another network")
-    more = [
-        ", ".join(filter(None, differs)),
-        "changed when resumed" if record["changed"] else "",
-        plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
-        (record["problem"] or "").partition("\n")[0],
-    ]
-    return "; ".join(filter(None, more))
+        )
+    return rows

@@ -33,9 +33,7 @@ class OperationStatus:
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
-    """The channel or event that it waits for; None: it computes."""
-    waits_for: tuple[int, ...] = ()
-    """Ranks that could end the wait."""
+    """The channels or event that it waits for; None: it computes."""
 
     @property
     def stage(self) -> str:
@@ -66,18 +64,15 @@ class OperationStatus:
         """Write the stage's operations around this one, which is in brackets."""
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} {noun(len(self.micro_batches), 'batch', 'es')}"
-        program = self.program
-        actions = program_order(program, self.micro_batches, self.filled)
+        # As if the pipeline had filled a little before: every heartbeat writes this, however long the epoch.
+        before = self.micro_batch - 2 * self.program.depth - _AROUND
+        actions = program_order(self.program, self.micro_batches, max(self.filled, before))
         written: list[str] = []
-        at = None
         for action in actions:
-            if at is None and (action.verb, action.micro_batch) == (self.operation, self.micro_batch):
-                at = len(written)
-                written.append(f"[{action}]")
-                written.extend(map(str, islice(actions, _AROUND)))
-                break
+            if action == (self.operation, self.micro_batch):
+                return " ".join([*written[-_AROUND:], f"[{action}]", *map(str, islice(actions, _AROUND))])
             written.append(str(action))
-        return " ".join(written[max(0, (at or 0) - _AROUND) :])
+        return ""
 
 
 @frozen(kw_only=True)

@@ -28,8 +28,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from operator import call
-from typing import Any, Protocol
+from itertools import repeat
+from operator import call, itemgetter
+from typing import Any, NoReturn
 
 import attrs
 import torch
@@ -41,36 +42,13 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, Policy, Verb, static_evaluation_order, static_order
+from petra_graph.program.schedule import Action, Policy, static_order
 from petra_graph.runtime.failure import OperationStatus
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.stage_io import Batches, Feed, MicroBatch, StageAtWork, training_order
+from petra_graph.runtime.stage_io import Batches, CutObserver, Feed, MicroBatch, Observer, StageAtWork
 from petra_graph.runtime.store import StoreGone
 from petra_graph.runtime.watchdog import Failed, Supervisor
-
-Observer = Callable[[HeadResult], None]
-_Perform = Callable[[StageAtWork, int], None]
-
-
-class CutObserver(Protocol):
-    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
-
-    def may_pass(self, micro_batch: int) -> bool:
-        """Whether the first stage may do this forward: all processes know of every cut up to there."""
-        ...
-
-    def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward."""
-        ...
-
-    def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Observe that a stage has come to a cut."""
-        ...
-
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
-        ...
 
 
 class Scheduler:
@@ -85,7 +63,6 @@ class Scheduler:
         replicas: Replicas | None = None,
         policy: Policy = "arrival",
         global_clip: bool = False,
-        rank: int = 0,
         size: int = 1,
     ) -> None:
         """Connect executors to channels.
@@ -97,7 +74,6 @@ class Scheduler:
             replicas: of the stages, with whose gradients theirs are averaged.
             policy: as above.
             global_clip: all stages are clipped by one norm.
-            rank: of this process.
             size: the number of processes.
         """
         self.executors = executors
@@ -108,8 +84,7 @@ class Scheduler:
         self.halted: Cut | None = None
         """Where all stages stopped at a request, in training."""
         self._supervisor = supervisor or Supervisor()
-        self._replicas, self._policy, self._global_clip = replicas, policy, global_clip
-        self._rank, self._size = rank, size
+        self._replicas, self._policy, self._global_clip, self._size = replicas, policy, global_clip, size
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._programs = self._channels.programs
         self._feed = Feed(executors)
@@ -150,61 +125,23 @@ class Scheduler:
         if replicas is not None:
             replicas.begin(micro_batches)
         for stage in self._stages:
-            stage.executor.updater.filled(filled)
-            stage.executor.measure(metrics=observe is not None)
-            actions = training_order(stage.executor.program, cut)
-            stage.begin(actions, None if self.cuts is None else self.cuts.received)
-        behind = (
-            (index, action)
-            for index, action in static_order(self._programs, micro_batches, filled)
-            if not cut.precedes(self._programs[index - 1], action)
-        )
-        try:
-            # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
-            with torch.autograd.set_multithreading_enabled(False):
-                for _ in self._passes(self._training(cut, observe), behind):
-                    pass
-        except Interrupted:
-            stopped = next(stage.next for stage in self._stages if stage.next is not None)
+            stage.begin_training(cut, observe, self.cuts)
+        # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
+        with torch.autograd.set_multithreading_enabled(False):
+            self._work()
+        if (stopped := next((stage.next for stage in self._stages if stage.next is not None), None)) is not None:
             self.halted = attrs.evolve(cut, at=stopped.micro_batch)
-            self._supervisor.status = None
-            raise
+            self._interrupt()
         for executor in self.executors:
             executor.check()
         if replicas is not None:
             last = Action("update", micro_batches.stop - 1)
-            self._waits(self._stages[-1], last, "the running statistics of other replicas", replicas.peers)
+            self._waits(self._stages[-1], last, "the running statistics of other replicas")
             replicas.average_statistics()
         self._supervisor.status = None
 
-    def _training(self, cut: Cut, observe: Observer | None) -> Mapping[Verb, _Perform]:
-        """Return what a stage does in each operation of a training."""
-        cuts, replicas = self.cuts, self._replicas
-
-        def forward(stage: StageAtWork, micro_batch: int) -> None:
-            if cuts is not None and cuts.due(micro_batch):
-                cuts.reached(stage.executor, attrs.evolve(cut, at=micro_batch))
-            result = stage.forward(micro_batch)
-            stage.forwards += 1
-            if result is not None and observe is not None:
-                observe(result)
-
-        def backward(stage: StageAtWork, micro_batch: int) -> None:
-            stage.backward(micro_batch)
-            executor = stage.executor
-            # Half as often as the head's loss is read, which says more of the same failure.
-            if executor.reads_later and (micro_batch + 1) % (2 * executor.read_interval) == 0:
-                executor.check()
-
-        def update(stage: StageAtWork, _: int) -> None:
-            stage.executor.update()
-            if replicas is not None and replicas.stop_requested(stage.index):
-                self._supervisor.stop_after(stage.forwards)
-
-        return {"forward": forward, "backward": backward, "update": update}
-
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
-        """Evaluate batches of any size with running statistics; yield results where the head is.
+        """Evaluate batches of any size with running statistics, one after another; yield results where the head is.
 
         Raises:
             Interrupted, Failed, RunFailed: as `train`.
@@ -213,22 +150,24 @@ class Scheduler:
         batches = self._batches = range(len(sizes))
         self._feed.source = iter(data)
         self._channels.begin_evaluation(sizes)
-        results: list[HeadResult] = []
         for stage in self._stages:
-            stage.begin(Action("forward", batch) for batch in batches)
-
-        def evaluate(stage: StageAtWork, _: int) -> None:
-            result = stage.forward(None)
-            stage.forwards += self._replicas is None
-            if result is not None:
-                results.append(result)
-
+            stage.begin_evaluation(batches)
         for executor in self.executors:
             executor.set_training(False)
         try:
-            for _ in self._passes({"forward": evaluate}, static_evaluation_order(self._programs, batches)):
-                yield from results
-                results.clear()
+            for batch in batches:
+                for stage in self._stages:
+                    action = Action("forward", batch)
+                    self._supervisor.check()
+                    while not all(map(call, stage.operations["forward"].ready)) and not self._halts(stage, action):
+                        self._sleep([stage])
+                        self._supervisor.check()
+                    if self._halts(stage, action):
+                        self._interrupt()
+                    result = self._perform(stage, action)
+                    stage.forwards += self._replicas is None
+                    if result is not None:
+                        yield result
         finally:
             self._supervisor.status = self._batches = None
             for executor in self.executors:
@@ -259,73 +198,64 @@ class Scheduler:
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
-    def _passes(  # noqa: C901, PLR0912  whatever stood in a function of its own would be one more call for each operation
-        self, perform: Mapping[Verb, _Perform], in_order: Iterator[tuple[int, Action]]
-    ) -> Iterator[None]:
-        """Do all operations of every stage; yield after each pass in which some stage did one.
-
-        Args:
-            in_order: the operations of all processes in their one order, which the static policy follows.
-        """
-        order = self._static(in_order) if self._policy == "static" else None
-        evaluates, supervisor, clock = self._batches is not None, self._supervisor, time.monotonic
-        watched, may_hold = supervisor.watches, self._global_clip or self._replicas is not None or self.cuts is not None
-        tallies = {
-            (stage.index, verb): stage.tally("evaluation" if evaluates else verb)
-            for stage in self._stages
-            for verb in perform
-        }
+    def _work(self) -> None:
+        """Do all operations of a training, up to where the stages stop at a request."""
+        supervisor = self._supervisor
+        may_hold = self._global_clip or self._replicas is not None or self.cuts is not None
         nearest_first = self._stages[::-1]
-        while True:
-            if watched:
+        for candidates in repeat(nearest_first) if self._policy == "arrival" else self._turns():
+            if supervisor.watches:
                 supervisor.check()
             progressed = False
-            for stage in nearest_first if order is None else order.first():
+            for stage in candidates:
                 action = stage.next
-                if action is None:
-                    continue
-                verb, micro_batch = action
-                if not all(map(call, stage.waits[verb])):
+                if action is None or not all(map(call, stage.operations[action.verb].ready)):
                     continue
                 if (may_hold or supervisor.stop_signal is not None) and self._holds_back(stage, action):
                     continue
-                began = clock()
-                if watched:
-                    supervisor.status = self._status(stage, action, began)
-                try:
-                    if stage.on_device is None:
-                        perform[verb](stage, micro_batch)
-                    else:
-                        with stage.on_device:
-                            perform[verb](stage, micro_batch)
-                except BaseException as error:
-                    named = named_failure(error, self._status(stage, action, began))
-                    if named is error:
-                        raise
-                    raise named from error
-                tally = tallies[stage.index, verb]
-                tally[0] += 1
-                tally[1] += clock() - began
-                stage.advance()
+                self._perform(stage, action)
                 progressed = True
-                if order is not None:
-                    order.advance()
-                if evaluates:
-                    break  # The batch reaches the head before the next one begins.
             if progressed:
-                yield
-            elif not self._wait(self._stages if order is None else order.first()):
+                continue
+            pending = [(stage, stage.next) for stage in self._stages if stage.next is not None]
+            if all(self._halts(*one) for one in pending):
                 return
+            if self._global_clip and all(action.verb == "update" for _, action in pending):
+                self._waits(*pending[-1], "the norm of all stages")
+                self._update_together()
+            else:
+                self._sleep(candidates)
 
-    def _static(self, in_order: Iterator[tuple[int, Action]]) -> StaticOrder:
-        here = {stage.index: stage for stage in self._stages}
-        # Under one norm, updates are made together.
-        own = (
-            here[index]
-            for index, action in in_order
-            if index in here and not (self._global_clip and action.verb == "update")
-        )
-        return StaticOrder(own, self._halts)
+    def _turns(self) -> Iterator[Sequence[StageAtWork]]:
+        """Yield the stage whose operation is next in the one order of all processes, until it is done or halts; then none."""
+        cut, here = self._cut, {stage.index: stage for stage in self._stages}
+        for index, action in static_order(self._programs, cut.micro_batches, cut.filled):
+            stage = here.get(index)
+            # Under one norm, updates are made together.
+            if stage is None or (self._global_clip and action.verb == "update"):
+                continue
+            if cut.precedes(stage.executor.program, action):
+                continue
+            while stage.done != action and stage.next is not None and not self._halts(stage, stage.next):
+                yield [stage]
+        yield from repeat([])
+
+    def _perform(self, stage: StageAtWork, action: Action) -> HeadResult | None:
+        """Do an operation, which can begin."""
+        supervisor, operation, began = self._supervisor, stage.operations[action.verb], time.monotonic()
+        if supervisor.watches:
+            supervisor.status = self._status(stage, action, began)
+        try:
+            result = operation.perform(action.micro_batch)
+        except BaseException as error:
+            named = named_failure(error, self._status(stage, action, began))
+            if named is error:
+                raise
+            raise named from error
+        operation.tally[0] += 1
+        operation.tally[1] += time.monotonic() - began
+        stage.done, stage.next = action, next(stage.actions, None)
+        return result
 
     def _holds_back(self, stage: StageAtWork, action: Action) -> bool:
         """Whether an operation waits though no message is missing."""
@@ -335,41 +265,25 @@ class Scheduler:
 
     def _awaits_agreement(self, stage: StageAtWork, action: Action) -> bool:
         """Whether the first stage waits until every process knows of a cut before this forward."""
-        if action.verb != "forward" or self.cuts is None or self._batches is not None or not stage.samples:
-            return False
-        return not self.cuts.may_pass(action.micro_batch)
+        return self.cuts is not None and bool(stage.samples) and not self.cuts.may_pass(action.micro_batch)
 
     def _halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
         supervisor, evaluates = self._supervisor, self._batches is not None
         if action.verb != "forward" or supervisor.stop_signal is None:
             return False
+        if self._replicas is not None and evaluates:
+            return False  # The other replicas are somewhere else, and cannot stop at the same place.
         if supervisor.stop_at is None and self._replicas is None and stage.samples:
             ahead = 0 if evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
             supervisor.stop_after(stage.forwards + ahead)
-        elif self._replicas is not None and evaluates:
-            return False  # The other replicas are somewhere else, and cannot stop at the same place.
         return supervisor.stop_at is not None and stage.forwards >= supervisor.stop_at
 
+    def _interrupt(self) -> NoReturn:
+        self._supervisor.status = None
+        raise Interrupted(self._supervisor.stop_signal or "SIGINT")
+
     # --- where no operation can begin ---------------------------------------------------------------------------------
-
-    def _wait(self, candidates: Sequence[StageAtWork]) -> bool:
-        """Step together, or sleep: none of the stages that may begin an operation can begin one; return False at the end.
-
-        Raises:
-            Interrupted: the stages have come to where they stop.
-        """
-        pending = [(stage, stage.next) for stage in self._stages if stage.next is not None]
-        if all(self._halts(stage, action) for stage, action in pending):
-            if pending:
-                raise Interrupted(self._supervisor.stop_signal or "SIGINT")
-            return False
-        if self._global_clip and all(action.verb == "update" for _, action in pending):
-            self._waits(*pending[-1], "the norm of all stages", range(self._size))
-            self._update_together()
-        else:
-            self._sleep([(stage, stage.next) for stage in candidates if stage.next is not None])
-        return True
 
     def _update_together(self) -> None:
         """Clip all stages by one norm, and update those of this process; only synchronous methods do so."""
@@ -384,43 +298,39 @@ class Scheduler:
             dist.all_reduce(norms)  # every element has one addend that is not zero
             norm = norms.sum().sqrt()  # squares are summed in the order of stages
         for stage in self._stages:
-            began, tally = time.monotonic(), stage.tally("update")
+            began, tally = time.monotonic(), stage.operations["update"].tally
             with stage.on_device or nullcontext():
                 stage.executor.update(norm)
             tally[0] += 1
             tally[1] += time.monotonic() - began
-            stage.advance()
+            stage.next = next(stage.actions, None)
 
-    def _sleep(self, pending: Sequence[tuple[StageAtWork, Action]]) -> None:
-        """Sleep until one of these operations can begin."""
-        awaited = [(*pair, pair[0].awaited(pair[1])) for pair in pending if not self._holds_back(*pair)]
-        update = next((pair for pair in pending if pair[1].verb == "update"), None)
-        agreement = next((pair for pair in pending if self._awaits_agreement(*pair)), None)
-        if awaited and all(keys for *_, keys in awaited):
-            self._waits_for_messages(awaited)
-        elif not awaited and update is not None and self._replicas is not None:
-            self._waits(*update, "the gradients of other replicas", self._replicas.peers)
-        elif not awaited and agreement is not None:
-            self._waits(*agreement, "the other processes, which must know of a checkpoint", range(self._size))
-        else:
-            return  # A message, or a request to stop, came while the others were asked.
-        self._supervisor.sleep()
+    def _sleep(self, candidates: Sequence[StageAtWork]) -> None:
+        """Sleep until one of these stages can begin its operation; meanwhile the status is that of one that waits for another process, if there is one."""
+        found: list[tuple[bool, StageAtWork, Action, str]] = []
+        for stage in candidates:
+            action = stage.next
+            if action is None or self._halts(stage, action) or (self._global_clip and action.verb == "update"):
+                continue
+            if missing := stage.awaited(action):
+                outside = [key for key in missing if not self._channels.is_local(key)]
+                found.append((bool(outside), stage, action, ", ".join(map(str, outside or missing))))
+            elif action.verb == "update" and not (self._replicas is None or self._replicas.ready(stage.index)):
+                found.append((True, stage, action, "the gradients of other replicas"))
+            elif action.verb == "forward" and self._awaits_agreement(stage, action):
+                found.append((True, stage, action, "the other processes, which must know of a checkpoint"))
+            else:
+                return  # A message, or an answer, came while the others were asked.
+        if found:
+            self._waits(*max(found, key=itemgetter(0))[1:])
+            self._supervisor.sleep()
 
-    def _waits_for_messages(self, awaited: Sequence[tuple[StageAtWork, Action, Sequence[ChannelKey]]]) -> None:
-        """Report that each of some stages waits on channels: of one that waits for another process, if there is one."""
-        peers = {key: self._channels.peer(key, self._rank) for *_, keys in awaited for key in keys}
-        outside = [[key for key in keys if peers[key] != self._rank] for *_, keys in awaited]
-        at = max(range(len(awaited)), key=lambda at: (bool(outside[at]), at))
-        stage, action, keys = awaited[at]
-        others = sorted({peers[key] for keys in outside for key in keys})
-        self._waits(stage, action, ", ".join(map(str, outside[at] or keys)), others)
-
-    def _waits(self, stage: StageAtWork, action: Action, awaited: str, ranks: Iterable[int]) -> None:
-        """Report that a stage waits, since when, and the processes that could end its wait."""
+    def _waits(self, stage: StageAtWork, action: Action, awaited: str) -> None:
+        """Report that a stage waits, for what, and since when."""
         status, before = self._status(stage, action, time.monotonic()), self._supervisor.status
         if before is not None and before.channel == awaited and before.micro_batch == status.micro_batch:
             status.since = before.since
-        status.channel, status.waits_for = awaited, tuple(rank for rank in ranks if rank != self._rank)
+        status.channel = awaited
         self._supervisor.status = status
 
     def _status(self, stage: StageAtWork, action: Action, since: float) -> OperationStatus:
@@ -433,28 +343,6 @@ class Scheduler:
             filled=cut.filled,
             since=since,
         )
-
-
-class StaticOrder:
-    """The stages of a process in the one order in which their operations begin."""
-
-    def __init__(self, stages: Iterator[StageAtWork], halts: Callable[[StageAtWork, Action], bool]) -> None:
-        self._stages, self._halts = stages, halts
-        self._halted: set[int] = set()
-        """They perform nothing more."""
-        self._first = next(stages, None)
-
-    def first(self) -> Sequence[StageAtWork]:
-        """Return the stage whose operation begins next, if there is one."""
-        while (stage := self._first) is not None:
-            if stage.index not in self._halted and not (stage.next and self._halts(stage, stage.next)):
-                return [stage]
-            self._halted.add(stage.index)
-            self.advance()
-        return []
-
-    def advance(self) -> None:
-        self._first = next(self._stages, None)
 
 
 def named_failure(error: BaseException, status: OperationStatus) -> BaseException:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, reduce
 
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.stage_program import Segment
 from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.runtime.watchdog import Watchdog
@@ -51,15 +52,12 @@ class Replicas:
             peers: the ranks that host the same stages, this one among them, in the order of replicas.
             watchdog: knows of requests to stop; its waker ends a sleep when an all-reduce is done.
         """
-        self.peers = peers
-        self._executors = executors
         self._stages: dict[int, _StageReducer] = {}
         for executor in executors:
             group = dist.new_group(list(peers), timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
-            stage = _StageReducer(executor, group, peers, watchdog)
+            stage = self._stages[executor.program.index] = _StageReducer(executor, group, peers, watchdog)
             executor.observe(stage)
-            self._stages[executor.program.index] = stage
 
     def begin(self, micro_batches: range) -> None:
         for stage in self._stages.values():
@@ -69,22 +67,16 @@ class Replicas:
         """Whether a stage's all-reduces are done, so that its update would not wait."""
         return all(sums.done for sums in self._stages[stage].pending)
 
-    def stop_requested(self, stage: int) -> bool:
-        """Whether a request to stop had come when a stage's latest all-reduce began; all replicas get the same answer."""
-        return self._stages[stage].stop_requested
-
     @torch.no_grad()
     def average_statistics(self) -> None:
         """Replace running statistics by their means over the replicas, at a drain."""
-        for executor in self._executors:
-            stage = self._stages[executor.program.index]
-            for module in executor.modules.values():
+        for stage in self._stages.values():
+            for module in stage.executor.modules.values():
                 for buffer in module.buffers():
                     if buffer.is_floating_point():
-                        awaited = f"the running statistics of stage {executor.program.index}"
-                        with _peers_answer(self.peers, stage.watchdog, awaited):
+                        with stage.peers_answer("the running statistics"):
                             dist.all_reduce(buffer, group=stage.group)
-                        buffer.div_(len(self.peers))
+                        buffer.div_(len(stage.peers))
 
 
 @define(eq=False)
@@ -114,7 +106,8 @@ class _StageReducer(StageObserver):
     watchdog: Watchdog
     micro_batches: range = range(0)
     pending: list[_GradientSum] = field(factory=list)
-    stop_requested: bool = False
+    forwards: int = 0
+    """In trainings, since this process's start."""
 
     @cached_property
     def _completed_by(self) -> Mapping[str, Sequence[nn.Parameter]]:
@@ -127,6 +120,10 @@ class _StageReducer(StageObserver):
             found[segment.nodes[0]] = [one for one in own if one not in known]
             known.update(own)
         return found
+
+    def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
+        self.forwards += 1
+        return nullcontext()
 
     def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
@@ -164,10 +161,10 @@ class _StageReducer(StageObserver):
         """Replace the gradients by their means; the all-reduces are done."""
         for sums in self.pending:
             assert sums.done
-            with _peers_answer(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):
+            with self.peers_answer("the gradients"):
                 sums.work.wait()  # Returns at once, or raises what went wrong.
-            if sums.carries_request:
-                self.stop_requested = bool(sums.flat[-1] > 0)
+            if sums.carries_request and sums.flat[-1] > 0:
+                self.watchdog.stop_after(self.forwards)
             sums.flat.div_(len(self.peers))
             end = sum(parameter.numel() for parameter in sums.parameters)
             anywhere = sums.flat[end : end + len(sums.parameters) + 1].tolist()
@@ -184,26 +181,21 @@ class _StageReducer(StageObserver):
         self.pending.clear()
         yield
 
+    @contextmanager
+    def peers_answer(self, what: str) -> Iterator[None]:
+        """Where another replica does not answer, wait for the watchdog, which learns which one and why.
 
-@contextmanager
-def _peers_answer(peers: Sequence[int], watchdog: Watchdog, awaited: str) -> Iterator[None]:
-    """Where another replica does not answer, wait for the watchdog, which learns which one and why.
-
-    Raises:
-        Failed: the watchdog has learned it.
-        RuntimeError: what torch raised, where no other process has failed.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        others, waits = _other_ranks(peers), AwakeTime()
-        if len(others) == 1:
-            watchdog.lost(awaited, others[0], error)
-        while waits.seconds < _PATIENCE_SECONDS:
-            watchdog.check()
-            time.sleep(_LOOK_SECONDS)
-        raise
-
-
-def _other_ranks(peers: Sequence[int]) -> tuple[int, ...]:
-    return tuple(peer for peer in peers if peer != dist.get_rank())
+        Raises:
+            Failed: the watchdog has learned it.
+            RuntimeError: what torch raised, where no other process has failed.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            others, waits = [peer for peer in self.peers if peer != dist.get_rank()], AwakeTime()
+            if len(others) == 1:
+                self.watchdog.lost(f"{what} of stage {self.executor.program.index}", others[0], error)
+            while waits.seconds < _PATIENCE_SECONDS:
+                self.watchdog.check()
+                time.sleep(_LOOK_SECONDS)
+            raise

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors
@@ -24,14 +25,12 @@ from petra_graph.plugins.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.channels import LocalChannel, Sender, moved
 from petra_graph.runtime.open_channels import ProcessChannels
 
 MicroBatch = tuple[Tree, Tree]
 """Samples [n, *shape] and targets [n], on the CPU; several inputs are in a dictionary, several targets in a tuple or a dictionary."""
-ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
-"""Called with a stage's index, a channel, a micro-batch and the message."""
+Observer = Callable[[HeadResult], None]
 _ONE = torch.ones(1, dtype=torch.float64)
 """The weight of most micro-batches, as it travels."""
 
@@ -45,6 +44,26 @@ class Batches(Protocol):
         ...
 
     def __iter__(self) -> Iterator[MicroBatch]: ...
+
+
+class CutObserver(Protocol):
+    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
+
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of every cut up to there."""
+        ...
+
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
+        ...
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Observe that a stage has come to a cut."""
+        ...
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
+        ...
 
 
 class Feed:
@@ -68,8 +87,27 @@ class Incoming(NamedTuple):
     streams: int
 
 
+class Operation(NamedTuple):
+    """All operations of one kind of a stage."""
+
+    perform: Callable[[int], HeadResult | None]
+    """Does the one on a micro-batch."""
+    ready: Sequence[Callable[[], object]]
+    """Each returns something true when a message is there, or room for one."""
+    channels: Sequence[ChannelKey]
+    """Of which each of these tells."""
+    tally: list[float]
+    """Number and seconds of those that were done."""
+
+
 class StageAtWork:
     """A stage of this process."""
+
+    operations: Mapping[Verb, Operation]
+    next: Action | None
+    """None: the stage is at the end of its order."""
+    actions: Iterator[Action]
+    """Those behind it."""
 
     def __init__(self, executor: StageExecutor, channels: ProcessChannels, feed: Feed) -> None:
         program = executor.program
@@ -81,23 +119,42 @@ class StageAtWork:
         self.samples = [edge for edge in program.receives if edge.producer == INPUT]
         self.tallies: dict[str, list[float]] = {}
         """Number and seconds of the operations, by kind."""
-        self.next: Action | None = None
-        self._actions: Iterator[Action] = iter(())
-        self._channels, self._feed = channels, feed
+        self.done: Action | None = None
+        """The latest operation."""
+        self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
         self._opens_source = bool(self.samples) or (program.holds_head and not feed.reads_samples)
-        self._observe: ObserveMessage | None = None
-        self.begin(iter(()))
+        self._result_observer: Observer | None = None
+        self._cuts: CutObserver | None = None
+        self._cut = Cut(micro_batches=range(0), at=0)
+        self.begin_evaluation(range(0))
 
-    def begin(self, actions: Iterator[Action], observe_message: ObserveMessage | None = None) -> None:
-        """Stand before the first of these operations, with the ends of the channels as they are now.
+    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutObserver | None) -> None:
+        """Stand behind a cut.
 
         Args:
-            observe_message: called with every backward message that the stage receives.
+            observe: called with the head's results.
+            cuts: observes cuts, and every backward message that the stage receives.
         """
+        self._cut, self._result_observer, self._cuts = cut, observe, cuts
+        program = self.executor.program
+        self.executor.updater.filled(cut.filled)
+        self.executor.measure(metrics=observe is not None)
+        actions = program_order(program, cut.micro_batches, cut.filled)
+        if cut.at != cut.micro_batches.start:
+            actions = (action for action in actions if not cut.precedes(program, action))
+        self._begin(actions, {"forward": self.forward, "backward": self.backward, "update": self.update})
+
+    def begin_evaluation(self, batches: range) -> None:
+        self._begin((Action("forward", batch) for batch in batches), {"forward": self.evaluate}, "evaluation")
+
+    def _begin(
+        self, actions: Iterator[Action], perform: Mapping[Verb, Callable[[int], HeadResult | None]], name: str = ""
+    ) -> None:
+        """Stand before the first of these operations, with the ends of the channels as they are now."""
         channels, program = self._channels, self.executor.program
         self.incoming: dict[Direction, list[Incoming]] = {"forward": [], "backward": []}
         self._send: dict[Direction, dict[Edge, Callable[[EncodedTensors], None]]] = {"forward": {}, "backward": {}}
-        waits: dict[Verb, list[tuple[ChannelKey, Callable[[], object]]]] = {verb: [] for verb in _VERBS}
+        waits: dict[Verb, list[tuple[Callable[[], object], ChannelKey]]] = {verb: [] for verb in _VERBS}
         for channel in program.channels:
             key, direction = channel.key, channel.key.direction
             if channel.receiver == self.index:
@@ -105,33 +162,60 @@ class StageAtWork:
                 source = channels.programs[channel.sender - 1].device if channels.is_local(key) else "cpu"
                 device = None if source == program.device else self.device
                 self.incoming[direction].append(Incoming(key, end.receive, device, channel.streams))
-                waits[direction].append((key, end.ready))
+                waits[direction].append((end.ready, key))
             if channel.sender == self.index:
                 sender: Sender = channels.senders[key]
                 self._send[direction][key.edge] = sender.send
                 if not isinstance(sender, LocalChannel):  # a queue within the process always has room
-                    waits[direction].append((key, sender.has_room))
-        self._waits = waits
-        self.waits: Mapping[Verb, Sequence[Callable[[], object]]] = {
-            verb: [ready for _, ready in of_verb] for verb, of_verb in waits.items()
+                    waits[direction].append((sender.has_room, key))
+        self.operations = {
+            verb: Operation(
+                self._on_device(do),
+                [ready for ready, _ in waits[verb]],
+                [key for _, key in waits[verb]],
+                self.tallies.setdefault(name or verb, [0, 0.0]),
+            )
+            for verb, do in perform.items()
         }
-        """Each returns something true when a message is there, or room for one."""
-        self._observe, self._actions = observe_message, actions
-        self.advance()
+        self.actions, self.next = actions, next(actions, None)
 
-    def advance(self) -> None:
-        self.next = next(self._actions, None)
+    def _on_device(self, perform: Callable[[int], HeadResult | None]) -> Callable[[int], HeadResult | None]:
+        if (on_device := self.on_device) is None:
+            return perform
 
-    def tally(self, operation: str) -> list[float]:
-        """Return what each operation of a kind is added to: their number and their seconds."""
-        return self.tallies.setdefault(operation, [0, 0.0])
+        def there(micro_batch: int) -> HeadResult | None:
+            with on_device:
+                return perform(micro_batch)
+
+        return there
 
     def awaited(self, action: Action) -> list[ChannelKey]:
         """Return the channels on which an operation waits: for a message, or for room."""
-        return [key for key, ready in self._waits[action.verb] if not ready()]
+        operation = self.operations[action.verb]
+        return [key for ready, key in zip(operation.ready, operation.channels, strict=True) if not ready()]
 
-    def forward(self, micro_batch: int | None) -> HeadResult | None:
-        """Receive, run the stage, and send; without a micro-batch for an evaluation. Return the head's result."""
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def forward(self, micro_batch: int) -> None:
+        """Receive, run the stage, and send; the head's result is observed."""
+        if self._cuts is not None and self._cuts.due(micro_batch):
+            self._cuts.reached(self.executor, evolve(self._cut, at=micro_batch))
+        sent, result = self.executor.forward(micro_batch, *self._received())
+        for edge, message in sent.items():
+            self._send["forward"][edge](message)
+        self.forwards += 1
+        if result is not None and self._result_observer is not None:
+            self._result_observer(result)
+
+    def evaluate(self, _: int) -> HeadResult | None:
+        """Receive, evaluate the stage, and send; return the head's result."""
+        sent, result = self.executor.evaluate(*self._received())
+        for edge, message in sent.items():
+            self._send["forward"][edge](message)
+        return result
+
+    def _received(self) -> tuple[dict[Edge, EncodedTensors], Tree | None]:
+        """Return what a forward reads, and the head's target."""
         feed, received = self._feed, dict[Edge, EncodedTensors]()
         if self._opens_source:
             samples, targets = next(feed.source)
@@ -141,15 +225,7 @@ class StageAtWork:
                 feed.targets.append(targets)
         for key, receive, device, _ in self.incoming["forward"]:
             received[key.edge] = receive() if device is None else moved(receive(), device)
-        executor = self.executor
-        target = feed.targets.popleft() if executor.program.holds_head else None
-        if micro_batch is None:
-            sent, result = executor.evaluate(received, target)
-        else:
-            sent, result = executor.forward(micro_batch, received, target)
-        for edge, message in sent.items():
-            self._send["forward"][edge](message)
-        return result
+        return received, feed.targets.popleft() if self._holds_head else None
 
     def backward(self, micro_batch: int) -> None:
         """Receive, differentiate the stage, and send."""
@@ -158,15 +234,22 @@ class StageAtWork:
             *carried, weight = receive()
             tensors = tuple(carried) if device is None else moved(tuple(carried), device)
             del carried  # else the messages would outlive their use
-            if self._observe is not None:
-                self._observe(self.index, key, micro_batch, (*tensors, weight))
+            if self._cuts is not None:
+                self._cuts.received(self.index, key, micro_batch, (*tensors, weight))
             # `item` would be an operation of torch.
             share = 1.0 if weight is _ONE else float(cast(Tensor, weight).numpy()[0])
             messages[key.edge] = BackwardMessage(tensors[:streams], tensors[streams:] or None, share)
             del tensors
-        for edge, message in self.executor.backward(micro_batch, messages).items():
+        executor = self.executor
+        for edge, message in executor.backward(micro_batch, messages).items():
             weight = _ONE if message.weight == 1.0 else torch.tensor([message.weight], dtype=torch.float64)
             self._send["backward"][edge]((*message.gradients, *(message.activation or ()), weight))
+        # Half as often as the head's loss is read, which says more of the same failure.
+        if executor.reads_later and (micro_batch + 1) % (2 * executor.read_interval) == 0:
+            executor.check()
+
+    def update(self, _: int) -> None:
+        self.executor.update()
 
     def measured(self) -> Mapping[str, Any]:
         """Return the operations since this process's start as JSON: by kind, how many there were and their seconds."""
@@ -178,14 +261,6 @@ class StageAtWork:
 
 
 _VERBS: tuple[Verb, ...] = ("forward", "backward", "update")
-
-
-def training_order(program: StageProgram, cut: Cut) -> Iterator[Action]:
-    """Return a stage's operations behind a cut."""
-    actions = program_order(program, cut.micro_batches, cut.filled)
-    if cut.at == cut.micro_batches.start:
-        return actions
-    return (action for action in actions if not cut.precedes(program, action))
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object] | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import torch.distributed as dist
@@ -72,23 +73,34 @@ class RunStore:
             content = self._torch_store.get(name) if self._torch_store.check([name]) else None
         return None if content is None else json.loads(content)
 
-    def wait(self, name: str, seconds: float, otherwise: str) -> Any:
-        """Wait for a value.
+    def wait(
+        self, name: str, seconds: float = inf, otherwise: str = "", check: Callable[[], object] = lambda: None
+    ) -> Any:
+        """Wait for a value that another process sets.
+
+        Processes may need any time, for their data or for a plan: the watchdog finds those that have died.
+
+        Args:
+            seconds: the longest that it may take, while this process is awake.
+            otherwise: the message where it takes longer.
+            check: called meanwhile; raises where another process has failed.
 
         Raises:
-            RunFailed: `otherwise`, since no process has set the value in time, or the store has gone.
+            RunFailed: no process has set the value in time.
         """
-        waits = AwakeTime()
-        try:
-            with _answering():
-                while not self._torch_store.check([name]):
-                    if waits.seconds > seconds:
-                        message = f"{otherwise} within {seconds:g} s"
-                        raise RunFailed(message, hint="see whether all processes were started, and what they say")
-                    time.sleep(_LOOK_SECONDS)
-                return json.loads(self._torch_store.get(name))
-        except StoreGone as error:
-            raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
+        waits, failed = AwakeTime(), None
+        while (value := self.get(name)) is None:
+            if failed is not None:
+                raise failed
+            if waits.seconds > seconds:
+                hint = "see whether all processes were started, and what they say"
+                raise RunFailed(f"{otherwise or f'{name} has not come'} within {seconds:g} s", hint=hint)
+            time.sleep(_LOOK_SECONDS)
+            try:
+                check()
+            except Exception as error:  # noqa: BLE001  raised after one more look: the value may have come before the failure
+                failed = error
+        return value
 
 
 @contextmanager

@@ -7,8 +7,8 @@ stages do. A request during a step of the start, such as compiling, ends all pro
     a process dies              the watchdogs of the same machine see it at once; on other machines the watchdog of the
                                 rank before misses its heartbeats
     an operation takes long     the process's own watchdog fails the run (`run.watchdog`)
-    a process waits long        the run continues while some process that it waits for, over any number of hops, computes;
-                                where all of them wait, that is a deadlock, and the failure names each one's channel
+    a process waits long        the run continues while any process computes; where all of them wait, that is a deadlock, and the failure
+                                names each one's channels
 
 Decision: the process that hosts the first stage decides where to stop, counted in forwards since the run's start. Every
 stage stops before its forward of that number, so the cut is the same wherever the others were when they learned of it.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -28,18 +28,24 @@ import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
 from petra_graph.runtime.failure import Failure, OperationStatus, stages_text
-from petra_graph.runtime.store import STORE_ENDED, RunStore, first_line
+from petra_graph.runtime.store import STORE_ENDED, first_line
 from petra_graph.runtime.waiting import AwakeTime, Waker
 from petra_graph.runtime.world import World
 
 _HEARTBEAT_SECONDS = 0.25
 _GRACE_SECONDS = 3.0
 """From a failure until a process that is still busy is ended, and from a lost connection until its cause must be known."""
-
-
 _SILENCE_SECONDS = 30.0
 _KILLED = "it was killed: by a signal, or by the system for want of memory"
 _SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
+
+
+class Failed(Exception):
+    """The run has failed, in this process or another one."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 class Supervisor:
@@ -60,7 +66,7 @@ class Supervisor:
         self.announced_cuts: set[int] = set()
         """Forwards before which there is a cut that no plan fixes, as far as this process knows."""
         self.agreed_cuts: set[int] = set()
-        """Those of which every process knows; the process that hosts the first stage learns it."""
+        """Those of which every process knows."""
 
     def ask(self, signal_name: str) -> None:
         """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
@@ -84,75 +90,6 @@ class Supervisor:
         raise RuntimeError(f"every stage waits ({self.status}): {cause}")
 
 
-class OtherProcesses:
-    """What one process's watchdog asks about the others, in its own thread."""
-
-    def __init__(self, world: World, store: RunStore, awake: AwakeTime) -> None:
-        self._world, self._store, self._awake = world, store, awake
-        self.stages: tuple[tuple[int, ...], ...] = ((),) * world.size
-        """Indices of each rank's stages, once they are known."""
-        self._ranks = {descriptor: rank for rank in range(world.size) if (descriptor := self._descriptor(rank))}
-        self._ends = select.poll()
-        for descriptor in self._ranks:
-            self._ends.register(descriptor, select.POLLIN)
-        self._latest_heartbeat: tuple[float, Any] = (time.monotonic(), None)
-
-    def wait_for_ends(self, seconds: float) -> list[int]:
-        """Return the ranks of this machine that have ended; wait some seconds for one before returning no rank."""
-        return [self._ranks[descriptor] for descriptor, _ in self._ends.poll(seconds * 1000)]
-
-    def has_ended(self, rank: int, seconds: float) -> bool:
-        """Whether a rank of this machine ends within some seconds."""
-        descriptor = next((descriptor for descriptor, other in self._ranks.items() if other == rank), None)
-        return descriptor is not None and bool(select.select([descriptor], [], [], seconds)[0])
-
-    def dead(self, rank: int) -> Failure:
-        """Return the failure of a run of which a process has ended."""
-        return self._lost(rank, "has gone without a word", _KILLED)
-
-    def silent(self) -> Failure | None:
-        """Return the failure of a run whose next rank has no heartbeat any more; every rank is the next one of some rank."""
-        other = (self._world.rank + 1) % self._world.size
-        peer_status = self._store.get(f"status/{other}")
-        beat = None if peer_status is None else peer_status["at"]
-        if beat != self._latest_heartbeat[1]:
-            self._latest_heartbeat = (time.monotonic(), beat)
-            return None
-        if self._awake.since(self._latest_heartbeat[0]) <= _SILENCE_SECONDS:
-            return None
-        return self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT)
-
-    def _lost(self, rank: int, how: str, hint: str) -> Failure:
-        process = self._world.neighbours[rank]
-        peer_status = None
-        with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
-            peer_status = self._store.get(f"status/{rank}")
-        did = peer_status["status"] if peer_status else None
-        stages = stages_text(self.stages[rank])
-        message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
-        if peer_status is not None and did is not None:
-            before = max(0.0, time.time() - peer_status["at"])
-            message += f"; last heard of {before:.1f} s ago in {did['text']}"
-        return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
-
-    def _descriptor(self, rank: int) -> int | None:
-        """Return a descriptor that becomes readable when another process of this machine ends."""
-        world = self._world
-        if rank == world.rank or not world.share_machine(rank):
-            return None
-        with suppress(OSError):
-            return os.pidfd_open(world.neighbours[rank].process)
-        return None
-
-
-class Failed(Exception):
-    """The run has failed, in this process or another one."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure)
-        self.failure = failure
-
-
 class Watchdog(Supervisor):
     """Watches one process, and the others on its behalf."""
 
@@ -163,18 +100,15 @@ class Watchdog(Supervisor):
         self.waker = waker
         self.limit_seconds = float("inf")
         """The longest that one operation may take."""
-        self._own_cut: int | None = None
-        """The latest cut that this process has announced."""
         self.failure: Failure | None = None
-        self.ending = False
-        """Whether the run is past the point where it needs all processes: this one ends by itself."""
-        self.on_stuck: Callable[[Failure], None] = lambda _: None
+        self.on_stuck: Callable[[Failure], object] = lambda _: None
         """Called in the watchdog's thread where a failure has not ended the process in time; does not return."""
-        self._world = world
+        self.stages: Sequence[Sequence[int]] = ((),) * world.size
+        """Indices of each rank's stages, once they are known."""
+        self._world, self._parent = world, os.getppid()
         self.store = world.another_connection()
         """A connection for the watchdog's thread alone."""
         self._launch = self.store.beside(world.rank_info.launch)
-        self._parent = os.getppid()
         self._latest: OperationStatus | None = None
         """The latest status, kept while the process runs no stage."""
         self._published_request = False
@@ -182,7 +116,10 @@ class Watchdog(Supervisor):
         self._suspect: tuple[float, Failure] | None = None
         self._awake = AwakeTime()
         """Looked at in every heartbeat: what lasts too long does so while this process is awake."""
-        self.others = OtherProcesses(world, self.store, self._awake)
+        self._next_rank_beat: tuple[float, Any] = (time.monotonic(), None)
+        """When the next rank's latest heartbeat was seen, and what it was."""
+        self._ends = {descriptor: rank for rank in range(world.size) if (descriptor := self._end_of(rank)) is not None}
+        """Descriptors that become readable when another process of this machine ends, with its rank."""
         self._closing = Event()
         self._thread = Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -205,7 +142,6 @@ class Watchdog(Supervisor):
 
     def announce_cut(self, at: int) -> None:
         """Tell every process of a cut; `agreed_cuts` has it when all know of it."""
-        self._own_cut = at
         self._world.store.set("cut", at)
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
@@ -227,17 +163,21 @@ class Watchdog(Supervisor):
 
     def without_store(self, error: Exception) -> Failure:
         """Return the failure to report where the store does not answer: whether the process that kept it has died."""
-        if not self._world.rank_info.hosted and self.others.has_ended(0, _GRACE_SECONDS):
-            return self.others.dead(0)
-        address = self._world.rank_info.address
-        message = f"rank {self._world.rank}: the run's store at {address} has gone: {first_line(error)}"
-        return Failure(rank=self._world.rank, problems=((message, STORE_ENDED),), exit_code=self._code_of_an_end)
+        rank_info = self._world.rank_info
+        keeper = [descriptor for descriptor, rank in self._ends.items() if rank == 0 and not rank_info.hosted]
+        if keeper and select.select(keeper, [], [], _GRACE_SECONDS)[0]:
+            return self._dead(0)
+        message = f"rank {self._world.rank}: the run's store at {rank_info.address} has gone: {first_line(error)}"
+        return self._end_of_launch(message, STORE_ENDED)
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        ends = select.poll()
+        for descriptor in self._ends:
+            ends.register(descriptor, select.POLLIN)
         while not self._closing.is_set():
-            gone = self.others.wait_for_ends(_HEARTBEAT_SECONDS)
+            gone = [self._ends[descriptor] for descriptor, _ in ends.poll(_HEARTBEAT_SECONDS * 1000)]
             if self._closing.is_set():
                 return
             try:
@@ -248,7 +188,7 @@ class Watchdog(Supervisor):
                 time.sleep(_HEARTBEAT_SECONDS)
             self._enforce()
 
-    def _heartbeat(self, gone: list[int]) -> None:
+    def _heartbeat(self, gone: Sequence[int]) -> None:
         self._awake.look()
         store, status, rank = self.store, self.status, self._world.rank
         self._latest = latest = status or self._latest
@@ -259,7 +199,7 @@ class Watchdog(Supervisor):
                 "at": time.time(),
                 "status": None if latest is None else {**latest.record(), "text": str(latest)},
                 "seconds": seconds,
-                "waits_for": [] if status is None else status.waits_for,
+                "waits": status is not None and status.channel is not None,
             },
         )
         if self.failure is None and (known := store.get("failure")) is not None:
@@ -267,23 +207,19 @@ class Watchdog(Supervisor):
         if self.failure is not None:
             return
         self._exchange_requests()
-        if self.stop_signal is not None and self.starting:
-            self._launch.set("interrupted", True)
-            self._fail(Failure(rank=rank, problems=(("interrupted", ""),), exit_code=Interrupted.exit_code))
         self._exchange_cuts()
         for lost in gone:
-            self._fail(self.others.dead(lost))
+            self._fail(self._dead(lost))
         if os.getppid() != self._parent:
-            problems = (("the launcher has gone", ""),)
-            self._fail(Failure(rank=rank, problems=problems, exit_code=self._code_of_an_end))
-        if (silent := self.others.silent()) is not None:
-            self._fail(silent)
+            self._fail(self._end_of_launch("the launcher has gone", ""))
+        self._judge_silence()
         if status is not None and seconds > self.limit_seconds:
             self._judge_duration(status, seconds)
         if self._suspect is not None and self._awake.since(self._suspect[0]) > _GRACE_SECONDS:
             self._fail(self._suspect[1])
 
     def _exchange_requests(self) -> None:
+        """Hand on a request to stop, and learn of one, and where to stop."""
         if self.stop_signal is not None and not self._published_request:
             self.store.set("asked", self.stop_signal)
             self._published_request = True
@@ -294,53 +230,81 @@ class Watchdog(Supervisor):
         if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
+        if self.stop_signal is not None and self.starting:
+            self._launch.set("interrupted", True)
+            problems = (("interrupted", ""),)
+            self._fail(Failure(rank=self._world.rank, problems=problems, exit_code=Interrupted.exit_code))
 
     def _exchange_cuts(self) -> None:
-        """Answer that this process knows of a cut; where it has announced the cut, see whether all have answered."""
+        """Answer that this process knows of a cut, and see whether all have answered."""
         at = self.store.get("cut")
         if at is None or at in self.agreed_cuts:
             return
         if at not in self.announced_cuts:
             self.announced_cuts.add(at)
             self.store.set(f"cut/{at}/{self._world.rank}", True)
-        answers = (f"cut/{at}/{rank}" for rank in range(self._world.size))
-        if at == self._own_cut and all(self.store.get(answer) for answer in answers):
+        if all(self.store.get(f"cut/{at}/{rank}") for rank in range(self._world.size)):
             self.agreed_cuts.add(at)
             self.waker.wake()
 
+    def _judge_silence(self) -> None:
+        """Fail the run where the next rank has no heartbeat any more; every rank is the next one of some rank."""
+        other = (self._world.rank + 1) % self._world.size
+        peer_status = self.store.get(f"status/{other}")
+        beat = None if peer_status is None else peer_status["at"]
+        if beat != self._next_rank_beat[1]:
+            self._next_rank_beat = (time.monotonic(), beat)
+        elif self._awake.since(self._next_rank_beat[0]) > _SILENCE_SECONDS:
+            self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
+
     def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
-        """Fail the run where an operation takes too long, or where waits can never end."""
+        """Fail the run where an operation takes too long, or where every process waits, which can never end."""
         rank = self._world.rank
         if status.channel is None:
             message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {self.limit_seconds:g}"
             hint = "see what hangs in it, or raise run.watchdog"
-            self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
-            return
-        waiting: dict[int, str] = {rank: str(status)}
-        ahead = list(status.waits_for)
-        while ahead:
-            other = ahead.pop()
-            if other in waiting:
-                continue
-            peer_status = self.store.get(f"status/{other}")
-            if peer_status is None or not peer_status["waits_for"] or peer_status["seconds"] < self.limit_seconds / 2:
-                return  # That process computes, or did a moment ago.
-            waiting[other] = peer_status["status"]["text"]
-            ahead.extend(peer_status["waits_for"])
-        chain = "; ".join(f"rank {at}: {text}" for at, text in sorted(waiting.items()))
-        message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
-        self._fail(Failure(rank=rank, problems=((message, "this is a bug: please report it"),), where=status.record()))
+        else:
+            of_all: list[Any] = [self.store.get(f"status/{other}") for other in range(self._world.size)]
+            if not all(one and one["waits"] and one["seconds"] >= self.limit_seconds / 2 for one in of_all):
+                return  # Some process computes, or did a moment ago.
+            chain = "; ".join(f"rank {at}: {one['status']['text']}" for at, one in enumerate(of_all))
+            message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
+            hint = "this is a bug: please report it"
+        self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
 
     def _enforce(self) -> None:
-        stuck = self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS
-        if stuck and not self.ending:
+        if self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS:
             assert self.failure is not None
             self.on_stuck(self.failure)
 
-    @property
-    def _code_of_an_end(self) -> int:
-        """The exit code where the launcher has ended: a user who asked to stop may have insisted."""
-        return 1 if self.stop_signal is None else Interrupted.exit_code
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    def _end_of(self, rank: int) -> int | None:
+        """Return a descriptor that becomes readable when another process of this machine ends."""
+        world = self._world
+        if rank != world.rank and world.share_machine(rank):
+            with suppress(OSError):
+                return os.pidfd_open(world.neighbours[rank].process)
+        return None
+
+    def _dead(self, rank: int) -> Failure:
+        return self._lost(rank, "has gone without a word", _KILLED)
+
+    def _lost(self, rank: int, how: str, hint: str) -> Failure:
+        """Return the failure of a run of which a process has ended, or does not answer."""
+        process, known = self._world.neighbours[rank], None
+        with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
+            known = self.store.get(f"status/{rank}")
+        did = known["status"] if known else None
+        message = f"rank {rank} ({stages_text(self.stages[rank])}; process {process.process} on {process.host}) {how}"
+        if known is not None and did is not None:
+            message += f"; last heard of {max(0.0, time.time() - known['at']):.1f} s ago in {did['text']}"
+        return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
+
+    def _end_of_launch(self, message: str, hint: str) -> Failure:
+        """Return the failure of a run whose launcher has ended: a user who asked to stop may have insisted."""
+        code = 1 if self.stop_signal is None else Interrupted.exit_code
+        return Failure(rank=self._world.rank, problems=((message, hint),), exit_code=code)
 
     def _fail(self, failure: Failure) -> None:
         self._publish(self.store.set_default, failure)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
-from math import inf
 from secrets import token_hex
 from threading import Thread
 from typing import Any, NoReturn
@@ -23,7 +22,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.runtime.rank_info import RankInfo, machine_of_process
-from petra_graph.runtime.store import HERE, RunStore, connect_store
+from petra_graph.runtime.store import HERE, STORE_ENDED, RunStore, StoreGone, connect_store
 from petra_graph.runtime.waiting import AwakeTime
 
 _PART_SECONDS = 5.0
@@ -106,13 +105,15 @@ class World:
                 f"{own['host']}",
                 hint="give every process a RANK of its own, and every run a store of its own",
             )
-        waits = AwakeTime()
-        where = f"at {self.rank_info.address}:{self.rank_info.port}"
-        found = []
+        waits, found = AwakeTime(), []
         for rank in range(self.size):
             left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
-            otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
-            known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
+            where = f"{self.rank_info.address}:{self.rank_info.port}"
+            otherwise = f"rank {self.rank} waits at {where}, and rank {rank} has not come"
+            try:
+                known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
+            except StoreGone as error:
+                raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
             found.append(ProcessInfo(rank=rank, **known))
             if found[-1].size != self.size:
                 raise SpecError(
@@ -198,36 +199,15 @@ class World:
             self.check()
             time.sleep(_LOOK_SECONDS)
 
-    def wait(self, name: str, seconds: float = inf) -> Any:
-        """Return a value that another process sets.
+    def wait(self, name: str) -> Any:
+        """Return a value that another process sets, however long it takes."""
+        return self.store.wait(name, check=self.check)
 
-        Processes may need any time, for their data or for a plan: the watchdog finds those that have died.
-
-        Raises:
-            RunFailed: the value has not come in time.
-        """
-        waits = AwakeTime()
-        while (value := self.store.get(name)) is None:
-            try:
-                self.check()
-            except Exception:
-                if (value := self.store.get(name)) is not None:  # it came before the failure
-                    return value
-                raise
-            if waits.seconds > seconds:
-                raise RunFailed(f"{name} has not come within {seconds:g} s")
-            time.sleep(_LOOK_SECONDS)
-        return value
-
-    def wait_for_all(self, where: str, seconds: float = inf) -> None:
-        """Return when every process has come to this point.
-
-        Raises:
-            RunFailed: some have not come in time.
-        """
+    def wait_for_all(self, where: str) -> None:
+        """Return when every process has come to this point."""
         self.store.set(f"arrived/{where}/{self.rank}", True)
         for rank in range(self.size):
-            self.wait(f"arrived/{where}/{rank}", seconds)
+            self.wait(f"arrived/{where}/{rank}")
 
     def gather(self, name: str, own: Mapping[str, Tensor], ranks: Sequence[int]) -> Mapping[str, Tensor]:
         """Return the tensors of a pipeline in the last stage's process, this process's own elsewhere.

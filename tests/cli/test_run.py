@@ -148,7 +148,8 @@ def test_ctrl_c_on_a_terminal(write):
     write("small.toml", ENDLESS)
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover  the other process
-        os.environ["TERM"] = "xterm-256color"
+        # So wide that no line is wrapped, whatever throughput it ends with.
+        os.environ |= {"TERM": "xterm-256color", "COLUMNS": "200"}
         os.execv(COMMAND[0], COMMAND)
     written, pressed, end = b"", False, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:

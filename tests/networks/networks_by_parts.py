@@ -130,27 +130,10 @@ class MeanInForward(Two):
         return self.b(a - a.mean())
 
 
-class Autocast(Two):
-    def forward(self, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            a = self.a(x)
-        return self.b(a.float())
-
-
 class LayerDrop(Two):
     def forward(self, x):
         a = self.a(x)
         return self.b(a * 2 if self.training and random.random() < 1e-9 else a)
-
-
-class RandomPart(Two):
-    class Noisy(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) * random.uniform(0.5, 1.5)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = self.Noisy(WIDTH, 16)
 
 
 class Hooked(Two):
@@ -174,30 +157,6 @@ class Reversed(Two):
 
     def forward(self, x):
         return self.b(Reversal.apply(self.a(x)))
-
-
-class FrozenNorm(Two):
-    """A `train` of the root's own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Sequential(nn.Linear(WIDTH, 16), nn.BatchNorm1d(16))
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.a[1].eval()
-        return self
-
-
-class KeptInHook(Two):
-    def __init__(self) -> None:
-        super().__init__()
-        self.b, self.kept = nn.Linear(16, CLASSES), {}
-        self.a.register_forward_hook(lambda _module, _read, output: self.kept.update(a=output))
-
-    def forward(self, x):
-        self.a(x)
-        return self.b(self.kept["a"].tanh())
 
 
 class SideChannel(Two):
@@ -239,15 +198,6 @@ class SharedNorm(Two):
         self.norm = nn.BatchNorm1d(16)
         self.a = nn.Sequential(nn.Linear(WIDTH, 16), self.norm)
         self.b = nn.Sequential(self.norm, nn.Linear(16, CLASSES))
-
-
-class ForgotPart(Two):
-    def __init__(self) -> None:
-        super().__init__()
-        self.middle = nn.Linear(16, 16)
-
-    def forward(self, x):
-        return self.b(self.middle(self.a(x)))
 
 
 class Lazy(Two):

@@ -1,4 +1,4 @@
-"""Runs whose values are kept everywhere, and with averages, are runs without them, to the bit, in one process and in two."""
+"""Runs whose values are kept everywhere, and with averages, are runs without them, to the bit."""
 
 from __future__ import annotations
 
@@ -20,17 +20,9 @@ def same_run(one: Path, other: Path) -> None:
     assert without_times(one) == without_times(other)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "method.schedule=lockstep",
-        "optimizer.name=adamw",
-    ],
-)
-def test_in_one_process(write, setting):
-    (plain, full) = (write("plain.toml", SPEC), write("full.toml", SPEC + EVERYTHING))
-    assert main(["run", plain, "--set", setting, "--set", "run.directory=plain"]) == 0
-    assert main(["run", full, "--set", setting]) == 0
+def test_values_kept_everywhere_and_an_average(write):
+    assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
+    assert main(["run", write("full.toml", SPEC + EVERYTHING)]) == 0
     same_run(only_run(), only_run("plain"))
     left = {path.name for path in only_run().iterdir()}
     assert left >= {"metrics.csv", "weights-ema.safetensors"}

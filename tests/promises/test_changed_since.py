@@ -50,42 +50,35 @@ def changed_code(write, capsys):
     """A network whose code has been changed after its run, and so computes something else with the same weights."""
     write("net.py", NET)
     run(write("spec.toml", MODULE), (), Listener())
-    write(
-        "net.py", NET.replace("ReLU", "Sigmoid")
-    )  # of another size: within a second, Python tells compiled code apart by it alone
+    # Of another size: within a second, Python tells compiled code apart by it alone.
+    write("net.py", NET.replace("ReLU", "Sigmoid"))
     sys.modules.pop("net")
     capsys.readouterr()
     return "changed since the training: the network: for the same samples and weights its outputs differ by "
 
 
-@pytest.mark.parametrize("command", ["predict latest digit.npy", "export latest --format torch-export"])
-def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant(changed_code, capsys, command):
-    np.save("digit.npy", np.zeros((1, 8, 8), np.uint8))
-    assert main(command.split()) == 2
-    refused = capsys.readouterr()
-    assert (refused.out, f"has {changed_code}" in refused.err, "--changed, in Python changed=True" in refused.err) == (
-        "",
-        True,
-        True,
-    )
-    assert main([*command.split(), "--changed"]) == 0
-    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
-
-
-def test_an_evaluation_says_that_the_network_has_changed(changed_code, capsys):
-    assert main(["evaluate", "latest"]) == 0
-    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
-
-
-def test_changed_code_in_python(changed_code):
+def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant(changed_code, capsys):
     finished, digit = pg.open_run(only_run()), np.zeros((1, 8, 8), np.uint8)
     for use in (finished.load, partial(finished.predict, digit), partial(finished.export, "safetensors")):
         with pytest.raises(pg.SpecError, match=changed_code):
             use()
         with pytest.warns(UserWarning, match=changed_code):
             use(changed=True)
+    command = ["export", "latest", "--format", "torch-export"]
+    assert main(command) == 2
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert f"has {changed_code}" in refused.err
+    assert "--changed, in Python changed=True" in refused.err
+    assert main([*command, "--changed"]) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
+
+
+def test_an_evaluation_says_that_the_network_has_changed(changed_code, capsys):
+    assert main(["evaluate", "latest"]) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
     with pytest.warns(UserWarning, match=changed_code):
-        finished.evaluate()
+        pg.open_run(only_run()).evaluate()
 
 
 def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, capsys):
@@ -113,14 +106,15 @@ def test_a_run_that_is_done_stays_as_it_is(write, capsys):
     assert files_of(only_run()) == before
 
 
+EARLY = """
+[[callback]]
+name = "early-stopping"
+options = { metric = "train/loss", patience = 1, min_delta = 100.0 }
+"""
+
+
 def test_a_run_that_stopped_early_stays_as_it_is(write, capsys):
-    options = {"metric": '"train/loss"', "patience": 1, "min_delta": 100.0}
-    stopping = (
-        '[[callback]]\nname = "early-stopping"\noptions = { '
-        + ", ".join(f"{k} = {v}" for k, v in options.items())
-        + " }\n"
-    )
-    run(write("a.toml", SPEC + stopping), [*DONE, "run.epochs=5"], Listener())
+    run(write("a.toml", SPEC + EARLY), [*DONE, "run.epochs=5"], Listener())
     assert "stopped_early" in summary_of(only_run())
     before = files_of(only_run())
     assert resume("method.name=backprop") == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -11,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from petra_graph.executor.encoded import EncodedTensor, decode
 from petra_graph.executor.runners import Recompute
 from tests.support.costs import encoded_bytes
-from tests.support.lockstep import recorded_gradients, run_by_clock
+from tests.support.lockstep import recorded_gradients
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network, relative_error
 
 STEP = {
@@ -39,54 +37,21 @@ def trained(graph, data, **more):
     return built
 
 
-# --- nothing asked for, nothing done -----------------------------------------------------------------------------------
+WHOLE = tuple(table.name for table in REVNET)
+NOTHING_TO_ENCODE = [
+    ("channels", {"stages": (WHOLE,), "schedule": "sequential"}),
+    ("buffers", {"method": "backprop"}),
+]
 
 
-def test_by_default_not_one_tensor_is_copied():
-    """What leaves a stage and what waits in it are the very tensors that its runner gave and got."""
-    built = pipeline(REVNET, (3, 6, 6), compute="float32")
-    ((samples, _),) = batches((3, 6, 6), 1)
-    received = {edge: (samples.float(),) for edge in built.executors[0].program.receives}
-    for executor in built.executors[:-1]:
-        ((_, runner),) = executor.runners
-        given, emitted = next(iter(received.values())), []
-        forward = runner.forward
-        runner.forward = lambda m, inputs, forward=forward, emitted=emitted: (
-            emitted.append(forward(m, inputs)) or emitted[0]
-        )
-        received = dict(executor.forward(0, received, None).sent)
-        ((sent),) = received.values()
-        assert [id(stream) for stream in sent] == [id(stream) for stream in emitted[0]]
-        if isinstance(runner, Recompute):
-            assert [id(stream) for stream in runner.buffer[0][1]] == [id(stream) for stream in given]
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_in_one_stage_there_are_no_channels(graph):
-    data = batches(SHAPES[graph], 6)
-    whole = (tuple(table.name for table in GRAPHS[graph]),)
-    plain, wired, cut = (
-        trained(graph, data, compute="float32", stages=stages, schedule="sequential", precision=precision)
-        for stages, precision in (
-            (whole, {}),
-            (whole, WHERE["channels"]("int8")),
-            ("per-block", WHERE["channels"]("int8")),
-        )
+@pytest.mark.parametrize(("where", "how"), NOTHING_TO_ENCODE)
+def test_in_one_stage_there_are_no_channels_and_a_kept_graph_is_no_buffer(where, how):
+    data = batches(SHAPES["revnet"], 6)
+    plain, encoded = (
+        trained("revnet", data, compute="float32", precision=precision, **how)
+        for precision in ({}, WHERE[where]("int8"))
     )
-    assert same_bits(wired, plain)
-    assert not same_bits(cut, plain)
-
-
-def test_a_kept_graph_is_not_compressed():
-    data = batches((3, 6, 6), 4)
-    plain, compressed = (
-        trained("revnet", data, method="backprop", compute="float32", precision=precision)
-        for precision in ({}, WHERE["buffers"]("int8"))
-    )
-    assert same_bits(compressed, plain)
-
-
-# --- what is held --------------------------------------------------------------------------------------------------------
+    assert same_bits(encoded, plain)
 
 
 def storage_bytes(carried) -> int:
@@ -133,9 +98,6 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
     assert min(seen.values()) > 10
 
 
-# --- what it does to gradients -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("graph", "where", "stored"),
     [
@@ -168,16 +130,6 @@ def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
             }
             worst = max(worst, relative_error(found[executor.program.index][m], expected))
     assert STEP[stored] / 10 < worst < GRADIENT * STEP[stored]
-
-
-@pytest.mark.parametrize(("graph", "stored"), list(zip(GRAPHS, cycle(["bfloat16", "int8"]), strict=False)))
-def test_the_order_alone_decides_in_any_runtime(graph, stored):
-    """The scheduler and a global clock that hands messages from executor to executor: the same bits."""
-    data = batches(SHAPES[graph], 14)
-    by_order = trained(graph, data, schedule="lockstep", precision=WHERE["both"](stored))
-    by_clock = pipeline(GRAPHS[graph], SHAPES[graph], schedule="lockstep", precision=WHERE["both"](stored))
-    run_by_clock(by_clock.executors, data, 1)
-    assert same_bits(by_order, by_clock)
 
 
 def test_a_buffer_filled_from_a_channel_of_its_type_loses_nothing_more():

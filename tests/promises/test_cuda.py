@@ -24,16 +24,22 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch see
 FLOAT64_ACROSS_DEVICES = 1e-9
 
 
+def trained(graph, count, **settings):
+    """Return the parameters and statistics, on the CPU, of a pipeline that has trained so many micro-batches."""
+    built = pipeline(GRAPHS[graph], SHAPES[graph], **settings)
+    built.train(batches(SHAPES[graph], count))
+    return {key: value.cpu() for key, value in built.parameters().items()}
+
+
+def same_bits(one, other):
+    return all(torch.equal(one[key], other[key]) for key in one)
+
+
 @pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0"), ("cuda:0", "cpu")])
 @pytest.mark.parametrize("schedule", ["sequential", "1f1b", "lockstep"])
 def test_any_mix_of_devices_gives_the_cpus_numbers(devices, schedule):
-    data = batches(SHAPES["revnet"], 12)
-    one = pipeline(REVNET, SHAPES["revnet"], schedule=schedule, devices=("cpu",))
-    other = pipeline(REVNET, SHAPES["revnet"], schedule=schedule, devices=devices)
-    for built in (one, other):
-        built.train(data)
-    on_cpu = {key: value.cpu() for key, value in other.parameters().items()}
-    assert relative_error(on_cpu, one.parameters()) < FLOAT64_ACROSS_DEVICES
+    one, other = (trained("revnet", 12, schedule=schedule, devices=on) for on in (("cpu",), devices))
+    assert relative_error(other, one) < FLOAT64_ACROSS_DEVICES
 
 
 @pytest.fixture
@@ -45,11 +51,7 @@ def deterministic():
 
 @pytest.mark.usefixtures("deterministic")
 def test_same_seed_gives_the_same_bits_on_a_gpu():
-    runs = [pipeline(REVNET, SHAPES["revnet"], compute="float32", devices=("cuda:0",)) for _ in range(2)]
-    for built in runs:
-        built.train(batches(SHAPES["revnet"], 12))
-    one, other = (built.parameters() for built in runs)
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert same_bits(*(trained("revnet", 12, compute="float32", devices=("cuda:0",)) for _ in range(2)))
 
 
 @pytest.mark.usefixtures("deterministic")
@@ -100,8 +102,7 @@ def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
     ]
     assert len(segments) == len(REVNET) - 1
     assert not any(each.forward.off or each.backward.off for each in segments)
-    one, other = (built.parameters() for built in made)
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert same_bits(*(built.parameters() for built in made))
 
 
 @pytest.mark.usefixtures("deterministic")
@@ -113,8 +114,7 @@ def test_graphs_beside_dropout_that_stays_as_written():
     made[0].train(data)
     with pytest.warns(RuntimeWarning, match="a1 stays as it is written: it draws random numbers"):
         made[1].train(data)
-    one, other = (built.parameters() for built in made)
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert same_bits(*(built.parameters() for built in made))
 
 
 @pytest.mark.usefixtures("deterministic")
@@ -129,23 +129,16 @@ def test_a_resumed_run_with_graphs_has_the_bits_of_an_uninterrupted_one_without(
     for executor in again.executors:
         restore_at_cut(kept.copies_at[10][executor.program.index], executor, again.runtime)
     again.runtime.train(data[10:], range(20), lambda _: None, at=10)
-    one, other = eager.parameters(), again.parameters()
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert same_bits(eager.parameters(), again.parameters())
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "int8"])
 @pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0")])
 def test_channels_across_devices_are_the_cpus(devices, stored):
     """What differs in its last bits in float64 is next to never rounded another way."""
-    data = batches(SHAPES["chain"], 6)
-    one, other = (
-        pipeline(GRAPHS["chain"], SHAPES["chain"], devices=on, precision={"channel_dtype": stored})
-        for on in (("cpu",), devices)
-    )
-    for built in (one, other):
-        built.train(data)
-    on_cpu = {key: value.cpu() for key, value in other.parameters().items()}
-    assert relative_error(on_cpu, one.parameters()) < FLOAT64_ACROSS_DEVICES
+    how = {"precision": {"channel_dtype": stored}}
+    one, other = (trained("chain", 6, devices=on, **how) for on in (("cpu",), devices))
+    assert relative_error(other, one) < FLOAT64_ACROSS_DEVICES
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two processes need two CUDA devices")

@@ -17,6 +17,7 @@ from petra_graph.cli.main import main
 from tests.promises import test_delay_aware as delays
 from tests.promises import test_dense_targets as tokens
 from tests.promises import test_evaluated_weights as schedule_free
+from tests.promises import test_local_plugins as local
 from tests.promises import test_metrics_of_evaluation as metrics
 from tests.promises import test_own_modules_and_data as own
 from tests.promises import test_several_inputs as inputs
@@ -92,6 +93,11 @@ FEATURES = {
     ),
     "an optimizer with matrices": Feature(SPEC, ("optimizer={ name = 'soap', options = { lr = 0.01 } }",)),
     "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
+    "plugins of every kind in a file": Feature(
+        local.FILES["example.toml"],
+        ("data.options.samples=80",),
+        {"petra_graph_examples.py": local.FILES["petra_graph_examples.py"]},
+    ),
     "several inputs": Feature(
         inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}
     ),

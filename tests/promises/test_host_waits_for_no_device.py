@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.errors import RunFailed
 from petra_graph.plugins import checked_samples
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
@@ -22,7 +21,7 @@ from petra_graph.spec.model import ClipSpec
 from petra_graph.training import prepare as prepare_module
 from petra_graph.training.evaluation import Meters, NotFinite
 from petra_graph.training.run import run
-from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, batches, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, Batch, Pipeline, batches, pipeline
 from tests.support.runs import SPEC
 
 EVERY = 4
@@ -78,16 +77,16 @@ def made(graph: str, settings: str) -> Pipeline:
     return pipeline(GRAPHS[graph], SHAPES[graph], **chosen)
 
 
-TRAINED = [("chain", settings) for settings in SETTINGS]
+def data_for(graph: str, settings: str, count: int, size: int = 4) -> list[Batch]:
+    data = batches(SHAPES[graph], count, size=size)
+    return [(x.float(), y) for x, y in data] if SETTINGS[settings].get("compute") == "float32" else data
 
 
-@pytest.mark.parametrize(("graph", "settings"), TRAINED)
-def test_nothing_is_read_in_the_steady_state(graph, settings, on_a_gpu, monkeypatch):
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_nothing_is_read_in_the_steady_state(settings, on_a_gpu, monkeypatch):
     """Loss, metrics and clip factor were read every micro-batch."""
-    built = made(graph, settings)
-    data = batches(SHAPES[graph], 4 * EVERY, size=2)
-    if SETTINGS[settings].get("compute") == "float32":
-        data = [(x.float(), target) for x, target in data]
+    built = made("chain", settings)
+    data = data_for("chain", settings, 4 * EVERY, size=2)
     built.train(data[: 2 * EVERY])
     with monkeypatch.context() as patch:
         for executor in built.executors:
@@ -100,14 +99,11 @@ def test_nothing_is_read_in_the_steady_state(graph, settings, on_a_gpu, monkeypa
     assert len(results) == 2 * EVERY
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS][:6])
+@pytest.mark.parametrize("settings", ["clipped", "clipped by one norm", "in few bits"])
 def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
     def trained():
         built = made("revnet", settings)
-        data = batches(SHAPES["revnet"], 10)
-        if SETTINGS[settings].get("compute") == "float32":
-            data = [(x.float(), target) for x, target in data]
-        return built.train(data), built.parameters()
+        return built.train(data_for("revnet", settings, 10)), built.parameters()
 
     results, expected = trained()
     monkeypatch.setattr(prepare_module, "read_interval", lambda *_: EVERY)
@@ -157,13 +153,3 @@ def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
     assert problem.message == "the loss is nan at micro-batch 5 (epoch 1), though all parameters are finite"
     values = built.parameters().values()
     assert all(bool(torch.isfinite(value).all()) for value in values), "the gate keeps parameters finite"
-
-
-def test_a_gradient_that_is_not_finite_behind_a_finite_loss_fails_the_run(on_a_gpu):
-    built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b")
-    module = built.executors[1].modules["rev0"]
-    parameter = next(module.parameters())
-    calls = iter(range(100))
-    parameter.register_hook(lambda gradient: gradient * (float("inf") if next(calls) == 3 else 1))
-    with pytest.raises(RunFailed, match=r"stage 2 \(rev0\), update 4: the norm of the gradient is inf"):
-        built.train(batches(SHAPES["chain"], 3 * EVERY))

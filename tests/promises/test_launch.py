@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
-import time
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.runtime.store import RunStore
 from tests.support.forks import (
     ENDLESS,
     RUN,
@@ -19,6 +22,7 @@ from tests.support.forks import (
     children,
     ended,
     free_port,
+    patient,
     under_way,
     until,
     wait_for_progress,
@@ -47,71 +51,134 @@ def test_processes_share_a_run(shared_folder):
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
     assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
     assert files_of(only_run()) == FILES | PLANNED
-    summary = summary_of(only_run())
-    assert summary["processes"] == 2
-    measured = summary["measured"]["processes"]
-    assert [process["rank"] for process in measured] == [0, 1]
-    assert [stage["stage"] for process in measured for stage in process["stages"]] == [1, 2, 3, 4]
+    measured = summary_of(only_run())["measured"]["processes"]
+    assert [(one["rank"], [stage["stage"] for stage in one["stages"]]) for one in measured] == [
+        (0, [1, 2]),
+        (1, [3, 4]),
+    ]
     assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
     assert weights_bytes(only_run()) == alone_in_one_process(*SHORT)
 
 
-@pytest.mark.slow
-def test_ctrl_c_at_the_launcher(shared_folder):
-    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
+# --- interrupted and killed ------------------------------------------------------------------------------------------
+
+LISTEN = "0A"
+LOOPBACK = {
+    socket.inet_aton("127.0.0.1")[::-1].hex().upper(),
+    "0000000000000000FFFF00000100007F",
+    "00000000000000000000000001000000",
+}
+
+
+def listening_at(pids: list[int]) -> set[str]:
+    """Return the addresses, in hex, at which processes listen."""
+    inodes, found = set(), set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTEN and fields[9] in inodes:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def test_ctrl_c_at_a_launcher_to_which_no_other_machine_can_connect(shared_folder):
+    """The launcher's store listens and, with this transport, gloo of each process."""
+    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group", ranks_fork=True) as launcher:
         until(under_way)
+        found = listening_at([launcher.process.pid, *children(launcher.process.pid)])
         launcher.kill(signal.SIGINT)
         assert ended([launcher]) == [130]
+    assert found, "the store listens at least"
+    assert found <= LOOPBACK
     assert "Traceback" not in launcher.said
     assert "shared: interrupted" in launcher.said
     assert files_of(only_run()) == FILES | PLANNED | {"checkpoints"}
     assert summary_of(only_run())["status"] == "interrupted"
 
 
+def notes_a_request(words):
+    """Run the command line, and leave a file when a request to stop has been heard."""
+    put = RunStore.set
+
+    def note(store, key, value):
+        put(store, key, value)
+        if key == "asked":
+            Path("asked").touch()
+
+    RunStore.set = note
+    return patient(words)
+
+
 def test_ctrl_c_twice_at_the_launcher(shared_folder):
     """The user insists: nothing is saved, and the run was interrupted and has not failed."""
-    with alone(*RUN, "--processes", "2", "--set", "run.watchdog=60", ranks_fork=True) as launcher:
+    words = (*RUN, "--processes", "2", "--set", "run.watchdog=60")
+    with alone(*words, program=f"{__name__}:notes_a_request", ranks_fork=True) as launcher:
         until(under_way)
         for worker in children(launcher.process.pid):
             os.kill(worker, signal.SIGSTOP)  # so that the first one does not end the run
         launcher.kill(signal.SIGINT)
-        time.sleep(0.2)
+        until(Path("asked").exists)
         launcher.kill(signal.SIGINT)
         for worker in children(launcher.process.pid):
             os.kill(worker, signal.SIGCONT)
         assert ended([launcher]) == [130]
-        until(lambda: not at_work_in(shared_folder), 30.0)
+        until(lambda: not at_work_in(shared_folder))
     assert "Traceback" not in launcher.said
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-def test_a_worker_of_the_launcher_is_killed(shared_folder):
+@pytest.mark.parametrize("victim", ["worker", "launcher"])
+def test_one_of_them_is_killed(shared_folder, victim):
+    """Where it is the launcher, its workers notice, and end by themselves."""
     with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
         until(under_way)
-        workers = children(launcher.process.pid)
-        assert len(workers) == 2
-        os.kill(workers[0], signal.SIGKILL)
-        assert ended([launcher]) == [1]
-    assert "has gone without a word" in launcher.said
+        os.kill(launcher.process.pid if victim == "launcher" else children(launcher.process.pid)[0], signal.SIGKILL)
+        until(lambda: not at_work_in(shared_folder))
+        assert ended([launcher]) == [1 if victim == "worker" else -signal.SIGKILL]
+    causes = ("the launcher has gone", "the run's store at 127.0.0.1 has gone")
+    assert any(one in launcher.said for one in (causes if victim == "launcher" else ["has gone without a word"]))
     assert "Traceback" not in launcher.said
     assert summary_of(only_run())["status"] == "failed"
 
 
-def test_the_launcher_is_killed(shared_folder):
-    """Its workers notice, and end by themselves."""
-    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
-        until(under_way)
-        launcher.kill()
-        until(lambda: not at_work_in(shared_folder), 30.0)
-    assert "the launcher has gone" in launcher.said or "the run's store at 127.0.0.1 has gone" in launcher.said
-    assert summary_of(only_run())["status"] == "failed"
-
+# --- two nodes -------------------------------------------------------------------------------------------------------
 
 SLOWED = """
 [[callback]]
 name = "tests.support.slowed:Slowed"
 """
 """So that one process has soon computed what two have until a stranger has come."""
+
+
+@pytest.fixture
+def namespaces():
+    """Two networks with a cable between them."""
+    names = [f"petra{os.getpid()}-{node}" for node in (0, 1)]
+    cable = [f"pg{os.getpid()}-{node}" for node in (0, 1)]
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("netns", "add", names[0])
+        ip("netns", "add", names[1])
+        ip("link", "add", cable[0], "type", "veth", "peer", "name", cable[1])
+        for node, (name, end) in enumerate(zip(names, cable, strict=True), start=1):
+            ip("link", "set", end, "netns", name)
+            ip("-n", name, "addr", "add", f"10.77.0.{node}/24", "dev", end)
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", end, "up")
+        yield dict(zip(names, cable, strict=True))
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("network namespaces need the rights of root, and `ip`")
+    finally:
+        for name in names:
+            with contextlib.suppress(OSError):
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -151,7 +218,6 @@ def test_two_nodes(shared_folder, nodes):
         until(under_way)
         wait_for_progress()
         assert (first.code, second.code) == (None, None), first.said + second.said
-        assert first.process.pid is not None
         os.kill(children(first.process.pid)[0], signal.SIGINT)
         ended([first, second])
         said = [first.said, second.said]

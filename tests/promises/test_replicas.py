@@ -38,10 +38,9 @@ def assert_same_weights(one: Path, other: Path) -> list[str]:
     return list(own)
 
 
-@pytest.mark.parametrize("accumulation", [3])
-def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder, accumulation):
+def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder):
     """Three windows of eight micro-batches do not come out even: the last one before a drain is shorter."""
-    settings = (*SHORT, *EXACT, "--set", f"method.accumulation={accumulation}", "--set", "data.options.train=128")
+    settings = (*SHORT, *EXACT, "--set", "method.accumulation=3", "--set", "data.options.train=128")
     run_four(*settings, "--set", "run.directory=four")
     assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
     four, one = only_run("four"), only_run("one")
@@ -72,25 +71,21 @@ def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared
     assert not torch.equal(own[mean], torch.zeros_like(own[mean]))
 
 
-def test_a_signal_stops_all_replicas(shared_folder):
+@pytest.mark.parametrize(
+    ("number", "codes", "status"),
+    [
+        (signal.SIGINT, [130] * 4, "interrupted"),
+        (signal.SIGKILL, [1, 1, -signal.SIGKILL, 1], "failed"),
+    ],
+)
+def test_a_signal_to_a_process_of_the_other_replica_ends_both(shared_folder, number, codes, status):
     with_convolutions(shared_folder)
-    words = ("run", "shared.toml", *TWICE)
-    with ranks(*[words] * 4) as running:
+    with ranks(*[("run", "shared.toml", *TWICE)] * 4) as running:
         until(under_way)
-        running[2].kill(signal.SIGINT)
-        assert ended(running) == [130] * 4
-    assert summary_of(only_run())["status"] == "interrupted"
-
-
-def test_a_killed_process_of_the_other_replica(shared_folder):
-    with_convolutions(shared_folder)
-    words = ("run", "shared.toml", *TWICE)
-    with ranks(*[words] * 4) as running:
-        until(under_way)
-        running[2].kill()
-        assert ended(running) == [1, 1, -signal.SIGKILL, 1]
-    assert "rank 2 (stage" in running[1].said
-    assert summary_of(only_run())["status"] == "failed"
+        running[2].kill(number)
+        assert ended(running) == codes
+    assert ("rank 2 (stage" in running[1].said) == (status == "failed")
+    assert summary_of(only_run())["status"] == status
 
 
 def test_replicas_need_processes_of_their_own(shared_folder, capsys):

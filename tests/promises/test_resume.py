@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
-from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
@@ -21,9 +20,7 @@ from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
     SPEC,
-    events,
     only_run,
-    small_files,
     summary_of,
     weights_bytes,
     without_times,
@@ -32,18 +29,6 @@ from tests.support.stopping import StopAt
 
 EPOCHS = 3
 TEXT = SPEC.replace("epochs = 2", f"epochs = {EPOCHS}")
-BLOCK = """\
-from petra_graph.blocks import AdditiveCoupling
-from torch import nn
-
-class Mine(AdditiveCoupling):
-    def __init__(self, inputs):
-        super().__init__(inputs)
-        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
-        self.norm = nn.BatchNorm1d(inputs[0][0])
-    def residual(self, x):
-        return self.norm(self.linear(x)).tanh()
-"""
 
 
 @pytest.fixture
@@ -88,37 +73,31 @@ def resume(directory: Path | str = "latest", *words: str) -> int:
     return main(["run", "--resume", str(directory), *words])
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "trained 1/1",
-        f"trained 1/{MICRO_BATCHES}",
-        "evaluating 1",
-        "ended 1",
-        "evaluating 3",
-    ],
+ANYWHERE = (
+    "trained 1/6",
+    f"trained 1/{MICRO_BATCHES}",
+    "evaluating 1",
+    "ended 1",
+    "trained 2/1",
+    "trained 3/9",
+    "evaluating 3",
 )
-def test_an_interruption_anywhere(spec, uninterrupted, call):
-    whole = uninterrupted()
-    ended = run(spec, (), StopAt(call))
-    assert ended.interrupted is not None
-    assert resume() == 0
-    same_run(whole, only_run())
-    assert len(summary_of(only_run())["resumed_from"]) == 1
 
 
-def test_interrupted_again_and_again(spec, uninterrupted):
+def test_interrupted_anywhere_again_and_again(spec, uninterrupted):
     """Also before a micro-batch more has been trained."""
     whole = uninterrupted()
-    run(spec, (), StopAt("trained 1/2"))
-    for call in ("trained 1/6", "trained 2/1", "evaluating 2", "trained 3/9"):
+    run(spec, (), StopAt("trained 1/1"))
+    for call in ANYWHERE:
         directory = only_run()
-        run(str(directory / "resolved.toml"), (), StopAt(call), directory)
+        assert run(str(directory / "resolved.toml"), (), StopAt(call), directory).interrupted is not None
     assert resume() == 0
     same_run(whole, only_run())
-    assert len(summary_of(only_run())["resumed_from"]) == 5
+    assert len(summary_of(only_run())["resumed_from"]) == 1 + len(ANYWHERE)
 
 
+STAGES = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
+"""Two in place of four, with other delays."""
 OFTEN = [
     ["method.schedule=lockstep", "optimizer.name=adamw"],
     ["method.name=1f1b-flush", "data.workers=2", 'method.keep={"stem"="input", "rev.0"="nothing"}'],
@@ -156,24 +135,6 @@ def test_checkpoints_change_no_bit_and_old_ones_go(spec, uninterrupted):
     assert checkpoint.numbers(only_run()) == [33, 28]
 
 
-@pytest.mark.parametrize(("metric", "largest"), [("test/top1", True)])
-def test_the_best_is_kept(spec, metric, largest):
-    run(spec, ["run.epochs=5", f"checkpoint.best={metric}", "checkpoint.keep=1"], Listener())
-    values = [event["value"] for event in events(only_run()) if event["name"] == metric]
-    best = values.index(max(values) if largest else min(values)) + 1
-    assert set(checkpoint.numbers(only_run())) >= {best * MICRO_BATCHES}
-    assert len(checkpoint.numbers(only_run())) <= 2
-
-
-def test_a_time_between_checkpoints(spec, uninterrupted):
-    whole = uninterrupted("run.epochs=4")
-    run(spec, ["run.epochs=4", "checkpoint.every=0.005 s", "checkpoint.keep=1000"], Listener())
-    assert len(checkpoint.numbers(only_run())) > 1
-    checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
-    assert resume() == 0
-    same_run(whole, only_run())
-
-
 def test_other_options_of_the_optimizer_hold(interrupted):
     for name, settings in (("same", ()), ("other", ("--set", "optimizer.options.momentum=0.1"))):
         shutil.copytree(interrupted, name)
@@ -184,11 +145,10 @@ def test_other_options_of_the_optimizer_hold(interrupted):
 def test_interrupted_again_after_other_stages(spec):
     """The operations of that epoch are counted from where the pipeline filled anew, its windows from the epoch's start."""
     run(spec, ["run.epochs=2"], StopAt("trained 1/5"))
-    others = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
     for name in ("whole", "again"):
         shutil.copytree(only_run(), name)
-    assert resume("whole", *others) == 0
-    overrides = [text for text in others if text != "--set"]
+    assert resume("whole", *STAGES) == 0
+    overrides = [text for text in STAGES if text != "--set"]
     ended = run("again/resolved.toml", overrides, StopAt("trained 1/9"), Path("again"))
     assert ended.interrupted is not None
     assert resume("again") == 0
@@ -214,61 +174,6 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert "\nchanged: run.epochs: 3 then, 4 now\n" in said, "what differs is named"
 
 
-def test_a_run_that_is_done_says_so(spec, capsys):
-    assert main(["run", spec, "--set", "checkpoint.every='1 epoch'", "--set", "run.epochs=1"]) == 0
-    capsys.readouterr()
-    assert main(["run", "--resume", "latest"]) == 0
-    assert "\nnothing is left to train: run.epochs is 1; set it higher to continue\n" in capsys.readouterr().err
-    assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
-    assert "nothing is left" not in capsys.readouterr().err
-
-
-def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatch):
-    write("blocks/mine_too.py", BLOCK)
-    write(
-        "blocks/small.toml",
-        SPEC.replace('"rev-mlp"', '"mine_too:Mine"').replace("{ hidden = 12, dropout = 0.1 }", "{}"),
-    )
-    run("blocks/small.toml", (), StopAt("trained 1/5"))
-    assert resume() == 0
-
-
-class Removes(Listener):
-    """Removes the run's directory."""
-
-    def started(self, run):
-        self.directory = run.directory
-
-    def trained(self, epoch, micro_batches, _means):
-        if (epoch, micro_batches) == (1, 5):
-            shutil.rmtree(self.directory)
-
-
-def test_a_run_whose_directory_is_removed_fails_at_once(spec):
-    """A checkpoint made it again, without spec and events, and the run ended with what to resume."""
-    removes = Removes()
-    with pytest.raises(RunFailed, match="No such file or directory") as caught:
-        run(spec, ["checkpoint.every=1 epoch"], removes)
-    assert str(removes.directory) in str(caught.value)
-    assert list(Path("runs").iterdir()) == []
-
-
-class SummaryAtTheStart(Listener):
-    """Notes whether there is a summary when a run begins."""
-
-    def started(self, run):
-        self.there = (run.directory / "summary.json").exists()
-
-
-def test_while_a_run_goes_on_it_has_no_summary(interrupted):
-    """That of its earlier end would say "interrupted" of a run that is killed now."""
-    directory, seen = interrupted, SummaryAtTheStart()
-    assert summary_of(directory)["status"] == "interrupted"
-    run(str(directory / "resolved.toml"), (), seen, directory)
-    assert not seen.there
-    assert summary_of(directory)["status"] == "done"
-
-
 # --- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
@@ -289,16 +194,6 @@ def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
     assert [path.name for path in (only_run() / "checkpoints").iterdir()] == ["000000000011"]
 
 
-def test_a_full_disk_ends_the_run_with_the_file_s_name(spec):
-    with (
-        small_files(9_000),
-        pytest.raises(RunFailed, match=r"cannot write runs/.*/checkpoints/\.0.*/stage-00.\.safetensors"),
-    ):
-        run(spec, ["checkpoint.every=1 epoch"], Listener())
-    assert summary_of(only_run())["status"] == "failed"
-    assert checkpoint.numbers(only_run()) == []
-
-
 # --- other stages -----------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +203,7 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     directory = only_run()
     at = checkpoint.numbers(directory)[0]
     before = load_file(directory / "weights.safetensors")
-    assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
+    assert resume("latest", *STAGES) == 0
     said = capsys.readouterr().err
     assert f"continues before micro-batch {at}" in said
     assert "micro-batches in flight or waiting for an update and fills" in said
@@ -318,10 +213,7 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     assert after["test"]["top1"] > 0.3
 
 
-OTHERS = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
-
-
-COUNTING_CODE = """\
+COUNTING = """\
 from pathlib import Path
 import torch
 
@@ -337,13 +229,15 @@ class Counting(torch.optim.SGD):
 """
 
 
+def with_optimizer(name: str) -> str:
+    return SPEC[: SPEC.index("[optimizer]")] + f'[optimizer]\nname = "{name}"\n' + SPEC[SPEC.index("[data]") :]
+
+
 @pytest.fixture
-def counting(write, install):
+def counting(write):
     """A specification whose optimizer counts; it has made two updates or three of four, by stage, and the checkpoint is there."""
-    entry = "[petra_graph.optimizers]\ncounting = counting_code:Counting\n"
-    install("counting", entry, counting_code=COUNTING_CODE)
-    text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
-    run(write("small.toml", text), (), StopAt("trained 1/6"))
+    write("specs/counting.py", COUNTING)  # beside the first specification, where a resume finds it as well
+    run(write("specs/small.toml", with_optimizer("counting:Counting")), (), StopAt("trained 1/6"))
     Path("steps").unlink()
 
 
@@ -355,20 +249,15 @@ def test_under_other_stages_what_an_optimizer_counts_goes_on(counting):
 
 
 def test_under_other_options_what_an_optimizer_counts_goes_on(counting):
-    """It began again with what the new options had built."""
     assert resume("latest", "--set", "optimizer.options.lr=0.05") == 0
-    assert max(int(line.split()[0]) for line in Path("steps").read_text().splitlines()) == 8, (
-        "four in each of the two epochs"
-    )
+    counts = [int(line.split()[0]) for line in Path("steps").read_text().splitlines()]
+    assert max(counts) == 8, "four in each of the two epochs"
 
 
 def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, monkeypatch):
     """The momentum of NAdam by stage was that of the stage that had been there."""
-    run(
-        spec,
-        ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true", "method.accumulation=1"],
-        StopAt("trained 1/4"),
-    )
+    nadam = ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true", "method.accumulation=1"]
+    run(spec, nadam, StopAt("trained 1/4"))
     used = set()
     monkeypatch.setattr(NAdam, "step", lambda self: used.add(self.param_groups[0]["betas"][0]))
     stages = 'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]'
@@ -394,8 +283,7 @@ def build(groups, *, lr: float = 0.1):
 def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
     """The executor gave all groups one rate; a checkpoint has those of its last update."""
     write("layerwise.py", LAYERWISE)
-    text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "layerwise:build"\n' + SPEC[SPEC.index("[data]") :]
-    spec = write("small.toml", text.replace("epochs = 2", f"epochs = {EPOCHS}"))
+    spec = write("small.toml", with_optimizer("layerwise:build").replace("epochs = 2", f"epochs = {EPOCHS}"))
     cosine = "lr_schedule.name=cosine"
     whole = uninterrupted(cosine)
     run(spec, [cosine], StopAt("trained 2/2"))
@@ -435,22 +323,6 @@ def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupte
     assert f"{latest} is not used: metrics.jsonl has {kept} bytes, and {kept + 1} were there at the checkpoint" in said
     assert f"continues before micro-batch {before}" in said
     same_run(whole, directory)
-
-
-def test_behind_a_checkpoint_that_is_damaged_nothing_is_left(spec):
-    """Its events are cut away: it must not be there for the next one who looks, should it be mended meanwhile."""
-    run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 3/9"))
-    latest, before = checkpoint.numbers(only_run())[:2]
-    manifest = checkpoint.folder_of(only_run(), latest) / "manifest.json"
-    manifest.rename(manifest.with_suffix(".away"))
-    seen = []
-
-    class Looks(Listener):
-        def started(self, run):
-            seen.extend(checkpoint.numbers(run.directory))
-
-    run(str(only_run() / "resolved.toml"), (), Looks(), only_run())
-    assert max(seen) == before
 
 
 def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys):

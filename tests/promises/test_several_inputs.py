@@ -29,14 +29,6 @@ options = { lr = 0.05, momentum = 0.0, nesterov = false, weight_decay = 0.0 }
 [precision]
 compute = "float64"
 """
-ONE_INPUT = """
-import two_inputs
-
-
-class OneInput(two_inputs.Join):
-    def forward(self, image):
-        return self.of_image(image.flatten(1)), self.of_image(image.flatten(1))
-"""
 
 
 @pytest.fixture
@@ -68,15 +60,6 @@ def test_inputs_are_taken_by_their_names(spec):
     network = pg.load(only_run("runs"))
     image, numbers = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.ones(2, 3)
     assert torch.equal(network({"image": image, "numbers": numbers}), network({"numbers": numbers, "image": image}))
-
-
-@pytest.mark.parametrize("words", [["block=one_input:OneInput"], ["block=linear-stem", "options.features=8"]])
-def test_a_first_node_that_reads_one_tensor_is_refused_with_the_inputs(spec, write, capsys, words):
-    write("one_input.py", ONE_INPUT)
-    assert main(["plan", spec, *[word for one in words for word in ("--set", f"graph.node.0.{one}")]]) == 2
-    said = capsys.readouterr().err
-    assert "two_inputs.toml:" in said
-    assert 'node "join"' in said
 
 
 def test_an_architecture_of_one_input_is_refused_with_the_inputs(spec, write, capsys):

@@ -101,29 +101,3 @@ def test_the_guides_network_with_an_auxiliary_head_learns_and_its_shares_are_rig
     assert main(["run", "auxiliary.toml"]) == 0
     values = {one["name"]: one["value"] for one in events(only_run())}
     assert 0.9 < values["test/top1"] <= 1
-
-
-def test_a_module_that_is_one_head_may_return_several(here):
-    nodes = [
-        {
-            "name": "a",
-            "block": "module",
-            "options": {"module": "torch.nn:Linear", "kwargs": {"in_features": 8, "out_features": 6}},
-        },
-        {"name": "head", "block": "module-head", "options": {"module": f"{HERE}:TwoHeads"}},
-    ]
-    still = {"name": "sgd", "options": {"lr": 1e-30, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}}
-    spec = pg.make_spec(
-        nodes,
-        loss={"name": several.WithAuxiliary},
-        data=pg.from_torch(several.Rows, several.Rows, batch=ROWS, classes=3),
-        optimizer=still,
-        run={"epochs": 1},
-    )
-    run = pg.train(spec)
-    network = pg.load(run.directory)
-    values = {one["name"]: one["value"] for one in events(run.directory)}
-    for mode, name in ((True, "train/loss"), (False, "test/loss")):
-        outputs = network.train(mode)(SAMPLES)
-        assert isinstance(outputs, tuple) == mode
-        assert values[name] == pytest.approx(several.WithAuxiliary()(outputs, several.CLASSES).item(), rel=1e-6)

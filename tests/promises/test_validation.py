@@ -16,8 +16,7 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import read_run
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.forks import ended, ranks
-from tests.support.runs import SPEC, events, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import SPEC, only_run, summary_of, weights_bytes, without_times
 
 SHARE = "data.validation=0.1"
 BEST = "checkpoint.best=validation/top1"
@@ -93,28 +92,10 @@ def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, sett
     same_run(only_run(), only_run("whole"))
 
 
-@pytest.mark.processes
-def test_replicas_hold_back_the_same_samples_and_one_of_them_tests(shared_folder):
-    (shared_folder / "shared.toml").write_text(SPEC)
-    settings = ("shared.toml", *words(SHARE, BEST, "partition.stages=1", "partition.replicas=2", "data.batch=64"))
-    with ranks(("run", *settings), ("run", *settings)) as running:
-        assert ended(running) == [0, 0], running[-1].said
-    found = summary_of(only_run())
-    assert found["test"] == pytest.approx(evaluate_run(SavedRun.open("latest"), which="best").means, rel=1e-5)
-    assert [event["name"] for event in events(only_run())].count("test/loss") == 1
-
-
 @pytest.mark.parametrize(
     ("settings", "place", "said"),
     [
-        (["data.validation=0.99"], "data.validation", "leaves 14 training samples, and a micro-batch has 128 of them"),
         (["data.validation=0.0001"], "data.validation", "a share of 0.0001 of 1,438 training samples is no sample"),
-        (
-            ["data.validation=0.0006"],
-            "data.validation",
-            "the validation is one sample: right or wrong, it says nothing",
-        ),
-        (["data.validation=1"], "data.validation", "must be less than 1"),
         (["data.validation=test"], "data.validation", "must be a split of its own"),
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),
         ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1"'),
@@ -147,12 +128,6 @@ def test_a_resumed_run_keeps_its_validation_samples(spec, capsys, before, now, s
     assert said in capsys.readouterr().err
 
 
-def test_a_dry_run_counts_the_samples(spec, capsys):
-    assert main(["run", spec, "--dry-run", "--json", *words(SHARE)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [found[f"{split} samples"] for split in ("training", "validation", "test")] == [1294, 144, 359]
-
-
 def test_without_validation_samples_there_are_none_to_evaluate(spec):
     run(spec, ["run.epochs=1"], Listener())
     assert {"validation", "test_weights"}.isdisjoint(summary_of(only_run()))
@@ -179,12 +154,6 @@ class Data:
     facts = DataFacts(shape=(3,), dtype="float32", classes=3)
     def __init__(self):
         self.train, self.test, self.validation = Split(40), Split(9), Split(11)
-
-class Old:
-    facts = DataFacts(shape=(3,), dtype="float32", classes=3)
-    def __init__(self):
-        self.train, self.test = Split(40), Split(9)
-        del self.train.plain
 """
 
 NETWORK = SPEC.partition("[data]")[0].replace("outputs = 10", "outputs = 3")
@@ -202,12 +171,3 @@ def test_a_data_set_of_ones_own(write, validation, samples):
     opened = prepare(spec).opened
     assert (len(opened.data.train), len(opened.data.validation)) == samples
     assert {"validation/loss", "test/loss"} <= set(Run(only_run()).names)
-
-
-def test_one_that_cannot_give_a_share_is_named_with_a_remedy(write, capsys):
-    write("local_data.py", LOCAL)
-    assert main(["run", write("own.toml", own_spec("Old", 0.1))]) == 2
-    said = capsys.readouterr().err
-    assert "own.toml:1:" in said
-    assert "local_data:Old" in said
-    assert "give its training split the attribute `plain`" in said

@@ -8,9 +8,7 @@ from petra_graph.record.recorded_run import Point, read_run
 from petra_graph.report.run_groups import (
     LONGEST_NAME,
     Spread,
-    best_spread,
     differences,
-    final_spread,
     group_runs,
     spread_texts,
 )
@@ -77,11 +75,11 @@ def test_the_best_group_is_first(saved_runs):
 def test_the_spread_over_seeds(runs):
     group = group_runs(runs)[1]
     losses = [run.summary["test"]["loss"] for run in group.runs]
-    spread = final_spread(group, "test/loss")
+    spread = group.final("test/loss")
     assert (spread.n, spread.least, spread.largest) == (2, min(losses), max(losses))
     assert spread.mean == pytest.approx(sum(losses) / 2)
     assert spread.standard_deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
-    assert best_spread(group)[0] == "test/top1"
+    assert group.judged_by == "test/top1"
 
 
 def test_spreads_have_equal_digits():

@@ -64,7 +64,7 @@ class Process:
         setattr(executor, verb, watched)
 
     def train(self, policy: str, data) -> None:
-        how = {"rank": self.rank, "supervisor": self.supervisor, "policy": policy}
+        how = {"supervisor": self.supervisor, "policy": policy}
         with self.running:
             try:
                 Scheduler(self.executors, self.channels, **how).train(data, range(MICRO_BATCHES), lambda _: None)

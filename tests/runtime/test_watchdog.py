@@ -52,7 +52,7 @@ class Watched:
     def beat(self, seconds=0.25, *, other=True):
         self.now += seconds
         if other:
-            self.store["status/1"] = {"at": self.now, "status": None, "seconds": 0.0, "waits_for": []}
+            self.store["status/1"] = {"at": self.now, "status": None, "seconds": 0.0, "waits": False}
         self.watchdog._heartbeat([])
         self.watchdog._enforce()
 
@@ -73,7 +73,7 @@ def watched(monkeypatch):
 class Working:
     """An operation that computes."""
 
-    channel, waits_for = None, ()
+    channel = None
 
     def __init__(self, since):
         self.since = since
@@ -152,3 +152,25 @@ def test_a_request_to_stop_waits_for_stages_at_work(watched):
     watched.watchdog.ask("SIGINT")
     watched.beats(5)
     assert watched.watchdog.failure is None
+
+
+def waiting(since):
+    found = Working(since)
+    found.channel = "a <- b"
+    return found
+
+
+@pytest.mark.parametrize("other_waits", [True, False])
+def test_waits_that_can_never_end(watched, other_waits):
+    watched.watchdog.status = waiting(since=watched.now)
+    began = watched.now
+    for _ in range(4 * 301):
+        watched.store["status/1"] = {
+            "at": watched.now,
+            "status": {"text": "backward"},
+            "seconds": watched.now - began,
+            "waits": other_waits,
+        }
+        watched.beat(other=False)
+    expected = "all wait for one another for more than 300 s (run.watchdog): rank 0: forward; rank 1: backward"
+    assert watched.said == (expected if other_waits else None)

@@ -31,6 +31,8 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from petra_graph.cli.main import main
+from petra_graph.runtime import watchdog
+from petra_graph.training.processes import end, launch
 from tests.support import ROOT
 
 PATIENCE_SECONDS = 90.0
@@ -82,6 +84,7 @@ _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
 PROGRAMS = {
     "petra-graph": "petra_graph.cli.main:main",
+    "patient petra-graph": "tests.support.forks:patient",
     "pytest": "pytest:main",
     "python -c": "tests.support.forks:run_code",
 }
@@ -337,6 +340,12 @@ def _forked_rank(
 
     sys.stdout.flush()
     return subprocess.Popen(words, start_new_session=True, preexec_fn=be_rank, **more)  # noqa: PLW1509  its threads wait
+
+
+def patient(words: Sequence[str]) -> int:
+    """Run the command line with processes that give one another more time than a busy machine may take from them."""
+    watchdog._GRACE_SECONDS = end._ANSWER_SECONDS = launch._HEARD_SECONDS = PATIENCE_SECONDS
+    return main([*words])
 
 
 def run_code(words: Sequence[str]) -> int:

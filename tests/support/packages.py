@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -22,13 +21,3 @@ def expect_its_tests_pass(made: Environment, source: Path) -> None:
     done = made.fork(*words, program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
-
-
-def _files(folder: Path) -> set[Path]:
-    return {path for path in (folder / "venv").rglob("*") if "__pycache__" not in path.parts}
-
-
-def _plugins_of(made: Environment, name: str) -> set[tuple[str, str]]:
-    found = json.loads(made.forked("list", "--json"))
-    assert [one for one in found if one["fault"]] == []
-    return {(one["group"], one["name"]) for one in found if one["distribution"] == name}

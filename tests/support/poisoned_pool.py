@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from attrs import define, field
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.recorded import Recording
 
 
 class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -43,8 +41,14 @@ class PoisonedPool:
         self.replays, self.poisoned = 0, 0
         self._memory: list[StorageWeakRef] = []
 
-    def record(self, operation: Callable[[], Streams]) -> Recording:
-        return _Again(self, operation)
+    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
+        kept: list[Streams] = []
+
+        def replay() -> Streams:
+            kept[:] = [self.execute(operation)]  # a graph has its outputs until it is replayed
+            return kept[0]
+
+        return replay
 
     def execute(self, operation: Callable[[], Streams]) -> Streams:
         for own in self._memory:
@@ -57,13 +61,3 @@ class PoisonedPool:
         self._memory = list(made.memory.values())
         self.replays += 1
         return outputs
-
-
-@define
-class _Again:
-    pool: PoisonedPool
-    operation: Any
-    outputs: Streams = field(default=(), init=False)
-
-    def replay(self) -> None:
-        self.outputs = self.pool.execute(self.operation)

@@ -276,7 +276,6 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
         supervisor=watchdog,
         policy=case.policy,
         global_clip=clipped,
-        rank=world.rank,
         size=world.size,
     )
     said = train(case, runtime)

@@ -241,7 +241,6 @@ def run(
                 supervisor=supervisors[rank],
                 policy=policy,
                 global_clip=global_clip,
-                rank=rank,
                 size=size,
             )
             returned[rank] = body(scheduler, supervisors[rank])

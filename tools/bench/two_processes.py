@@ -224,7 +224,7 @@ class Pair:
         lost = self.watchdog.lost
         channels = open_channels(ready.programs, (0, 1), self.world, waker=self.waker, peer_lost=lost, transport="auto")
         self.world.wait_for_all("channels")
-        return trainer(Scheduler(own, channels, rank=rank, size=RANKS, supervisor=self.watchdog), self.data)
+        return trainer(Scheduler(own, channels, size=RANKS, supervisor=self.watchdog), self.data)
 
     def pipeline(self, schedule: Any, parts: int, *, again: bool) -> Train:
         """Two stages under a schedule of torch.distributed.pipelining; `again` is checkpointing, node by node."""

@@ -35,7 +35,7 @@ VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"
 _DASHES = ("-", "--", ":", "-.")
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
-_LONGEST_NAME, _MANY = 36, 60
+_LONGEST_NAME = 36
 _STYLE: Mapping[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -102,70 +102,68 @@ def render_page(
     predicted: bool = False,
 ) -> str:
     """Return a page; sections that have nothing are left out. `predicted` says that nothing on the page was measured."""
-    held = [one for one in sections if one.pictures or one.tables or one.lines or one.texts]
-    style = files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8")
     return _template().render(
         title=title,
-        sections=held,
+        sections=[one for one in sections if one.pictures or one.tables or one.lines or one.texts],
         about=about,
         answers=answers,
         state=state,
         warnings=warnings,
         predicted=predicted,
-        style=style,
+        style=files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8"),
         version=__version__,
     )
+
+
+@contextmanager
+def _needing(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise SpecError(f"a page needs {package}", "pip install 'petra-graph[report]'") from None
 
 
 @cache
 def _template() -> Template:
     """Return the template: every text is escaped, a value that is missing is an error."""
-    try:
+    with _needing("jinja2"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise SpecError("a page needs jinja2", "pip install 'petra-graph[report]'") from None
     made = Environment(
         loader=PackageLoader(_PACKAGE, ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_readable,
+        # Without characters that change the order in which a text is read.
+        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
     )
     return made.get_template("page.html")
 
 
-def _readable(value: Any) -> Any:
-    """Return a text without characters that change the order in which it is read."""
-    return type(value)(printable(value)) if isinstance(value, str) else value
-
-
 @contextmanager
-def _figure(title: str, width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
-    """Give a figure in the pages' style, and a list into which its SVG element goes at the end.
+def _drawn(
+    found: list[Picture], title: str, width: float, height: float, **about: Any
+) -> Iterator[tuple[Figure, Axes]]:
+    """Give a figure in the pages' style, with its axes, and add its picture at the end.
 
     Raises:
         SpecError: matplotlib is not installed.
     """
-    try:
+    with _needing("matplotlib"):
         from matplotlib import style
         from matplotlib.figure import Figure
-    except ImportError:
-        raise SpecError("a page needs matplotlib", "pip install 'petra-graph[report]'") from None
-    found: list[str] = []
+    file = io.StringIO()
     with style.context(["default", {**_STYLE, "svg.hashsalt": title}]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that matplotlib's fonts lack: the browser's have them
         figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure, found
-        file = io.StringIO()
-        figure.savefig(
-            file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
+        yield figure, figure.add_subplot()
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     svg = file.getvalue()
     svg = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", svg[svg.index("<svg") :])
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # another picture of the page has the same
     svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
-    found.append(svg.replace("<svg", '<svg role="img"', 1))
+    found.append(Picture(title=title, svg=svg.replace("<svg", '<svg role="img"', 1), **about))
 
 
 def line_chart(
@@ -184,22 +182,25 @@ def line_chart(
     Lines without points are left out. `shares` writes y as percentages; its axis is `logarithmic` where all values are above zero.
     """
     lines = [line for line in lines if line.points]
+    found: list[Picture] = []
     if not any(len(line.points) > 1 or not line.joined for line in lines):
-        return []
+        return found
     logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
-    with _figure(title, 4.6, 2.9) as (figure, found):
-        axis = figure.add_subplot()
+    notes, labels = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""])), []
+    with _drawn(found, title, 4.6, 2.9, note=notes) as (figure, axis):
         for place, line in enumerate(lines):
             colour = "#9aa4ae" if line.grey else COLOURS[place % len(COLOURS)]
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
                 axis.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+            value = line.points[-1][1]
+            written = (percent(value, 2) if shares else f"{value:,.4g}") if last else ""
+            labels.append(": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written])))
             mark = "os^D"[place // len(COLOURS) % 4] if len(line.points) <= _MARKED else ""
-            look: dict[str, Any] = {
-                "linestyle": _DASHES[place % 4] if line.joined else "",
-                "marker": mark if line.joined else "o",
-            }
-            axis.plot(*zip(*line.points, strict=True), color=colour, label=_label(line, last, shares), **look)
+            look: dict[str, Any] = {"linestyle": "", "marker": "o"}
+            if line.joined:
+                look = {"linestyle": _DASHES[place % 4], "marker": mark}
+            axis.plot(*zip(*line.points, strict=True), color=colour, label=labels[-1], **look)
         axis.set_xlabel(one_line(x_name))
         whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
         axis.locator_params(axis="x", nbins=5, integer=whole)
@@ -212,15 +213,9 @@ def line_chart(
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         if len(lines) > 1 or lines[0].name:
-            columns = 2 if len(lines) > 1 and max(len(_label(line, last, shares)) for line in lines) <= 20 else 1  # noqa: PLR2004
-            figure.legend(loc="outside lower left", ncols=columns, handlelength=2.6)
-    notes = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""]))
-    return [Picture(title=title, note=notes, svg=found[0])]
-
-
-def _label(line: Line, last: bool, shares: bool) -> str:
-    name, value = bounded(one_line(line.name), _LONGEST_NAME), line.points[-1][1]
-    return ": ".join(filter(None, [name, (percent(value, 2) if shares else f"{value:,.4g}") if last else ""]))
+            short = len(lines) > 1 and max(map(len, labels)) <= 20  # noqa: PLR2004  two fit side by side
+            figure.legend(loc="outside lower left", ncols=2 if short else 1, handlelength=2.6)
+    return found
 
 
 def bar_chart(
@@ -228,13 +223,10 @@ def bar_chart(
     bars: Sequence[tuple[str, Sequence[float], float | None]],
     parts: Sequence[str],
     write: Callable[[float], str],
-    *,
-    note: str = "",
 ) -> list[Picture]:
     """Draw bars below one another, each with its total behind it, and a red line at its limit: their names, values of `parts`, and limits."""
-    height = 0.19 if len(bars) <= _MANY else 0.14
-    with _figure(title, 9.6, height * len(bars) + 0.8) as (figure, found):
-        axis = figure.add_subplot()
+    found: list[Picture] = []
+    with _drawn(found, title, 9.6, 0.19 * len(bars) + 0.8, wide=True) as (figure, axis):
         starts = [0.0] * len(bars)
         for place, part in enumerate(parts):
             values = [bar[1][place] for bar in bars]
@@ -242,51 +234,49 @@ def bar_chart(
             starts = [start + value for start, value in zip(starts, values, strict=True)]
         furthest = max(starts) or 1.0
         for at, ((_, _, limit), total) in enumerate(zip(bars, starts, strict=True)):
-            over = limit is not None and total > limit
-            if limit is not None and limit <= 1.25 * furthest:  # a further one would make the bars short
-                axis.plot([limit, limit], [at - 0.5, at + 0.5], color="#b00020", linewidth=1.5)
-            text = write(total) + (f" of {write(limit)}" if limit is not None else "")
-            style: dict[str, Any] = {"color": "#b00020", "fontweight": "bold"} if over else {}
+            text, style = write(total), dict[str, Any]()
+            if limit is not None:
+                text += f" of {write(limit)}"
+                style = {"color": "#b00020", "fontweight": "bold"} if total > limit else {}
+                if limit <= 1.25 * furthest:  # a further one would make the bars short
+                    axis.plot([limit, limit], [at - 0.5, at + 0.5], color="#b00020", linewidth=1.5)
             axis.annotate(text, (total, at), (5, 0), textcoords="offset points", va="center", **style)
-        _rows(axis, [name for name, _, _ in bars])
+        _name_rows(axis, [name for name, _, _ in bars])
         axis.set_xlim(0, 1.3 * furthest)
         axis.xaxis.set_visible(False)  # the totals are written
         if len(parts) > 1:
             figure.legend(loc="outside lower left", ncols=4)
-    return [Picture(title=title, note=note, svg=found[0], wide=True)]
+    return found
 
 
 def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[Picture]:
     """Draw the blocks of each stage in a row: F and B with the number of the micro-batch, where there is room."""
     blocks = [block for row in rows for block in row]
+    found: list[Picture] = []
     if not blocks:
-        return []
+        return found
     start, end = min(block["start"] for block in blocks), max(block["end"] for block in blocks)
-    height = 0.2 if len(rows) <= _MANY else 0.1
-    with _figure(title, 11, height * len(rows) + 0.7) as (figure, found):
-        axis = figure.add_subplot()
+    with _drawn(found, title, 11, 0.2 * len(rows) + 0.7, wide=True) as (figure, axis):
         for at, row in enumerate(rows):
             for verb, colour in VERB_COLOURS.items():
                 spans = [(block["start"], block["end"] - block["start"]) for block in row if block["verb"] == verb]
                 axis.broken_barh(spans, (at - 0.42, 0.84), facecolor=colour, edgecolor="white", linewidth=0.4)
             for block in row:
                 text, long = f"{block['verb'][0].upper()}{block['micro_batch']}", block["end"] - block["start"]
-                if block["verb"] != "update" and long / (end - start) > 0.008 * len(text) and len(rows) <= _MANY:
+                if block["verb"] != "update" and long / (end - start) > 0.008 * len(text):
                     axis.text(block["start"] + long / 2, at, text, ha="center", va="center", fontsize=7)
         for verb, colour in VERB_COLOURS.items():
             axis.broken_barh([], (0, 1), facecolor=colour, label=verb)
-        _rows(axis, names)
+        _name_rows(axis, names)
         axis.set_xlim(start, end)
         axis.xaxis.set_major_formatter(lambda value, _: seconds(value) if value else "0")
         figure.legend(loc="outside lower left", ncols=3)
-    return [Picture(title=title, svg=found[0], wide=True)]
+    return found
 
 
-def _rows(axis: Axes, names: Sequence[str]) -> None:
-    """Name the rows, the first at the top; of many rows some."""
-    every = 1 if len(names) <= _MANY else len(names) // 30
-    shown = [bounded(one_line(name), _LONGEST_NAME) for name in names]
-    axis.set_yticks(range(len(names))[::every], shown[::every])
+def _name_rows(axis: Axes, names: Sequence[str]) -> None:
+    """Name the rows, the first at the top."""
+    axis.set_yticks(range(len(names)), [bounded(one_line(name), _LONGEST_NAME) for name in names])
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(visible=False, axis="y")

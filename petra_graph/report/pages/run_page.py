@@ -9,13 +9,14 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from petra_graph.program.plan_document import Document, reading
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import Point, RecordedRun, began, quantity_and_stage
+from petra_graph.record.recorded_run import RecordedRun, began, quantity_and_stage
 from petra_graph.record.run_directory import TIMELINE, read_json
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
@@ -31,6 +32,8 @@ from petra_graph.report.run_groups import RunGroup
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import PLAIN, duration, memory, number, plural
 
+Points = Sequence[tuple[float, float]]
+Band = Sequence[tuple[float, float, float]]
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
 _MEASURED = (
@@ -38,11 +41,21 @@ _MEASURED = (
     "recording, and copying state for checkpoints. Stages on CUDA devices are left out, since there the host only queues work. The memory of a process is "
     "its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
 )
+_PROBED = (
+    "The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
+    "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1. Means over stages; band: least to largest."
+)
 _MOST_POINTS = 300
+_epoch = attrgetter("epoch")
 _SPLITS = ("train", "test", "validation")
-_OF_STEPS = ("train/micro_batch_loss", "train/learning_rate")
-"""Metrics of micro-batches, not of epochs."""
-_PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
+_OF_STEPS = {"train/micro_batch_loss": "micro-batch loss", "train/learning_rate": "learning rate"}
+"""Metrics of micro-batches, not of epochs, with the titles of their charts."""
+_OF_PROBE = {
+    "cosine to other gradients": {"cosine_to_delayed": "delayed", "cosine_to_end_to_end": "end-to-end"},
+    "norm ratio to other gradients": {"ratio_to_delayed": "delayed", "ratio_to_end_to_end": "end-to-end"},
+    "relative error of reconstructed inputs": {"reconstruction_error": ""},
+}
+"""The charts of a probe, with the names of their lines by quantity."""
 
 
 def run_page(run: RecordedRun) -> str:
@@ -53,12 +66,10 @@ def run_page(run: RecordedRun) -> str:
     """
     with reading(str(run.directory)):
         plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
-        stages = run.resolved["partition"]["stages"]
-        found = compare_with_plan(plan, len(stages), processes)
+        found = compare_with_plan(plan, len(run.resolved["partition"]["stages"]), processes)
         tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
         if processes:
             tables.append(("memory of processes", process_columns(found)))
-        text = (run.directory / "resolved.toml").read_text(encoding="utf-8")
         sections = [
             Section(name="curves", pictures=run_charts(run)),
             Section(
@@ -72,21 +83,17 @@ def run_page(run: RecordedRun) -> str:
                 note="Some ticks of the plan, once every stage works; simulated, not measured.",
                 pictures=timeline_of(plan, plan["timeline"]) if plan else (),
             ),
+            Section(name="gradients", note=_PROBED, pictures=probe_charts(run)),
             Section(
-                name="gradients",
-                note="The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
-                "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1.",
-                pictures=probe_charts(run),
-            ),
-            Section(
-                name="run", lines=[f"{name}: {value}" for name, value in _facts(run)], texts=[("resolved.toml", text)]
+                name="run",
+                lines=[f"{name}: {value}" for name, value in _facts(run)],
+                texts=[("resolved.toml", (run.directory / "resolved.toml").read_text(encoding="utf-8"))],
             ),
         ]
-        network = [title_lines(plan)[0]] if plan else []
         return render_page(
             f"{run.name}: run",
             sections,
-            about=[str(run.directory), _about(run), *network],
+            about=[str(run.directory), _about(run), *(title_lines(plan)[:1] if plan else [])],
             answers=list(_figures(run)),
             state=list(_state(run)),
             warnings=plan["warnings"] if plan else (),
@@ -99,8 +106,7 @@ def read_plan(directory: Path) -> Document | None:
     Raises:
         SpecError: it is damaged.
     """
-    path = directory / "plan.json"
-    found: Document | None = read_json(path, dict)
+    found: Document | None = read_json(directory / "plan.json", dict)
     return found and found | {"timeline": read_json(directory / TIMELINE, list) or []}
 
 
@@ -115,20 +121,20 @@ def _about(run: RecordedRun) -> str:
 
 def _state(run: RecordedRun) -> Iterator[str]:
     """Yield what a reader must know of a run that is not done."""
-    so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
     said = {
-        "running": f"The run is under way: {so_far}.",
-        "killed": f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}.",
-        "interrupted": f"The run was interrupted: {so_far}.",
-        "failed": f"The run failed: {so_far}.",
+        "running": "is under way",
+        "killed": "ended without a summary, as its process was killed or the machine stopped",
+        "interrupted": "was interrupted",
+        "failed": "failed",
     }
-    if run.status in said:
-        yield said[run.status]
+    if run.status not in said:
+        return
+    yield f"The run {said[run.status]}: {run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded."
     if run.status == "failed":
         yield from run.summary.get("error", [])
         if (path := run.directory / "failure.txt").is_file():
             yield path.read_text(encoding="utf-8", errors="replace")[-_LONGEST_TRACE:]
-    if run.status in {"killed", "interrupted", "failed"} and numbers(run.directory):
+    if run.status != "running" and numbers(run.directory):
         resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
         yield f"It continues from its latest checkpoint with: {resume}"
 
@@ -196,17 +202,16 @@ def _text(value: Any) -> str:
 
 def run_charts(run: RecordedRun) -> list[Picture]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
+    group = RunGroup(name="", runs=[run])
     found: list[Picture] = []
     for name in _metrics([run]):
-        lines = [Line(name=part, points=_means([run], f"{part}/{name}")[0]) for part in _SPLITS]
-        shares = is_share(name, run.scales)
-        found += line_chart(name, lines, "epoch", shares=shares, logarithmic=name.endswith("loss"))
-    for metric, title in zip(_OF_STEPS, ("micro-batch loss", "learning rate"), strict=True):
+        lines = [_line_of(group, f"{part}/{name}", part) for part in _SPLITS]
+        found += _chart_of_metric(name, lines, is_share(name, run.scales))
+    for metric, title in _OF_STEPS.items():
         points, band = thin_out([(point.step, point.value) for point in run.metrics.get(metric, ())])
-        note = "means; band: least to largest" if band else ""
-        lines = [Line(name="", points=points, band=band)]
+        note, lines = "means; band: least to largest" if band else "", [Line(name="", points=points, band=band)]
         found += line_chart(title, lines, "micro-batch", note=note, logarithmic="loss" in title, last=False)
-    return [*found, *_throughput([RunGroup(name="", runs=[run])])]
+    return [*found, *_throughput([group])]
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Picture]:
@@ -217,39 +222,32 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Picture]:
     found: list[Picture] = []
     for name in _metrics(runs):
         for part in (evaluated, "train"):
-            lines = [_line_of(group, f"{part}/{name}") for group in groups]
-            shares, logarithmic = is_share(name, scales), name.endswith("loss")
-            found += line_chart(f"{part} {name}", lines, "epoch", shares=shares, logarithmic=logarithmic)
+            lines = [_line_of(group, f"{part}/{name}", group.name) for group in groups]
+            found += _chart_of_metric(f"{part} {name}", lines, is_share(name, scales))
     return [*found, *_throughput(groups)]
 
 
+def _chart_of_metric(title: str, lines: Sequence[Line], shares: bool) -> list[Picture]:
+    return line_chart(title, lines, "epoch", shares=shares, logarithmic=title.endswith("loss"))
+
+
+def _throughput(groups: Sequence[RunGroup]) -> list[Picture]:
+    lines = [_line_of(group, "samples_per_second", group.name) for group in groups]
+    return line_chart("throughput", lines, "epoch", note="samples a second, evaluations left out", from_zero=True)
+
+
 def probe_charts(run: RecordedRun) -> list[Picture]:
-    """Return the charts of a run's probe: means over the stages in training, and the stages in the latest epoch."""
-    found: dict[str, dict[int, Sequence[Point]]] = {}
+    """Return the charts of a run's probe: means over the stages."""
+    found: dict[str, dict[int, list[float]]] = {}
     for metric, points in run.metrics.items():
         if (probed := quantity_and_stage(metric)) is not None:
-            found.setdefault(probed[0], {})[probed[1]] = points
+            for epoch, each in groupby(sorted(points, key=_epoch), key=_epoch):
+                mean = fmean(point.value for point in each)
+                found.setdefault(probed[0], {}).setdefault(epoch, []).append(mean)
     charts: list[Picture] = []
-    for title, quantities in (
-        ("cosine to other gradients", [(f"cosine_{key}", name) for key, name in _PAIRS]),
-        ("norm ratio to other gradients", [(f"ratio_{key}", name) for key, name in _PAIRS]),
-        ("relative error of reconstructed inputs", [("reconstruction_error", "")]),
-    ):
-        held = [
-            (name, {stage: _epoch_means(points) for stage, points in sorted(found[quantity].items())})
-            for quantity, name in quantities
-            if quantity in found
-        ]
-        over_time, by_stage = [], []
-        for name, stages in held:
-            epochs = sorted({epoch for means in stages.values() for epoch in means})
-            values = [(epoch, [means[epoch] for means in stages.values() if epoch in means]) for epoch in epochs]
-            over_time.append(_line(name, values, banded=True))
-            latest = [(stage, means[epochs[-1]]) for stage, means in stages.items() if epochs[-1] in means]
-            by_stage.append(Line(name=name, points=latest))
-        note, logarithmic = "mean over stages; band: least to largest", "error" in title
-        charts += line_chart(title, over_time, "epoch", note=note, logarithmic=logarithmic)
-        charts += line_chart(f"{title}, by stage", by_stage, "stage", note="in the latest epoch", last=False)
+    for title, quantities in _OF_PROBE.items():
+        lines = [_mean_line(name, found[key], banded=True) for key, name in quantities.items() if key in found]
+        charts += line_chart(title, lines, "epoch", logarithmic="error" in title)
     return charts
 
 
@@ -260,35 +258,22 @@ def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
     return sorted(seen, key=lambda name: name != "loss")
 
 
-def _means(
-    runs: Sequence[RecordedRun], metric: str
-) -> tuple[list[tuple[float, float]], list[tuple[float, float, float]]]:
+def _line_of(group: RunGroup, metric: str, name: str) -> Line:
     """Return a metric's means over the runs that have it, epoch by epoch, as far as all of them came, and the band of several runs."""
-    held = [{point.epoch: point.value for point in run.metrics[metric]} for run in runs if run.metrics.get(metric)]
-    common = sorted(set.intersection(*(set(values) for values in held))) if held else []
-    line = _line("", [(epoch, [values[epoch] for values in held]) for epoch in common], banded=len(held) > 1)
-    return list(line.points), list(line.band)
+    held = [{point.epoch: point.value for point in run.metrics.get(metric, ())} for run in group.by_seed]
+    of_runs = [values for values in held if values]
+    common = sorted(set.intersection(*map(set, of_runs))) if of_runs else []
+    return _mean_line(name, {epoch: [values[epoch] for values in of_runs] for epoch in common}, banded=len(of_runs) > 1)
 
 
-def _line(name: str, values: Sequence[tuple[int, Sequence[float]]], *, banded: bool) -> Line:
+def _mean_line(name: str, values: Mapping[int, Sequence[float]], *, banded: bool) -> Line:
     """Return the means of several values at each place, in a band from the least to the largest."""
-    band = [(at, min(each), max(each)) for at, each in values] if banded else []
-    return Line(name=name, points=[(at, fmean(each)) for at, each in values], band=band)
+    places = sorted(values.items())
+    band = [(at, min(each), max(each)) for at, each in places] if banded else []
+    return Line(name=name, points=[(at, fmean(each)) for at, each in places], band=band)
 
 
-def _line_of(group: RunGroup, metric: str) -> Line:
-    points, band = _means(group.by_seed, metric)
-    return Line(name=group.name, points=points, band=band)
-
-
-def _throughput(groups: Sequence[RunGroup]) -> list[Picture]:
-    lines = [_line_of(group, "samples_per_second") for group in groups]
-    return line_chart("throughput", lines, "epoch", note="samples a second, evaluations left out", from_zero=True)
-
-
-def thin_out(
-    points: Sequence[tuple[float, float]], most: int = _MOST_POINTS
-) -> tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float, float]]]:
+def thin_out(points: Points, most: int = _MOST_POINTS) -> tuple[Points, Band]:
     """Return at most this number of points, each the mean of consecutive ones, and the band from their least to their largest."""
     if len(points) <= most:
         return points, ()
@@ -296,8 +281,3 @@ def thin_out(
     groups = [points[at : at + size] for at in range(0, len(points), size)]
     ends = [(group[-1][0], [y for _, y in group]) for group in groups]
     return [(x, fmean(ys)) for x, ys in ends], [(x, min(ys), max(ys)) for x, ys in ends]
-
-
-def _epoch_means(points: Iterable[Point]) -> Mapping[int, float]:
-    grouped = groupby(sorted(points, key=lambda point: point.epoch), key=lambda point: point.epoch)
-    return {epoch: fmean(point.value for point in each) for epoch, each in grouped}

@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
+from attrs import asdict
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import write_output
-from petra_graph.report.metric_text import EVALUATED, FIRST, chosen_on, final_metrics, value_text
+from petra_graph.report.metric_text import FIRST, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.page import Section, render_page
 from petra_graph.report.pages.run_page import comparison_charts, run_page
 from petra_graph.report.plan_tables import schedule_label
 from petra_graph.report.run_groups import (
     RunGroup,
     Spread,
-    best_spread,
     differences,
-    final_spread,
+    group_columns,
     group_runs,
+    record_of,
     short_key,
     spread_texts,
 )
@@ -34,8 +34,6 @@ _SPREAD = (
     "the latest. Final values are those of the latest evaluation."
 )
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest."
-_FEW_SEEDS = 2
-"""Of two groups, with which a third of pairs that are alike are further apart than their deviation."""
 _MOST_CURVES = 8
 """Groups whose curves are drawn over one another: the best ones."""
 
@@ -70,29 +68,40 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     alone = runs[0] if len(runs) == 1 else None
     path = output or (Path(FILE) if alone is None else alone.directory / FILE)
     write_output(path, runs_page(runs) if alone is None else run_page(alone))
-    record: dict[str, Any] = {"output": str(path), "runs": [_record(run) for run in runs]}
-    return record if alone is not None else record | _record_of_groups(group_runs(runs))
+    measured = [record_of(run.directory, run) | {"measured": run.summary.get("measured")} for run in runs]
+    groups = group_runs(runs)
+    return {"output": str(path), "runs": measured, "groups": list(map(_record, groups)), "differing": differing(groups)}
+
+
+def differing(groups: Sequence[RunGroup]) -> dict[str, dict[str, str]]:
+    """Return the keys in which groups differ, with the value of each group by its name."""
+    names = [group.name for group in groups]
+    return {key: dict(zip(names, row, strict=True)) for key, row in differences(groups).items()}
+
+
+def _record(group: RunGroup) -> dict[str, Any]:
+    finals = final_metrics(name for run in group.runs for name in run.metrics)
+    return {
+        "group": group.name,
+        "runs": [str(run.directory) for run in group.runs],
+        "best": group.best and {"metric": group.judged_by, **asdict(group.best)},
+        "final": {metric: asdict(spread) for metric in finals if (spread := group.final(metric))},
+    }
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
-    """Write several runs as one page: which group is the best and by how much, the metric against what differs, curves, and all runs."""
+    """Write several runs as one page: which group is the best and by how much, curves, and all runs."""
     groups = group_runs(runs)
-    differing = differences(groups)
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     sections = [
-        Section(
-            name="groups",
-            note=_SPREAD,
-            tables=[("", _group_columns(groups))],
-        ),
+        Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
         Section(name="curves", note=_BAND + few, pictures=comparison_charts(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", _run_columns(groups))]),
     ]
-    keys = listed(short_key(key) for key in differing)
-    names = ", ".join(dict.fromkeys(run.name for run in runs))
-    stopped = {
-        status: [run.directory.name for run in runs if run.status == status] for status in {run.status for run in runs}
-    }
+    keys, names = listed(map(short_key, differences(groups))), ", ".join(dict.fromkeys(run.name for run in runs))
+    stopped: dict[str, list[str]] = {}
+    for run in runs:
+        stopped.setdefault(run.status, []).append(run.directory.name)
     return render_page(
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
         sections,
@@ -104,21 +113,20 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 
 def _answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
     """Yield which group is the best, whether the next one is worse by more than chance, and what has chosen it."""
-    first = best_spread(groups[0])
-    if first is None:
+    best, metric = groups[0], groups[0].judged_by
+    if metric is None:
         return
-    metric, best = first[0], groups[0]
-    judged = [(group, found[1]) for group in groups if (found := best_spread(group)) and found[0] == metric]
-    texts = spread_texts([each for _, each in judged], metric, best.scales)
+    judged = [(group.name, group.best) for group in groups if group.judged_by == metric and group.best]
+    texts = spread_texts([spread for _, spread in judged], metric, best.scales)
     yield ("best", f"{best.name}: {metric} {texts[0]} over {plural(judged[0][1].n, 'seed')}")
     if len(judged) > 1:
-        yield ("next", f"{judged[1][0].name}: {metric} {texts[1]}; {_apart(judged[0][1], judged[1][1])}")
-    tested = next((name for name in FIRST if name.startswith("test/") and final_spread(best, name)), None)
+        yield ("next", f"{judged[1][0]}: {metric} {texts[1]}; {_apart(judged[0][1], judged[1][1])}")
+    tested = next((name for name in FIRST if name.startswith("test/") and best.final(name)), None)
     if tested and not metric.startswith("test/"):
-        text = spread_texts([final_spread(best, tested)], tested, best.scales)[0]
+        text = spread_texts([best.final(tested)], tested, best.scales)[0]
         weights = {(run.summary.get("test_weights") or {}).get("weights", "last") for run in best.runs}
         yield ("its test", f"{tested} {text}, with the {listed(sorted(weights))} weights of each run")
-    which = "smallest" if best.bests[0].smallest else "largest"
+    which = "smallest" if best.judged_by_smallest else "largest"
     yield ("judged by", f"{metric}: the {which} value of each run's evaluations; {chosen_on(metric)}")
 
 
@@ -128,85 +136,24 @@ def _apart(best: Spread, other: Spread) -> str:
     if not deviations:
         return "a single seed does not say whether that is more than chance"
     if abs(best.mean - other.mean) > max(deviations):
-        few = "" if min(best.n, other.n) > _FEW_SEEDS else ", of which two are too few to rule out chance"
-        return f"further apart than a standard deviation over the seeds{few}"
+        return f"further apart than a standard deviation over {plural(min(best.n, other.n), 'seed')}"
     return "less apart than a standard deviation over the seeds: it may be chance"
-
-
-def _group_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    """Return the groups, the best first, with the metric that judges them, and their final metrics."""
-    scales = {label: scale for group in groups for label, scale in group.scales.items()}
-    found = [best_spread(group) for group in groups]
-    metric = next((each[0] for each in found if each), "")
-    bests = [each[1] if each and each[0] == metric else None for each in found]
-    finals = final_metrics(name for group in groups for run in group.runs for name in run.metrics)
-    rates = [[run.rate for run in group.runs if run.rate] for group in groups]
-    styles = ["bold green" if place == 0 and bests[0] and len(groups) > 1 else "" for place in range(len(groups))]
-    return [
-        name_column("group", [group.name for group in groups], styles=styles),
-        value_column(f"best\n{metric}", spread_texts(bests, metric, scales)),
-        value_column("runs", [len(group.runs) for group in groups]),
-        *(
-            value_column(f"final\n{name}", spread_texts([final_spread(group, name) for group in groups], name, scales))
-            for name in finals
-        ),
-        value_column("samples\na second", spread_texts([Spread.of(each) if each else None for each in rates], "")),
-    ]
 
 
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
     held = [(group.name, run) for group in groups for run in group.runs]
-    methods = [run.resolved["method"] for _, run in held]
-    bests = [(run.best, run.scales) for _, run in held]
+    runs = [run for _, run in held]
+    bests = [
+        run.best and f"{run.best.metric} {value_text(run.best.metric, run.best.value, run.scales)}" for run in runs
+    ]
     return [
         name_column("group", [name for name, _ in held]),
-        name_column("run", [run.directory.name for _, run in held]),
-        name_column("method", [method["name"] for method in methods]),
-        name_column("schedule", [schedule_label(method["schedule"]) for method in methods]),
-        value_column("seed", [run.seed for _, run in held]),
-        name_column("status", [run.status for _, run in held]),
-        value_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for _, run in held]),
-        value_column(
-            "best", [best and f"{best.metric} {value_text(best.metric, best.value, scales)}" for best, scales in bests]
-        ),
-        value_column("samples\na second", [run.rate for _, run in held], PLAIN.text),
+        name_column("run", [run.directory.name for run in runs]),
+        name_column("method", [run.resolved["method"]["name"] for run in runs]),
+        name_column("schedule", [schedule_label(run.resolved["method"]["schedule"]) for run in runs]),
+        value_column("seed", [run.seed for run in runs]),
+        name_column("status", [run.status for run in runs]),
+        value_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
+        value_column("best", bests),
+        value_column("samples\na second", [run.rate for run in runs], PLAIN.text),
     ]
-
-
-def _record(run: RecordedRun) -> dict[str, Any]:
-    best = run.best
-    return {
-        "directory": str(run.directory),
-        "name": run.name,
-        "status": run.status,
-        "seed": run.seed,
-        "epochs": run.epochs,
-        "best": best and attrs.asdict(best, filter=attrs.filters.exclude("smallest")),
-        "final": {
-            name: points[-1].value for name, points in run.metrics.items() if name.startswith(("train/", *EVALUATED))
-        },
-        "samples_per_second": run.summary.get("samples_per_second"),
-        "measured": run.summary.get("measured"),
-    }
-
-
-def _record_of_groups(groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return the comparison as JSON."""
-    rows = []
-    for group in groups:
-        best = best_spread(group)
-        finals = final_metrics(name for run in group.runs for name in run.metrics)
-        spreads = {metric: spread for metric in finals if (spread := final_spread(group, metric))}
-        rows.append(
-            {
-                "group": group.name,
-                "runs": [str(run.directory) for run in group.runs],
-                "best": best and {"metric": best[0], **attrs.asdict(best[1])},
-                "final": {metric: attrs.asdict(spread) for metric, spread in spreads.items()},
-            }
-        )
-    names = [group.name for group in groups]
-    return {
-        "groups": rows,
-        "differing": {key: dict(zip(names, row, strict=True)) for key, row in differences(groups).items()},
-    }

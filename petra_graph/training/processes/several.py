@@ -87,7 +87,7 @@ class OneOfSeveral(RunProcess):
         replicas, watchdog = prepared.spec.partition.replicas, self.watchdog
         self.replica, self.pipeline = pipeline_of(self.rank, prepared.ranks, replicas, self.size)
         each = self.size // replicas
-        watchdog.others.stages = tuple(
+        watchdog.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
         )
@@ -174,7 +174,6 @@ class OneOfSeveral(RunProcess):
         return Scheduler(
             executors,
             channels,
-            rank=self.rank,
             size=self.size,
             supervisor=self.watchdog,
             policy=prepared.policy,
@@ -219,10 +218,9 @@ class OneOfSeveral(RunProcess):
         """As `RunProcess` promises; from here on nothing is needed of another process (`ProcessEnd`)."""
         of_all = super().gather_measured(own)
         if self.records:
-            self.watchdog.ending = True
             self.world.store.set("measured", True)
         self.world.wait("measured")
-        self.watchdog.ending = True
+        self.watchdog.on_stuck = lambda _: None  # whoever is lost from here on ends nothing here
         return of_all
 
     def leave(self, *, interrupted: bool) -> None:

@@ -131,7 +131,7 @@ def test_a_sweep_from_python(spec):
     sweep = petra_graph_studies.sweep(made, {"optimizer.options.lr": [0.01]}, {"run.seed": 4}, seeds=2, at_once=2)
     assert [run.summary["seed"] for run in sweep.runs] == [4, 5]
     assert sweep.failed == {}
-    assert sweep.table(120).splitlines()[0].split()[:4] == ["combination", "runs", "best", "test/top1"]
+    assert sweep.table(120).splitlines()[1].split()[:3] == ["group", "runs", "test/top1"]
     assert "<pre>" in sweep._repr_html_()
     with pytest.raises(SpecError, match="cannot be found by other processes"):
         petra_graph_studies.sweep(made.replace({"graph.node.near.block": "__main__:Mine"}), seeds=2)

@@ -44,8 +44,8 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run, run_directories
 from petra_graph.record.run_directory import is_locked, locked, read_json, write_text
 from petra_graph.report.metric_text import chosen_on
-from petra_graph.report.run_groups import best_spread, final_spread, group_runs, in_words, spread_texts
-from petra_graph.report.tables import Column, name_column, render, tables, value_column
+from petra_graph.report.run_groups import group_columns, group_runs, in_words
+from petra_graph.report.tables import render, tables
 from petra_graph.runtime.stop_signals import PARENT, stop_requests
 from petra_graph.spec.class_names import assignments
 from petra_graph.spec.layers import STDIN, parse_override
@@ -63,7 +63,6 @@ _SEED = "run.seed"
 _LOOK_SECONDS = 0.1
 _LAST_LINES = 3
 """Of a process's output, to say why it failed."""
-_LOSSES = ("test/loss", "train/loss")
 
 
 @frozen(kw_only=True)
@@ -496,21 +495,10 @@ def results_table(runs: Sequence[RecordedRun], width: int) -> str:
     if not runs:
         return "no run is done\n"
     groups = group_runs(runs)
-    columns = [
-        name_column("combination", [group.name or "as it is" for group in groups]),
-        Column(head="runs", cells=[str(len(group.by_seed)) for group in groups]),
-    ]
-    judged = best_spread(groups[0])
-    if judged is not None:
-        spreads = [found and found[1] for found in map(best_spread, groups)]
-        columns.append(value_column(f"best {judged[0]}", spread_texts(spreads, judged[0], groups[0].scales)))
-    for metric in (name for name in _LOSSES if any(name in run.metrics for run in runs)):
-        finals = [final_spread(group, metric) for group in groups]
-        columns.append(value_column(f"final {metric}", spread_texts(finals, metric, groups[0].scales)))
-    text = render(tables(columns, width), width=width)
-    if judged is None:
+    text = render(tables(group_columns(groups), width), width=width)
+    if (metric := groups[0].judged_by) is None:
         return text
     several = ", mean and standard deviation over the seeds" if len({run.seed for run in runs}) > 1 else ""
-    which = "smallest" if groups[0].bests[0].smallest else "largest"
-    how = f"The best is first, by {judged[0]}: the {which} value of each run's evaluations{several}; {chosen_on(judged[0])}."
+    which = "smallest" if groups[0].judged_by_smallest else "largest"
+    how = f"The best is first, by {metric}: the {which} value of each run's evaluations{several}; {chosen_on(metric)}."
     return f"{text}\n{how}\n"

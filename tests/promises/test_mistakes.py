@@ -1,0 +1,210 @@
+"""Mistakes as their makers see them: broken contracts, refused options, networks and data that do not fit, and too much delay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.training.run import run
+from tests.support import specs
+from tests.support.runs import SPEC, FakeListener
+
+# --- plugins ---------------------------------------------------------------------------------------------------------
+
+BROKEN = """
+import torch
+from petra_graph.plugins import DataFacts
+
+class Loss:
+    def __call__(self, output, target): return torch.nn.functional.cross_entropy(output, target, reduction="none")
+    def metrics(self, output, target): return {}
+
+class Raising(Loss):
+    def __call__(self, output, target): raise RuntimeError("no such class")
+
+class Refusing(torch.optim.SGD):
+    def step(self): raise ValueError("a step too far")
+
+def refusing(groups, *, lr: float = 0.1): return Refusing([*groups.decayed, *groups.undecayed], lr=lr)
+
+class Split:
+    def __len__(self): return 64
+    def fetch(self, indices, *, seed, epoch): return torch.zeros(len(indices), 8), torch.full((len(indices),), 10)
+
+class Data:
+    train = test = Split()
+    facts = DataFacts(shape=(8,), dtype="float32", classes=10)
+"""
+ENDS = {
+    "loss.name='broken:Loss'": (4, "is broken: it returns float32 [128], not a scalar of real numbers"),
+    "data={name='broken:Data', batch=16}": (1, "targets are 10 .. 10, where the data set declares classes 0 .. 9"),
+    "loss.name='broken:Raising'": (
+        1,
+        'stage 4 (head) failed in the forward of micro-batch 0: RuntimeError: no such class (loss "broken:Raising", loss.name)',
+    ),
+    "optimizer.name='broken:refusing'": (
+        1,
+        'ValueError: a step too far (optimizer "broken:refusing", at update 1)',
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", ENDS)
+def test_a_plugin_that_breaks_its_contract_ends_the_run_and_is_named(mistake, write, here, capsys):
+    write("broken.py", BROKEN)
+    code, said = ENDS[mistake]
+    assert main(["run", write("a.toml", SPEC), "--set", mistake]) == code
+    assert said in capsys.readouterr().err
+    if "Error" in said:  # of the author's own code, whose traceback is kept
+        (failure,) = here.glob("runs/*/failure.txt")
+        assert 'broken.py", line' in failure.read_text()
+
+
+REFUSES = """
+from petra_graph.blocks import Buffered
+from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError
+
+def refuse(*_):
+    raise SpecError(Problem(message="there is no such size", hint="take 1", path=("size",)))
+
+class Block(Buffered):
+    def __init__(self, inputs, *, size: int = 1):
+        super().__init__(inputs)
+        refuse()
+    def forward(self, *streams):
+        return streams
+
+def architecture(facts, *, size: int = 1):
+    refuse()
+
+def optimizer(groups, *, size: int = 1, lr: float = 0.1):
+    refuse()
+
+def schedule(update, horizon, *, size: int = 1):
+    refuse()
+
+def loss(*, size: int = 1):
+    refuse()
+
+class Data:
+    facts = DataFacts(shape=(1, 8, 8), classes=10)
+    def __init__(self, *, size: int = 1):
+        refuse()
+
+class Called(Callback):
+    def __init__(self, *, size: int = 1):
+        refuse()
+"""
+NODES = """
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = { channels = 2 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+"""
+DATA = """
+[data]
+name = "digits"
+"""
+TABLES = {
+    "block": NODES.replace('"conv-stem"\noptions = { channels = 2 }', '"refuses:Block"\noptions = { size = 3 }') + DATA,
+    "architecture": '[architecture]\nname = "refuses:architecture"\noptions = { size = 3 }\n' + DATA,
+    "optimizer": NODES + DATA + '[optimizer]\nname = "refuses:optimizer"\noptions = { size = 3 }\n',
+    "lr_schedule": NODES + DATA + '[lr_schedule]\nname = "refuses:schedule"\noptions = { size = 3 }\n',
+    "loss": NODES + DATA + '[loss]\nname = "refuses:loss"\noptions = { size = 3 }\n',
+    "data": NODES + '[data]\nname = "refuses:Data"\noptions = { size = 3 }\n',
+    "callback": NODES + DATA + '[[callback]]\nname = "refuses:Called"\noptions = { size = 3 }\n',
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_refused_option_is_shown_where_it_is_written(write, capsys, kind):
+    """The plugin says `path=("size",)`, and its user sees the file, the line and the value."""
+    write("refuses.py", REFUSES)
+    text = TABLES[kind].removeprefix("\n")
+    line = text[: text.index("size = 3")].count("\n") + 1
+    assert main(["run", write("a.toml", text), "--dry-run"]) == 2
+    of_node = 'node "stem": block "refuses:Block": ' if kind == "block" else ""
+    assert capsys.readouterr().err.endswith(f"a.toml:{line}: {of_node}there is no such size\n    help: take 1\n")
+
+
+# --- networks and data -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_problems_of_data_and_network_are_reported_together(write, capsys, arguments, here):
+    wrong = specs.SPEC.replace('name = "digits"', 'name = "cifar10"\noptions = { root = "data" }')
+    assert main(["run", write("a.toml", wrong.replace("= 10 }", "= 7 }")), *arguments]) == 2
+    assert capsys.readouterr().err == (
+        f"""\
+a.toml:3: the files of CIFAR10 in {here}/data cannot be read: Dataset not found or corrupted. You can use download=True \
+to download it
+    help: root must hold cifar-10-batches-py/ with the published python batches; or set download = true
+a.toml:20: the head "head" has 7 outputs, but the data set has 10 classes
+    help: make it 10
+2 problems
+"""
+    )
+    assert not Path("runs").exists()
+
+
+def test_a_block_that_cannot_read_its_input(write, capsys):
+    wrong = specs.SPEC.replace('block = "rev-mlp"\nkind = "reversible"', 'block = "down-basic"')
+    assert main(["run", write("a.toml", wrong.replace("hidden", "channels")), "--dry-run"]) == 2
+    assert capsys.readouterr().err == (
+        """\
+a.toml:13: node "middle": block "down-basic" cannot read its input: Expected 3D (unbatched) or 4D (batched) input to \
+conv2d, but got input of size: [2, 16]
+    help: its input streams are 16, 16 (without the batch); it reads stem
+"""
+    )
+
+
+# --- delay that costs accuracy ---------------------------------------------------------------------------------------
+
+LATE = specs.SPEC.replace("accumulation = 2", "accumulation = 1").replace('kind = "reversible"', "repeat = 2")
+SAID = "gradients reach stage 1 {} updates late, which can cost accuracy ({}; without delay, at {}): {}method.accumulation = {} makes it 2 updates or less"
+SGD = "a RevNet, nine updates late, ended at 81.94 % with SGD", "82.92 %"
+ADAMW = "a small GPT, five updates late, ended at 2.16 nats with AdamW", "1.74"
+MUON = "a small GPT, five updates late, ended at 1.65 nats with Muon", "1.62"
+LOCKSTEP = SAID.format(6, *SGD, 'method.schedule = "1f1b" halves the delay, ', 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], [LOCKSTEP]),
+        (["method.schedule=1f1b"], [SAID.format(3, *SGD, "", 2)]),
+        (["method.schedule=1f1b", "optimizer.name=adamw"], [SAID.format(3, *ADAMW, "", 2)]),
+        (["method.schedule=1f1b", "optimizer.name=soap"], [SAID.format(3, *MUON, "", 2)]),
+        (["method.accumulation=3"], []),
+        (["method.name=gpipe"], []),
+        (["partition.stages=2"], []),
+        # It corrects the delay.
+        (["optimizer={ name = 'corrected', options = { optimizer = 'sgd', lr = 0.1, predict = true } }"], []),
+    ],
+)
+def test_gradients_that_are_more_than_two_updates_late(write, capsys, settings, expected):
+    """A dry run says it in one sentence, and so does its plan."""
+    arguments = [write("a.toml", LATE), "--json", *(word for text in settings for word in ("--set", text))]
+    assert main(["run", *arguments, "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == expected
+    assert main(["plan", *arguments]) == 0
+    assert set(expected) <= set(json.loads(capsys.readouterr().out)["warnings"])
+
+
+def test_a_run_says_it_with_a_plan_and_without(write):
+    write("a.toml", LATE)
+    for saved in (None, SavedPlan(plan("a.toml").document(with_timeline=False), "a plan")):
+        listener = FakeListener()
+        run("a.toml", ("run.micro_batches=2", "run.evaluation_batches=1"), listener, saved=saved)
+        assert listener.run.warnings.count(LOCKSTEP) == 1
