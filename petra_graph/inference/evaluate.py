@@ -116,9 +116,9 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     meters.expect_targets(f"{split} data")
     means = meters.means()
     values, undefined = split_undefined(metrics.values(means))
-    trained, changed = Fingerprint.read(run.directory), [*run.changed]
-    if trained is not None and not any(keys[0] == "data" for keys in run.changed_keys):
-        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
+    changed = [*run.changed]
+    if run.trained is not None and not any(keys[0] == "data" for keys in run.changed_keys):
+        changed += run.trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
         samples=meters.samples,
         of=len(whole),
@@ -137,7 +137,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
     opened, held = run.network.checked.data, run.spec.data.validation if validation else None
-    changed = run.changed_keys & {("data", "validation"), ("run", "seed")}
+    changed = {("data", "validation"), ("run", "seed")}.intersection(run.changed_keys)
     if isinstance(held, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import io
 import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +43,6 @@ from petra_graph.inference.trained_network import Network
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
-from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
@@ -104,26 +103,24 @@ class Portable(nn.Module):
 
 
 def export_network(run: SavedRun, network: Network, form: Format, file: Path | None = None) -> Exported:
-    """Write a network, and compare what was written with it.
+    """Write a run's network, in evaluation mode on the CPU, and compare what was written with it.
 
-    Args:
-        run: which the network is of.
-        network: in evaluation mode, on the CPU.
-        file: to write, whole or as it was; None: `network` in the run's directory, with the form's suffix.
+    The file, None: `network` in the run's directory, is whole or as it was.
 
     Raises:
         SpecError: the form needs a package that is not installed.
         RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
-    file = file or run.directory / f"network{SUFFIXES[form]}"
+    file, facts = file or run.directory / f"network{SUFFIXES[form]}", run.facts
     make_folder_of(file)
-    facts = run.facts
+    if run.trained is None:
+        raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
+    chosen = run.trained.samples
     if form == "safetensors":
-        return _export_tensors(run, network, file)
+        return _export_tensors(run, network, chosen, file)
     missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[export]'")
-    chosen = _samples_of(run)
     portable = Portable(copy.deepcopy(network)).eval()
     try:
         _compute_parametrized(portable)
@@ -132,10 +129,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
             dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
             traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
             program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
-            if form == "onnx":
-                write_whole(file, lambda path: _save_onnx(run, program, path))
-            else:
-                write_whole(file, lambda path: path.write_bytes(_bytes_of(program)))
+            write_whole(file, partial(_save_onnx, run, program) if form == "onnx" else partial(_save_program, program))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
     compared = [chosen]
@@ -149,14 +143,6 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
         network, run_program, compared, f"{file} is written", "please report it, with the spec"
     )
     return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
-
-
-def _samples_of(run: SavedRun) -> Tree:
-    """Return the samples that what is written is compared with, which a run keeps."""
-    trained = Fingerprint.read(run.directory)
-    if trained is None:
-        raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
-    return trained.samples
 
 
 @torch.no_grad()
@@ -222,7 +208,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _export_tensors(run: SavedRun, network: Network, file: Path) -> Exported:
+def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -> Exported:
     """Write the tensors; where they are those of the user's own network, its class must load them, and compute the same."""
     blocks = [(name, network.block(name)) for name in network.graph.nodes]
     tensors = {
@@ -239,7 +225,6 @@ def _export_tensors(run: SavedRun, network: Network, file: Path) -> Exported:
             own.load_state_dict(tensors)
         except RuntimeError as error:
             raise RunFailed(f"{done} does not load the tensors: {' '.join(str(error).split())}", _INSTEAD) from None
-        chosen = _samples_of(run)
         difference, tolerance = _compare(
             network,
             lambda samples: own(*map(network.numerics.prepare, inputs_of(samples))),
@@ -253,10 +238,9 @@ def _export_tensors(run: SavedRun, network: Network, file: Path) -> Exported:
     return made
 
 
-def _bytes_of(program: torch.export.ExportedProgram) -> bytes:
-    opened = io.BytesIO()
-    torch.export.save(program, opened)
-    return opened.getvalue()
+def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
+    with path.open("wb") as file:  # torch asks for a suffix in a name
+        torch.export.save(program, file)
 
 
 def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
@@ -271,34 +255,32 @@ def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path)
         opset, petra_graph_version
     """
     facts = run.facts
-    one = "position" if facts.of_tokens else "features"
-    axes = {name: _axes(shape, one) for name, (shape, _) in facts.inputs.items()}
-    normalisation: dict[str, Any] = {
-        name: {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
-        for name, (_, dtype) in facts.inputs.items()
-        if dtype == "uint8"
-    }
-    input_names, dynamic = list(axes), {name: {0: "batch"} for name in axes}
-    if not facts.several_inputs:
-        input_names = ["tokens" if facts.of_tokens else "images" if len(facts.shape) == len(_IMAGE) else "samples"]
-        axes, normalisation, dynamic = axes[""], normalisation.get("", {}), dict(enumerate(axes[""]))  # type: ignore[assignment, arg-type]
+    of_one = "tokens" if facts.of_tokens else "images" if len(facts.shape) == len(_IMAGE) else "samples"
+    inputs = {name or of_one: value for name, value in facts.inputs.items()}
+    axes = {name: _axes(shape, "position" if facts.of_tokens else "features") for name, (shape, _) in inputs.items()}
+    divided = {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
+    normalisation = {name: divided for name, (_, dtype) in inputs.items() if dtype == "uint8"}
+
+    def of_inputs(values: Mapping[str, Any]) -> Any:
+        return values if facts.several_inputs else values.get(of_one)
+
     batch, *others = _axes(facts.target_shape, "position") if run.gives_classes else _axes(run.output_shape, "values")
     made = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=_OPSET,
-        input_names=input_names,
+        input_names=list(inputs),
         output_names=["logits" if run.gives_logits else "outputs"],
-        dynamic_shapes={"samples": dynamic},
+        dynamic_shapes={"samples": of_inputs({name: dict(enumerate(one)) for name, one in axes.items()})},
         verbose=False,
     )
     assert made is not None
     made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
     said = {
-        "input_axes": axes,
+        "input_axes": of_inputs(axes),
         "output_axes": [batch, *["classes"] * run.gives_classes, *others],
         "class_names": facts.class_names,
-        "normalisation": normalisation,
+        "normalisation": of_inputs(normalisation),
         "opset": _OPSET,
     }
     texts = {key: json.dumps(value) for key, value in said.items() if value}

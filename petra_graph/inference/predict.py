@@ -89,21 +89,11 @@ def predict_samples(
     device: str = "cpu",
     summed_up: bool = False,
 ) -> list[Prediction]:
-    """Predict samples, each by itself: the others of its batch do not matter, but for the last bits.
+    """Predict samples, with the `top` classes of each; where a sample has a class at each of several positions, each is a prediction.
 
-    Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
-
-    Args:
-        network: in evaluation mode.
-        top: how many classes of each.
-        summed_up: of a class for each pixel, return the shares of the classes: one prediction for each sample.
-
-    Raises:
-        SpecError: there is no such device.
-        RunFailed: the network cannot be run.
+    Where a class map is `summed_up`, a prediction has the shares of the classes, one for each sample.
     """
-    facts, found = run.facts, []
-    of_classes = run.gives_classes
+    facts, of_classes, found = run.facts, run.gives_classes, []
     for file, index, output, scores in _score(run, network, samples, device):
         about = partial(Prediction, file=file.name, index=index, note=file.note)
         if summed_up and of_classes and len(facts.target_shape) == _MAP:
@@ -129,16 +119,12 @@ def write_predictions(
     """Write the prediction for each sample to `folder`, under the sample's own name; that of its n-th in a file ends in -n.
 
     For a single sample, `folder` may be the file to write, with the suffix of the form.
-
-    Raises:
-        SpecError: outputs are not maps that an image can hold, or two would be one file, or one is a sample's file; there is no such device.
-        RunFailed: the network cannot be run, or a file cannot be written.
     """
     if form == "png":
         _expect_images(run)
     targets, found = _name_files(samples, folder, form), []
-    for file, index, _, scores in _score(run, network, samples, device):
-        target = targets[file.name, index]
+    scored = _score(run, network, samples, device)
+    for target, (file, index, _, scores) in zip(targets, scored, strict=True):
         best: tuple[ClassScore, ...] = ()
         note = ""
         make_folder_of(target)
@@ -199,26 +185,24 @@ def _expect_images(run: SavedRun) -> None:
         )
 
 
-def _name_files(samples: list[Samples], folder: Path, form: str) -> dict[tuple[str, int], Path]:
-    """Return the file of each sample's prediction, by its own file and index."""
-    targets: dict[tuple[str, int], Path] = {}
-    owners: dict[Path, str] = {}
-    read = {Path(one.name).expanduser().resolve() for one in samples}
-    single = folder.suffix == f".{form}" and not folder.is_dir()
-    if single and sum(len(main(one.values)) for one in samples) > 1:
-        raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
+def _name_files(samples: list[Samples], folder: Path, form: str) -> list[Path]:
+    """Return the file of each sample's prediction."""
+    targets = []
     for one in samples:
         count = len(main(one.values))
-        for index in range(count):
-            number = f"-{index}" if count > 1 else ""
-            named = folder / one.place.with_name(f"{one.place.stem}{number}.{form}")
-            target = targets[one.name, index] = folder if single else named
-            if (owner := owners.setdefault(target, one.name)) != one.name:
-                message = f"{owner} and {one.name} would both have their prediction in {target}"
-                raise SpecError(message, "give the folder that both are in, or rename one")
-            if target.resolve() in read:
-                message = f"the prediction for {one.name} would replace a file that is read, {target}"
-                raise SpecError(message, "name another folder")
+        names = (f"{one.place.stem}-{index}" if count > 1 else one.place.stem for index in range(count))
+        targets += [folder / one.place.with_name(f"{name}.{form}") for name in names]
+    if folder.suffix == f".{form}" and not folder.is_dir():
+        if len(targets) > 1:
+            raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
+        targets = [folder]
+    read = {Path(one.name).expanduser().resolve() for one in samples}
+    for at, target in enumerate(targets):
+        if target in targets[:at]:
+            message = f"several samples would have their prediction in {target}"
+            raise SpecError(message, "give the folder that both are in, or rename one")
+        if target.resolve() in read:
+            raise SpecError(f"a prediction would replace a file that is read, {target}", "name another folder")
     return targets
 
 

@@ -31,7 +31,6 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""
 _IMAGE = 3
 """The dimensions of one image."""
-_READABLE = "images, arrays (.npy; .npz for several inputs), or what the data set reads"
 
 
 @frozen(kw_only=True)
@@ -86,7 +85,7 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
     suffix = path.suffix.lower()
     if not path.is_file():
         missing = f"the folder {file} has no files" if path.is_dir() else f"there is no file {file}"
-        raise SpecError(missing, f"give {_READABLE}")
+        raise SpecError(missing, "give images, arrays (.npy; .npz for several inputs), or what the data set reads")
     if facts.several_inputs and suffix != ".npz":
         by_name = ", ".join(f"{name}=..." for name in facts.inputs)
         raise SpecError(
@@ -128,11 +127,9 @@ def _read_image(path: Path, file: str, data: ConfiguredPlugin, facts: DataFacts)
 
 
 def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
-    """Return an array as samples [n, *shape] in the type that the facts say; of several inputs, a dictionary of arrays by their names.
+    """Return an array or a tensor of one sample or several as samples [n, *shape] in the type that the facts say.
 
-    Args:
-        values: one sample or several; arrays or tensors.
-        name: of the array, for messages.
+    Of several inputs, it is a dictionary of arrays by their names. `name` is for messages.
 
     Raises:
         SpecError: the network does not read them.

@@ -2,6 +2,7 @@
 
 resolved.toml   the network and the data set
 data.json       the samples' shape, type, normalisation and classes, as the opened data set stated them
+fingerprint.pt  what the network made of a few samples, which is compared
 weights         weights.safetensors; of a run that was killed, its latest checkpoint that is whole
 """
 
@@ -41,7 +42,10 @@ class SavedRun:
     directory: Path
     network: MeasuredNetwork
     facts: DataFacts
-    overrides: tuple[str, ...] = ()
+    trained: Fingerprint | None
+    """What the training made of a few samples, which a run keeps."""
+    changed_keys: Sequence[tuple[str, ...]] = ()
+    """Those that overrides have set."""
     changed: Sequence[str] = ()
     """What the network computes otherwise than in the training, in words."""
 
@@ -58,44 +62,36 @@ class SavedRun:
             SpecError: there is no such run, or it or an override is wrong, or it has changed.
             PluginError: a plugin of the run is no longer installed, or is at fault.
         """
-        overrides = tuple(overrides)
         directory = find_run(str(run))
         if not directory.is_dir():
             raise no_run(run)
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
-        stored = _read_facts(directory)
-        tables = {keys[0] for keys in _keys_of(overrides)}
+        overrides = tuple(overrides)
+        keys = [parse_override(text).keys for text in overrides]
+        tables, stored = {first for first, *_ in keys}, _read_facts(directory)
+        # Modules of the run's own blocks may lie beside its specification.
+        folders = (read_json(directory / "env.json", dict) or {}).get("folders") or []
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if "data" in tables else stored
-        checked = check_spec(str(resolved), overrides, folders=_find_folders(directory), facts=known)
-        network = measure(checked)
+        checked = check_spec(str(resolved), overrides, folders=list(map(str, folders)), facts=known)
+        network, facts = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:
-            again = Fingerprint.of_samples(network, stored or checked.facts, trained.samples, trained.targets)
+            again = Fingerprint.of_samples(network, facts, trained.samples, trained.targets)
             others = trained.changes(again.values)
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
-            raise SpecError(
-                [Problem(message=f"{directory} has changed since the training: {text}", hint=hint) for text in others]
-            )
+            said = [f"{directory} has changed since the training: {text}" for text in others]
+            raise SpecError([Problem(message=text, hint=hint) for text in said])
         return cls(
-            directory=directory,
-            network=network,
-            facts=stored or checked.facts,
-            overrides=overrides,
-            changed=others,
+            directory=directory, network=network, facts=facts, trained=trained, changed_keys=keys, changed=others
         )
 
     @property
     def spec(self) -> Spec:
         return self.network.spec
-
-    @property
-    def changed_keys(self) -> set[tuple[str, ...]]:
-        """The keys that overrides have set."""
-        return _keys_of(self.overrides)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -128,8 +124,9 @@ class SavedRun:
         return network.eval(), source
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
+        cuts = self._find_cuts(which)
         named = [self.directory / (WEIGHTS if which is None else which)]
-        if which is not None and not self._find_cuts(which):
+        if which is not None and not cuts:
             named.append(Path(which).expanduser())
         if file := next((path for path in named if path.is_file()), None):
             try:
@@ -137,18 +134,19 @@ class SavedRun:
                     return {name: opened.read(name) for name in opened.shapes}, str(file)
             except UnreadableWeights as error:
                 raise SpecError(str(error), 'or use those of a checkpoint: "latest"') from None
-        for at in self._find_cuts(which):
+        for at in cuts:
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
             except Damaged as damage:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
-        why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
-        best = "" if self.spec.checkpoint.best is None else f"{BEST}, "
+        keeps_best = self.spec.checkpoint.best is not None
+        why = ": its [checkpoint] has no `best`" if which == BEST and not keeps_best else ""
         numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory)))) or "there is none"
         raise SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: {best}latest, or the number of a checkpoint ({numbers}), or the path of a file; default: those at the run's end",
+            f"allowed: {f'{BEST}, ' if keeps_best else ''}latest, or the number of a checkpoint ({numbers}), or the path of a file; "
+            "default: those at the run's end",
         )
 
     def _find_cuts(self, which: str | None) -> list[int]:
@@ -159,10 +157,6 @@ class SavedRun:
             return best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
         path = Path(which).expanduser().resolve()
         return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
-
-
-def _keys_of(overrides: Iterable[str]) -> set[tuple[str, ...]]:
-    return {parse_override(text).keys for text in overrides}
 
 
 def _read_facts(directory: Path) -> DataFacts | None:
@@ -184,9 +178,3 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _tuples(one) for key, one in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _find_folders(directory: Path) -> list[str]:
-    """Return where modules of the run's own blocks may lie: the folders of its specification's files."""
-    folders = (read_json(directory / "env.json", dict) or {}).get("folders")
-    return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
-from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.build_block import initial_blocks, tie
@@ -23,8 +23,7 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.record.weights import SEPARATOR
-
-_LISTED = 5
+from petra_graph.units import listed
 
 
 class Network(nn.Module):
@@ -92,31 +91,21 @@ class Network(nn.Module):
         """Return what a node reads of the streams that its producers returned."""
         return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
 
-    @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
-        """Give the nodes weights by the names in `weights.safetensors`.
+        """Give the nodes weights by the names in `weights.safetensors`; of tied ones, one of several names is enough.
 
         Raises:
             SpecError: they are of another network.
         """
-        own = {
-            f"{name}{SEPARATOR}{key}": value
-            for name in self.graph.nodes
-            for key, value in self.block(name).state_dict(keep_vars=True).items()
-        }
-        found = {id(value) for key, value in own.items() if key in weights}  # one of several names is enough
-        faults = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
-        faults += [
-            f"its {key} is {list(weights[key].shape)}, and {list(value.shape)} here"
-            for key, value in own.items()
-            if key in weights and weights[key].shape != value.shape
-        ]
-        if faults:
-            listed = [*faults[:_LISTED], *[f"{len(faults) - _LISTED} more"] * (len(faults) > _LISTED)]
-            raise SpecError([Problem(message=f"{source} is of another network: {fault}") for fault in listed])
-        for key, value in own.items():
-            if key in weights:
-                value.copy_(weights[key])
+        own = self.state_dict(keep_vars=True)
+        found = {id(value) for key, value in own.items() if key in weights}
+        missing = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
+        try:
+            self.load_state_dict({key: value for key, value in weights.items() if key in own}, strict=False)
+        except RuntimeError as error:
+            missing.append(" ".join(str(error).split()))
+        if missing:
+            raise SpecError(f"{source} is of another network: {listed(missing)}")
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from types import MappingProxyType
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.units import percent
 
-_SMALL, _LARGE = 0.001, 10_000
-"""Between these, four decimals of a mean say enough."""
 EVALUATED = ("validation/", "test/")
 """What metrics of evaluations begin with, those that choose first."""
 FIRST = tuple(f"{part}{name}" for part in EVALUATED for name in ("top1", "loss"))
@@ -34,19 +32,12 @@ def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
 
 def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
     """Write all metrics, the loss first; shares are percentages."""
-    names = sorted(means, key=lambda name: name != "loss")
-    return " ".join(f"{name} {_number(name, means[name], scales)}" for name in names)
-
-
-def _number(name: str, value: float, scales: Scales) -> str:
-    if is_share(name, scales):
-        return percent(value, 2)
-    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
-
-
-def evaluation_text(means: Mapping[str, float], part: str, scales: Scales) -> str:
-    """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return numbers(means, scales) + (f" ({part})" if part else "")
+    texts = []
+    for name, value in sorted(means.items(), key=lambda item: item[0] != "loss"):
+        # Between these, four decimals of a mean say enough.
+        plain = f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
+        texts.append(f"{name} {percent(value, 2) if is_share(name, scales) else plain}")
+    return " ".join(texts)
 
 
 def chosen_on(metric: str) -> str:
