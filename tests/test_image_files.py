@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 from errno import ELOOP
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from petra_graph.image_files import decode, eight_bits, read_size, visible_files
+from petra_graph.image_files import decode, read_size, visible_files
 
 DARK, BRIGHT = 1_000, 40_000
 """Of 65,535: 3.9 and 155.6 of 255."""
@@ -68,16 +67,6 @@ def test_numbers_without_black_and_white_are_refused(file, pixels, mode):
     assert refused(file) == f"its pixels have mode {mode}, and no known black and white; save 8 or 16 bits a channel"
 
 
-@pytest.mark.parametrize(("tag", "usual", "other"), [(258, 16, 12), (262, 1, 0)])
-def test_grey_tiffs_of_other_ranges_are_refused(file, tag, usual, other):
-    """Pillow reads 12 bits, and white as 0, into the same mode as 16 bits, as they stand."""
-    grey(np.full((4, 4), BRIGHT)).save(file, "TIFF")
-    entry = struct.pack("<HHIH", tag, 3, 1, usual)
-    assert entry in file.read_bytes()
-    file.write_bytes(file.read_bytes().replace(entry, struct.pack("<HHIH", tag, 3, 1, other)))
-    assert refused(file).startswith("its pixels have 12 bits, or white as 0, and no known black and white")
-
-
 @pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_image_is_turned_once(file, form, orientation):
@@ -92,11 +81,6 @@ def test_an_image_is_turned_once(file, form, orientation):
     assert expected.shape[:2] == ((5, 7) if orientation < 5 else (7, 5))
 
 
-def test_a_damaged_exif_turns_nothing(file):
-    Image.fromarray(NOISE).save(file, exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01garbage")
-    assert np.array_equal(decode(file), NOISE)
-
-
 def test_a_photo_with_a_second_picture_is_its_first_one(tmp_path):
     first, second = Image.new("L", (8, 8), 200), Image.new("L", (8, 8), 0)
     first.save(tmp_path / "photo.jpg", "MPO", save_all=True, append_images=[second])
@@ -109,26 +93,6 @@ def test_no_program_is_started_whatever_a_file_holds(tmp_path, monkeypatch, cont
     file = tmp_path / "photo.jpg"
     file.write_bytes(content)
     assert refused(file) == "it is not an image of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"
-
-
-def test_an_empty_file_is_called_so(file):
-    file.write_bytes(b"")
-    assert refused(file) == "it is empty"
-
-
-def test_transparency_and_size_give_no_warning(file, monkeypatch):
-    """Pillow's warnings name no file."""
-    palette = Image.fromarray(NOISE).quantize(4)
-    palette.save(file, transparency=bytes([0, 90, 180, 255]))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)
-    assert np.array_equal(decode(file), palette.convert("RGB"))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert refused(file).startswith("Image size (35 pixels) exceeds limit of 20 pixels")
-
-
-def test_an_image_of_eight_bits_is_itself():
-    image = Image.fromarray(NOISE)
-    assert eight_bits(image) is image
 
 
 def found(folder):

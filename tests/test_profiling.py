@@ -74,21 +74,6 @@ def test_processor_time_stands_beside_the_clock_s_and_a_plan_says_where_they_par
     assert taken_under_load(evolve(taken, cpu_seconds=None)) == ""
 
 
-def test_an_older_profile_without_them_is_read(taken, here):
-    values = as_json(taken, here)
-    del values["wall_seconds"], values["cpu_seconds"]
-    values["parts"] = {"stem": {"reconstruct": 0.25}}
-    (here / "p.json").write_text(json.dumps(values))
-    assert read_profile(here / "p.json").cpu_seconds is None
-
-
-def test_waiting_is_no_time_of_the_processor():
-    watch = Stopwatch(torch.device("cpu"))
-    with watch.update():
-        time.sleep(0.02)
-    assert watch.cpu_times["update"][0] < watch.times["update"][0] / 2
-
-
 def test_it_is_read_as_it_was_written(taken, here):
     write_profile(here / "p.json", taken)
     assert read_profile(here / "p.json") == taken
@@ -155,20 +140,11 @@ def test_what_kernels_allocate_inside_themselves_is_planned(taken, planned):
     assert "memory has what kernels allocated inside themselves while the profile was taken" in said
 
 
-def test_a_host_that_was_not_timed_is_not_taken_for_nothing(taken, planned):
-    with pytest.raises(SpecError, match=r'has not timed .* of node "stem"'):
-        planned(evolve(taken, kind="cuda", device_type="h100"), ON_H100)
-
-
 def test_a_link_that_is_stated_counts(taken, planned):
     two = ("partition.stages=2", "partition.devices=2", "partition.device_type=cpu")
     prediction = planned(taken, *two, "partition.link_latency=0.5").prediction
     (link, *_) = prediction.pipeline.links.values()
     assert (link.latency_seconds, link.bytes_per_second) == (0.5, taken.link.bytes_per_second)
-
-
-def test_a_profile_asks_for_none(spec):
-    assert profile(spec, ["partition.profile=none.json", "partition.memory=1KiB"], 1).nodes
 
 
 @pytest.mark.parametrize(

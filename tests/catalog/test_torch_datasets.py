@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData
@@ -50,10 +50,6 @@ def other_row(index):
 
 ROWS, TEST = Pairs(row), Pairs(other_row, 4)
 DRAWN = Pairs(drawn)
-
-
-def make_rows():
-    return Pairs(ROWS.sample)
 
 
 def opened(**options):
@@ -107,12 +103,6 @@ def test_what_a_sample_may_be(dataset, x, shape, dtype):
     assert (tuple(samples.shape), samples.dtype) == ((2, *shape), getattr(torch, dtype))
 
 
-def test_an_image_of_sixteen_bits_is_what_a_folder_reads(dataset):
-    image = Image.fromarray(np.array([[0, 40_000, 65_535]], np.uint16))
-    samples, _ = dataset(sample(image)).train.fetch(np.array([0]), seed=0, epoch=0)
-    assert (samples[0, 0, 0] * 255).tolist() == [0, 156, 255]
-
-
 def test_an_image_is_between_0_and_1(dataset):
     image = Image.fromarray(np.array([[[0, 51, 255]]], np.uint8))
     samples, _ = dataset(sample(image)).train.fetch(np.array([0]), seed=0, epoch=0)
@@ -144,45 +134,6 @@ def test_a_target_may_be_several_in_a_dictionary_or_a_tuple(dataset):
     opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index)))))
     assert (opened.facts.target_shape, opened.facts.target_dtype) == (((), ()), ("int64", "float32"))
     assert [one.tolist() for one in opened.train.fetch(np.array([5, 2]), seed=0, epoch=0)[1]] == [[5, 2], [5, 2]]
-
-
-SEVERAL = Pairs(
-    lambda index: (torch.full((2,), float(index)), {"label": index % 2, "box": torch.full((4,), float(index))})
-)
-OTHERS = Pairs(
-    lambda index: (torch.full((2,), -1.0 - index), {"label": index % 2, "box": torch.full((4,), float(index))})
-)
-
-
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        (
-            {"label": 0},
-            r'sample 1 of the training data has x, y\["label"\], and training sample 0 has x, y\["label"\], y\["box"\]',
-        ),
-        (
-            {"label": 0, "box": torch.zeros(3)},
-            r'y\["box"\] of sample 1 of the training data is float32 \[3\], and that',
-        ),
-    ],
-)
-def test_targets_that_are_not_like_the_first(dataset, second, message):
-    first = {"label": 0, "box": torch.zeros(4)}
-    train = dataset(Pairs(lambda index: (torch.zeros(2), second if index == 1 else first))).train
-    with pytest.raises(RunFailed, match=message):
-        train.fetch(np.array([0, 1]), seed=0, epoch=0)
-
-
-@pytest.mark.parametrize(("classes", "names"), [(2, None), (("cat", "dog"), ("cat", "dog"))])
-def test_classes_by_number_or_by_name(dataset, classes, names):
-    facts = dataset(ROWS, classes=classes).facts
-    assert (facts.classes, facts.class_names) == (2, names)
-
-
-@pytest.mark.parametrize("named", [ROWS, make_rows, Subset(ROWS, [0, 1]), [(1.0, 0), (2.0, 1)]])
-def test_an_object_is_taken_and_a_function_called(dataset, named):
-    assert len(dataset(named).train) >= 2
 
 
 def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
@@ -234,11 +185,6 @@ def test_one_that_it_only_holds_is_not(dataset):
     assert len(dataset(held).train) == 6
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield torch.zeros(2), 0
-
-
 class Boxes(dict):
     pass
 
@@ -269,12 +215,6 @@ def test_what_is_no_map_style_data_set_of_pairs(dataset, given, reason):
         dataset(given)
     assert caught.value.problems[0].path == ("train",)
     assert caught.value.problems[0].hint
-
-
-def test_the_test_data_are_looked_at_as_well(dataset):
-    with pytest.raises(SpecError, match="has no samples") as caught:
-        dataset(ROWS, Pairs(ROWS.sample, 0))
-    assert caught.value.problems[0].path == ("test",)
 
 
 def two_inputs(index):
@@ -337,24 +277,6 @@ def test_the_input_that_differs_is_named(dataset, other, fault):
 def test_a_value_is_no_class(dataset):
     with pytest.raises(SpecError, match=r"classes are counted by integers, and y of sample 0 is float32 \[\]"):
         dataset(sample(torch.zeros(2), 0.5), classes=2)
-
-
-@pytest.mark.parametrize("location", ["nowhere_at_all:train", f"{HERE}:missing", "..."])
-def test_code_that_is_not_there(location):
-    with pytest.raises(SpecError, match=r"there is no|relative import"):
-        opened(train=location, test=location)
-
-
-def test_samples_that_differ_are_named(dataset):
-    data = dataset(Pairs(lambda index: (torch.zeros(3 + (index == 2)), 0)))
-    with pytest.raises(
-        RunFailed,
-        match=r"x of sample 2 of the training data is float32 \[4\], and that of training sample 0 is float32 \[3\]",
-    ):
-        data.train.fetch(np.arange(4), seed=0, epoch=0)
-    data = dataset(ROWS, Pairs(lambda index: (torch.zeros(3), None if index else 0)))
-    with pytest.raises(RunFailed, match="sample 1 of the test data: y is a NoneType"):
-        data.test.fetch(np.arange(2), seed=0, epoch=0)
 
 
 def broken_at(wrong):

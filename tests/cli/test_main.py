@@ -55,22 +55,6 @@ def written(parameter):
     return name if parameter.required else f"[{name}]"
 
 
-def test_help(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")  # it wraps to the terminal
-    assert front.main(["--help"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("Usage: petra-graph [OPTIONS] VERB [ARGUMENTS]...\n\n  Train reversible networks")
-    assert "  check     Check that plugins keep what training relies on.\n" in printed
-    assert [line.split()[0] for line in printed.partition("Commands:\n")[2].splitlines()] == list(
-        front.command_line().commands
-    )
-
-
-def test_version(capsys):
-    assert front.main(["--version"]) == 0
-    assert capsys.readouterr().out == "petra-graph 0.3.0\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -24,7 +24,6 @@ from tests.support.runs import (
     files_of,
     only_run,
     summary_of,
-    weights_bytes,
 )
 
 PATIENCE_SECONDS = 120
@@ -88,13 +87,6 @@ def test_a_spec_from_standard_input(here, call, monkeypatch):
     code, _, _ = call("-", "--set", "run.epochs=1")
     assert code == 0
     assert (only_run() / "spec.toml").read_text() == SPEC
-
-
-def test_the_resolved_spec_repeats_the_run(spec, call, here):
-    assert call(spec, "--set", "method.schedule=lockstep", "--set", "run.directory=first")[0] == 0
-    resolved = only_run("first") / "resolved.toml"
-    assert call(str(resolved), "--set", "run.directory=second")[0] == 0
-    assert weights_bytes(only_run("first")) == weights_bytes(only_run("second"))
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

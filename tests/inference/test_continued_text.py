@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import torch
 
 import petra_graph as pg
@@ -52,22 +51,3 @@ def test_a_text_that_has_no_tokens(letters, capsys):
     capsys.readouterr()
     assert main(["predict", "latest", "--prompt", "FG"]) == 2
     assert "'FG' has other letters than a to h\n    help: write small letters" in capsys.readouterr().err
-
-
-def test_a_run_that_reads_images_continues_no_text(trained, capsys):
-    assert main(["predict", str(trained), "--prompt", "a"]) == 2
-    assert 'data set "random" is not text' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "Missing argument 'FILES...', or the option '--prompt'"),
-        (("--tokens", "3"), "Missing argument 'FILES...', or the option '--prompt'"),
-        (("a.npy", "--top-k", "3"), "--top-k is for a text, and FILES are given"),
-        (("--prompt", "a", "--tokens", "0"), "tokens"),
-    ],
-)
-def test_what_does_not_go_together(arguments, message, capsys):
-    assert main(["predict", "nowhere", *arguments]) == 2
-    assert message in capsys.readouterr().err

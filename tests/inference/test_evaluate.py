@@ -24,7 +24,7 @@ def test_it_gives_the_run_s_own_numbers(trained, opened):
 
 @pytest.mark.parametrize(
     "setting",
-    ["compute=bfloat16", "compute=float64", "memory_format=contiguous", "buffer_dtype=int8"],
+    ["compute=bfloat16", "buffer_dtype=int8"],
 )
 def test_in_every_precision(write, setting):
     assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0
@@ -83,15 +83,6 @@ def test_classes_are_matched_by_their_names(write, capsys):
         evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["plum", "apple"]']))
 
 
-def test_the_training_samples(opened):
-    assert evaluate_run(opened, split="train").samples == 64
-
-
-def test_a_device_that_is_not_here(opened):
-    with pytest.raises(SpecError, match="cannot compute on 'nothing'"):
-        evaluate_run(opened, device="nothing")
-
-
 @pytest.fixture
 def damaged(opened, monkeypatch):
     """The run, of whose data the samples from number 20 on cannot be read."""
@@ -119,18 +110,6 @@ def test_the_command(trained, capsys):
     assert "   40 samples, weights of " in capsys.readouterr().out
     assert main(["evaluate", str(trained), "--set", "data.batchh=3"]) == 2
     assert "did you mean 'batch'?" in capsys.readouterr().err
-
-
-def test_a_part_that_is_asked_for(trained, capsys):
-    """The first batches of a folder sorted by class were one class; and the key was passed over."""
-    settings = ["run.evaluation_batches=2", "data.evaluation_batch=8"]
-    found = evaluate_run(SavedRun.open(trained, settings))
-    assert (found.samples, found.of) == (16, 40)
-    assert evaluate_run(SavedRun.open(trained, [*settings, "run.seed=5"])).means == found.means, (
-        "the same for every run"
-    )
-    assert main(["evaluate", str(trained), *(word for each in settings for word in ("--set", each))]) == 0
-    assert "16 of 40 samples" in capsys.readouterr().out
 
 
 def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):

@@ -197,16 +197,3 @@ def test_what_no_image_can_show(trained, here, capsys):
     assert "predictions are not images: a sample gets a class" in capsys.readouterr().err
     assert main(["predict", str(trained), "one.npy", "--output", "out", "--format", "npy"]) == 0
     assert np.load("out/one.npy").shape == (10,)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--format", "png"), "--format png writes a file for each sample: give a folder with --output"),
-        (("--format", "npy", "--output", "a.png"), "give a folder with --output"),
-        (("--format", "csv", "--output", "."), "--format csv writes one file, and . is a folder"),
-    ],
-)
-def test_forms_that_do_not_go_with_the_output(arguments, message, here, capsys):
-    assert main(["predict", "nowhere", "one.npy", *arguments]) == 2
-    assert message in capsys.readouterr().err

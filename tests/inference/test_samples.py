@@ -50,15 +50,6 @@ def test_others_are_resized_and_cropped(read, size):
     assert (found.values.float() - 100).abs().max() < 3, "grey became three channels"
 
 
-def test_pixels_are_those_of_an_image_folder(read):
-    """16 bits were clipped to white, and photos lay on their side."""
-    exif = Image.Exif()
-    exif[274] = 6
-    Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save("image.png", exif=exif)
-    (found,) = read("image.png")
-    assert (found.note, found.values.unique().tolist()) == ("", [156])
-
-
 def test_arrays(read):
     np.save("one.npy", PIXELS.transpose(2, 0, 1))
     np.save("many.npy", np.stack([PIXELS.transpose(2, 0, 1)] * 3).astype(np.int64))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import petra_graph as pg
-from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share, sample_names
+from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share
 from petra_graph.plugins.data_set import DataFacts
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
@@ -138,19 +135,6 @@ def test_targets_that_torchs_losses_pass_over():
         name="x", part="test", split=Given(with_targets(lambda y, _: torch.where(y == 1, -100, y))), facts=FACTS
     )
     split.fetch(np.arange(9), seed=0, epoch=0)
-
-
-@pytest.mark.parametrize(
-    ("indices", "named"),
-    [
-        ([7], "sample 7"),
-        ([4, 5, 6], "samples 4..6"),
-        ([9, 3], "samples 9, 3"),
-        (range(0, 12, 2), "samples 0, 2, 4, 6 and 2 more"),
-    ],
-)
-def test_samples_are_named(indices, named):
-    assert sample_names(indices) == named
 
 
 class Rows:
@@ -286,17 +270,6 @@ def test_a_share_is_not_augmented_and_the_rest_is_as_before():
     assert contents(data.test) == list(range(500, 510))
 
 
-def test_images_have_the_augmentation_that_they_have_without_a_validation():
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 1), dtype=np.uint8)
-    train = ImageSplit(pixels=pixels, targets=np.arange(20), augment=CropAndFlip(padding=1, flip=True))
-    facts = DataFacts(shape=(1, 4, 4), classes=20)
-    data = checked(SimpleNamespace(train=train, test=train, facts=facts), 0.3)
-    rows = data.train.rows
-    assert torch.equal(data.train.fetch(np.arange(14), seed=5, epoch=2)[0], train.fetch(rows, seed=5, epoch=2)[0])
-    held = data.validation.fetch(np.arange(6), seed=5, epoch=2)[0]
-    assert np.array_equal(held.permute(0, 2, 3, 1), pixels[data.validation.rows])
-
-
 def test_messages_and_files_are_those_of_the_samples_own_rows():
     files = [f"{at}.png" for at in range(40)]
     data = checked(Data(Files(0, 40, files=files)), 0.5)
@@ -310,11 +283,6 @@ def test_messages_and_files_are_those_of_the_samples_own_rows():
 def test_overlapping_samples_are_set_apart_by_their_split():
     data = checked(Data(Halves(0, 10)), 0.3)
     assert (contents(data.train), contents(data.validation)) == (list(range(7)), [7, 8, 9])
-
-
-def test_a_split_of_its_own_leaves_the_training_whole():
-    data = checked(Data(Numbers(0, 10), dev=Numbers(900, 3)), "dev")
-    assert (len(data.train), contents(data.validation)) == (10, [900, 901, 902])
 
 
 @pytest.mark.parametrize(

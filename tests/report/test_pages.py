@@ -15,7 +15,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
 from petra_graph.report.pages.plan_page import page as plan_page
-from petra_graph.report.pages.run_page import run_page, thin_out
+from petra_graph.report.pages.run_page import run_page
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.html_page import Page, assert_fetches_nothing
 from tests.support.plan_documents import branches, hostile, long_names, revnet50, three_stages
@@ -45,13 +45,6 @@ def test_the_page_of_a_plan(plan):
     shown = "".join(page.texts)
     for node in plan()["nodes"]:
         assert node["name"][:50].replace("\n", " ") in shown
-
-
-def test_memory_beyond_a_limit_is_said_in_its_bar():
-    plan = revnet50()
-    limit = plan["stages"][0]["bytes"]["total"] - 1
-    plan["devices"] = [device | {"memory_bytes": limit} for device in plan["devices"]]
-    assert re.search(r'fill: #b00020">\d+ MiB of \d+ MiB<|#b00020[^>]*>[^<]* of [^<]*<', plan_page(plan))
 
 
 def test_the_page_of_a_comparison(write):
@@ -88,19 +81,6 @@ def test_curves(pages):
     ]
 
 
-def test_runs_of_one_epoch_are_a_table_without_pictures_of_single_dots(saved_runs):
-    runs = [read_run(directory) for directory in saved_runs.values()]
-    for run in runs:
-        run.metrics = {name: points[:1] for name, points in run.metrics.items()}
-    page = runs_page(runs)
-    assert (pictures(page), sections(page)) == ([], ["groups", "runs"])
-
-
-def test_a_group_has_a_band_and_a_single_run_none(pages):
-    drawn = re.search(r"test loss<.*?</figure>", pages["three runs"], re.DOTALL)[0]
-    assert drawn.count("opacity: 0.18") == 1
-
-
 def test_all_that_the_run_left(pages, saved_runs):
     shown = "".join(Page(pages["one run"]).texts)
     summary, environment = (
@@ -123,16 +103,6 @@ def test_a_run_that_is_under_way(saved_run):
     assert "final test/loss" not in page
 
 
-def test_a_run_that_has_recorded_nothing_yet(saved_run):
-    for name in ("summary.json", "plan.json", "timeline.json"):
-        (saved_run / name).unlink(missing_ok=True)
-    (saved_run / "metrics.jsonl").write_text("")
-    page = run_page(read_run(saved_run))
-    assert "ended without a summary" in page
-    assert sections(page) == ["stages", "run"]
-    Page(runs_page([read_run(saved_run)] * 2))
-
-
 def test_a_run_that_failed(saved_run):
     change(saved_run / "summary.json", status="failed", error=["the loss is <nan>"], measured=None)
     (saved_run / "failure.txt").write_text("Traceback: in stage 2 & 3")
@@ -147,24 +117,6 @@ def test_a_run_that_was_interrupted_and_resumed(saved_run):
     page = run_page(read_run(saved_run))
     assert f"petra-graph run --resume {saved_run}" in page
     assert "resumed before micro-batch: 1,100, 1,200" in page
-
-
-def test_several_runs_say_what_the_test_samples_say_of_the_best(saved_runs):
-    runs = [read_run(directory) for directory in saved_runs.values()]
-    assert "its test" not in Page(runs_page(runs)).texts, "they are judged by it"
-    for run in runs:
-        run.resolved["data"]["validation"] = 0.1
-        run.metrics = {**run.metrics, "validation/top1": run.metrics["test/top1"]}
-        run.summary["test_weights"] = {"weights": "best", "epoch": 1}
-    assert "with the best weights of each run" in runs_page(runs)
-
-
-def test_many_points_are_thinned_in_a_band():
-    points = [(float(x), float(x % 2)) for x in range(10)]
-    assert thin_out(points, 10) == (points, ())
-    means, band = thin_out(points, 5)
-    assert means == [(float(x), 0.5) for x in (1, 3, 5, 7, 9)]
-    assert band[0] == (1.0, 0.0, 1.0)
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):

@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan_tables import graph_lines, nodes_label, ranges_label, schedule_label, ticks_once_full
+from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.report.plan_text import answers, plan_text
 from tests.support.plan_documents import branches, hostile, revnet50, three_stages
 from tests.support.plan_snapshots import FOLDER, SNAPSHOTS
@@ -37,11 +37,6 @@ def test_a_device_whose_memory_is_not_known():
     assert dict(answers(document))["fits"] == "unknown; the memory of cpu is not stated: set partition.memory"
     known = document | {"devices": [device | {"capacity_bytes": GIB} for device in document["devices"]]}
     assert dict(answers(known))["fits"].startswith("yes; 809 MiB (79 %)")
-
-
-def test_the_fullest_of_unlike_devices_is_so_by_its_share():
-    assert "cpu:1" in dict(answers(with_limits(three_stages(), 80 * GIB, 50 * 2**20)))["fullest"]
-    assert "cpu:0" in dict(answers(with_limits(three_stages(), 80 * GIB, None)))["fullest"]
 
 
 @pytest.mark.parametrize(
@@ -88,23 +83,6 @@ def test_nothing_is_wider_than_the_terminal_and_colours_are_all_that_colour_adds
         assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()] == text.splitlines()
 
 
-def test_tables_follow_by_themselves_where_they_are_short():
-    assert {"stages", "devices"} <= {line.partition(" ")[0] for line in plan_text(branches(), width=80).splitlines()}
-    assert "\nstages\n" not in plan_text(revnet50(), width=200), "it has more than twelve rows"
-    assert (
-        len(
-            re.findall(r"^ *\d+ +(?:stem|layer|down|head)", plan_text(revnet50(), width=200, stages=True), re.MULTILINE)
-        )
-        == 18
-    )
-
-
-def test_names_are_taken_as_they_are():
-    text = plan_text(hostile(), width=200, verbose=True)
-    for name in ("[red]bold[/red]", "[link]", "<img onerror=x> [red]warn", "日本語 層", "<i>x</i> [bold]"):
-        assert name in text
-
-
 def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
     found, usual = branches(), {"reversible": "nothing", "buffered": "input", "head": None}
     own = {"left.0": "input", "left.1": "input", "body.1": "graph"}
@@ -113,23 +91,6 @@ def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
     assert "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1" in text
     nodes = [{**node, "keeps": usual[node["kind"]]} for node in found["nodes"]]
     assert "nodes keep" not in plan_text({**found, "nodes": nodes}, width=120)
-
-
-def test_a_graph_with_branches_in_words():
-    assert graph_lines(branches()["nodes"]) == [
-        "stem → left.0-2",
-        "right.0 reads stem",
-        "join reads left.2, right.0 → body.0-1",
-        "merge reads stem, body.1 → head",
-    ]
-    many = [{"name": "stem", "inputs": []}, *({"name": f"n{i}", "inputs": ["stem"]} for i in range(40))]
-    assert graph_lines(many)[12:] == ["… 28 more lines"]
-
-
-def test_short_names_of_many_things():
-    assert nodes_label(["stem", "a.0", "a.1", "a.3", "b.4"]) == "stem, a.0-1, a.3, b.4"
-    assert ranges_label([3, 1, 2, 7]) == "1-3, 7"
-    assert schedule_label(list(range(20, 0, -1))).endswith("9, …")
 
 
 def test_the_pipeline_is_full_when_every_stage_has_begun_its_first_backward():

@@ -45,10 +45,6 @@ LINE = (
 )
 
 
-def test_an_epochs_line():
-    assert epoch_line(REPORT, STARTED) == LINE
-
-
 def test_an_epochs_line_without_evaluation():
     untested = EpochEnded(epoch=1, train={"loss": 2.0}, test=None, samples_per_second=10.0, learning_rate=1e-5)
     assert epoch_line(untested, evolve(STARTED, epochs=5)) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"
@@ -122,19 +118,6 @@ def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
         "epoch  3/10   evaluating",
         LINE,
     ]
-
-
-def test_what_was_done_before_a_run_was_resumed_took_none_of_its_time():
-    """The remaining time was too short, and the speed too high, by all that was done before."""
-    assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=24), 5)[0] == (
-        "epoch  3/10   7 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:24:20"
-    )
-
-
-def test_no_line_controls_the_terminal():
-    stream = io.StringIO()
-    PlainProgress(stream).started(evolve(STARTED, directory=Path("runs/\x1b[2Jx"), warnings=("\u202e",)))
-    assert stream.getvalue() == f"{HEADING}\nrun directory: runs/\\u001b[2Jx\nwarning: \\u202e\n"
 
 
 class Terminal:
@@ -242,14 +225,6 @@ SUMMARY = {
 }
 
 
-def test_a_summary():
-    assert summary_lines(SUMMARY) == [
-        "quickstart: done (epochs: 10, micro-batches: 4,400)",
-        "test loss 0.1000 top1 97.00 %",
-        "results: runs/x",
-    ]
-
-
 def test_the_best_checkpoint():
     best = {"metric": "test/mean-iou", "value": 0.5514, "epoch": 1}
     scales = {"mean-iou": {"better": "higher", "share": True}}
@@ -269,22 +244,6 @@ def test_a_run_that_was_validated_says_which_weights_were_tested():
         "test loss 0.1000 top1 97.00 %, with the best weights, of epoch 7",
         "best: validation top1 96.00 %, after epoch 7 (evaluate or export with `--weights best`)",
     ]
-
-
-def test_an_early_stop_that_the_test_data_chose_is_said():
-    reason = "after epoch 5: early-stopping: {}/loss is not better than 0.1, of epoch 2"
-    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("test")})
-    assert (
-        lines[1]
-        == f"stopped early {reason.format('test')} (chosen on the test set, so new samples will do worse: set data.validation)"
-    )
-    lines = summary_lines(SUMMARY | {"stopped_early": reason.format("validation")})
-    assert lines[1] == f"stopped early {reason.format('validation')}"
-
-
-def test_how_an_interrupted_run_goes_on():
-    lines = summary_lines(SUMMARY | {"status": "interrupted", "checkpoint": 4400, "directory": "my runs/x"})
-    assert "continue with: petra-graph run --resume 'my runs/x'" in lines
 
 
 def test_a_plan_by_a_profile_is_held_against_the_run_and_one_by_a_data_sheet_is_not():

@@ -7,10 +7,8 @@ import pytest
 from petra_graph.record.recorded_run import Point, read_run
 from petra_graph.report.run_groups import (
     LONGEST_NAME,
-    Spread,
     differences,
     group_runs,
-    spread_texts,
 )
 
 
@@ -80,17 +78,3 @@ def test_the_spread_over_seeds(runs):
     assert spread.mean == pytest.approx(sum(losses) / 2)
     assert spread.standard_deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
     assert group.judged_by == "test/top1"
-
-
-def test_spreads_have_equal_digits():
-    shares = [Spread.of([0.98, 0.99]), None, Spread.of([0.5, 0.9])]
-    assert spread_texts(shares, "test/top1") == ["98.50 ± 0.71 %", None, "70.00 ± 28.28 %"]
-    losses = [Spread.of([2.0, 3.0]), Spread.of([0.1, 0.12])]
-    assert spread_texts(losses, "test/loss") == ["2.500 ± 0.707", "0.110 ± 0.014"]
-    assert spread_texts([Spread.of([0.98])], "test/top1") == ["98.00 %"]
-
-
-def test_a_seed_that_was_run_twice_counts_once(runs):
-    _, first, second = runs
-    (group,) = group_runs([first, first, second])
-    assert [run.seed for run in group.by_seed] == [1, 2]

@@ -63,22 +63,6 @@ def test_a_table_and_json(saved_runs, capsys):
     assert values == sorted(values, reverse=True)
 
 
-def test_no_runs(here, capsys):
-    assert main(["runs"]) == 0
-    assert capsys.readouterr() == ("no runs in runs: `petra-graph run SPEC` makes one\n", "")
-    assert main(["runs", "nope"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.splitlines()[0]) == ("", "cannot read the folder nope: No such file or directory")
-
-
-def test_the_page_of_the_latest_run(saved_run, here, capsys):
-    (here / "runs").mkdir()
-    saved_run.rename(here / "runs" / saved_run.name)
-    assert main(["report", "latest"]) == 0
-    assert capsys.readouterr().out == f"runs/{saved_run.name}/report.html\n"
-    assert (here / "runs" / saved_run.name / "report.html").read_text().startswith("<!doctype html>")
-
-
 def test_the_page_of_several_runs(saved_runs, here, capsys):
     assert main(["report", *map(str, saved_runs.values()), str(saved_runs["first"]), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

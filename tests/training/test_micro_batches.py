@@ -68,13 +68,6 @@ def test_evaluation_meets_every_sample_in_order():
     assert len(batches) == 3
 
 
-def test_training_leaves_out_the_incomplete_micro_batch():
-    batches = training(Numbers(10))
-    expected = order(10, 0, 0).tolist()
-    assert [expected[:4], expected[4:8]] == indices(batches)
-    assert len(batches) == 2
-
-
 def test_the_order_is_frozen():
     # Another order would change every recorded run.
     expected = [[2, 4, 3, 6, 5, 0, 1, 7], [1, 3, 7, 6, 0, 4, 2, 5], [5, 0, 1, 4, 2, 6, 3, 7]]
@@ -136,17 +129,6 @@ def test_the_same_processes_load_all_epochs_and_evaluations():
     pytest.fail("the processes outlive their loaders")
 
 
-@pytest.mark.processes
-def test_processes_end_though_an_iteration_is_held():
-    """The traceback of an interruption held the evaluation that it had ended, and with it the processes."""
-    loaders = Loaders(2, (Processes(8),))
-    held = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
-    processes = {pid for _ in range(2) for pid in next(held)[0].tolist()}
-    loaders.close()
-    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
-    held.close()
-
-
 class OfFile(Numbers):
     """Samples that are sought and read in one file, which the first process has opened."""
 
@@ -182,15 +164,6 @@ def test_a_loader_that_is_killed_is_told_of():
     with pytest.raises(RunFailed, match="a process that loads data was killed by SIGKILL") as caught, loaders.at_work():
         list(batches)
     assert "for want of memory" in caught.value.problems[0].hint
-
-
-@pytest.mark.processes
-def test_an_error_of_another_kind_stays_and_ends_the_processes():
-    loaders = Loaders(1, (Processes(8),))
-    samples, _ = next(iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders)))
-    with pytest.raises(ZeroDivisionError), loaders.at_work():
-        1 / 0  # noqa: B018
-    assert not Path(f"/proc/{int(samples[0])}").exists()
 
 
 @pytest.mark.processes

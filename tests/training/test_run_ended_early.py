@@ -153,13 +153,6 @@ def test_an_interruption_leaves_everything_written(spec, number):
     assert listener.calls[-2:] == ["trained 2/5", "stopped"]
 
 
-def test_an_interruption_before_the_first_epoch_ends(spec):
-    run(spec, (), Interrupts("trained 1/2"))
-    summary = summary_of(only_run())
-    assert (summary["train"], summary["test"]) == (None, None)
-    assert summary["samples_per_second"] > 0
-
-
 def test_a_second_interruption_stops_at_once(spec):
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):

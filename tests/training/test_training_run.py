@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
 from tests.support.runs import (
@@ -140,21 +139,6 @@ def test_the_events(ended, directory):
     assert {name: last[f"test/{name}"] for name in ("loss", "top1", "top5")} == ended.summary["test"]
 
 
-def test_tensorboard_sees_the_same_events(directory):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    read = EventAccumulator(str(directory / "tensorboard")).Reload()
-    expected = {e["step"]: e["value"] for e in events(directory) if e["name"] == "train/micro_batch_loss"}
-    assert {e.step: e.value for e in read.Scalars("train/micro_batch_loss")} == pytest.approx(expected)
-
-
-def test_training_learns_something(spec):
-    test = run(spec, ["optimizer.options.lr=0.1", "run.epochs=3"], Listener()).summary["test"]
-    assert test["top1"] > 0.5
-    assert test["top5"] > 0.9
-
-
 def test_the_listener_receives_every_event_in_order(spec):
     listener = FakeListener()
     run(spec, ["run.evaluate_every=2", "run.epochs=3"], listener)
@@ -175,12 +159,6 @@ def test_the_listener_receives_every_event_in_order(spec):
     assert (listener.run.micro_batches, listener.run.batch, listener.run.stages) == (MICRO_BATCHES, 128, 4)
 
 
-def test_nothing_is_left_by_a_spec_that_is_wrong(spec, here):
-    with pytest.raises(SpecError):
-        run(spec, ["data.batch=100000"], Listener())
-    assert not (here / "runs").exists()
-
-
 # --- the same bits ---------------------------------------------------------------------------------------------------
 
 
@@ -191,10 +169,6 @@ def test_the_same_spec_and_seed_give_the_same_bytes_whatever_happened_before_in_
     again = directory_of(spec)
     assert Path(again).name != directory.name
     assert weights_bytes(again) == weights_bytes(directory)
-
-
-def test_another_seed_gives_other_weights(spec, directory):
-    assert weights_bytes(directory_of(spec, "run.seed=1")) != weights_bytes(directory)
 
 
 @pytest.mark.processes

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.data import MicroBatches, order
+from petra_graph.training.data import MicroBatches
 from petra_graph.training.run import run
-from tests.support.forks import RUN, ended, ranks
-from tests.support.forks import SPEC as SHARED
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
 
 
@@ -55,12 +52,6 @@ def test_repeated_micro_batches_are_those_of_the_first_epoch_in_every_epoch():
         batches = evolve(repeated, epoch=epoch)
         assert read(batches) == read(first)
         assert [targets.tolist() for _, targets in batches] == [[epoch] * 3] * 2, "augmented anew"
-
-
-def test_repeated_micro_batches_of_replicas_share_the_rows():
-    each = [made(Numbers(40), limit=2, replicas=2, replica=replica).repeat() for replica in (0, 1)]
-    rows = order(40, 7, 0)[:12].reshape(2, 2, 3)
-    assert [read(batches) for batches in each] == [rows[:, replica].tolist() for replica in (0, 1)]
 
 
 def test_two_micro_batches_of_everything(write, capsys):
@@ -116,15 +107,3 @@ def test_a_run_of_a_trial_goes_on(write):
     run(path, ["run.micro_batches=3", "run.overfit=true", "run.directory=whole"], Listener())
     assert without_times(only_run()) == without_times(only_run("whole"))
     assert MICRO_BATCHES > 3
-
-
-@pytest.mark.processes
-def test_on_two_processes(shared_folder):
-    (shared_folder / "shared.toml").write_text(SHARED)
-    words = (*RUN, "--overfit", "3")
-    with ranks(words, words) as running:
-        assert ended(running) == [0, 0], running[-1].said
-    assert main([*RUN, "--overfit", "3", "--set", "run.directory=one"]) == 0
-    assert without_times(only_run()) == without_times(only_run("one"))
-    one, other = load_file(only_run() / "weights.safetensors"), load_file(only_run("one") / "weights.safetensors")
-    assert all(torch.equal(one[name], other[name]) for name in one)
