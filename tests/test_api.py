@@ -122,11 +122,6 @@ def test_what_is_no_specification_and_no_run(call, reason):
         call()
 
 
-def test_an_opened_data_set_is_refused():
-    with pytest.raises(SpecError, match="a run makes it itself: give the class, Rows"):
-        pg.make_spec(nodes=[], data=Rows(3))
-
-
 TRAIN = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
 
 
@@ -183,14 +178,6 @@ def test_what_users_of_torch_write(tables, said):
     assert said in str(caught.value)
 
 
-def test_a_class_within_a_function_is_refused():
-    class Hidden(Mine):
-        pass
-
-    with pytest.raises(SpecError, match="Hidden has no name at the top level of a module"):
-        pg.make_spec(nodes=[{"name": "a", "block": Hidden}], data={"name": "digits"})
-
-
 @pytest.mark.parametrize("name", ["tests.test_api:Rows", "tests.test_api:Mine"])
 def test_a_class_that_is_no_data_set(name):
     spec = of_own_classes().replace({"data.name": name})
@@ -242,18 +229,6 @@ def test_several_processes(file):
     assert done.returncode == 0, done.stderr
     with pytest.raises(SpecError, match="cannot be found by other processes"):
         pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)
-
-
-def test_what_is_shown(file):
-    plan, run = pg.plan(file), pg.train(file)
-    assert plan.text().startswith("small\nfits ")
-    assert repr(run).startswith("small: done")
-
-
-def test_a_run_s_module(file):
-    module = pg.train(file).load()
-    assert isinstance(module, torch.nn.Module)
-    assert module(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
 
 
 # --- the module -------------------------------------------------------------------------------------------------------

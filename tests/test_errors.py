@@ -16,7 +16,6 @@ from petra_graph.errors import (
     SpecError,
     Where,
     at_path,
-    listed,
     placed,
     printable,
     shown,
@@ -28,19 +27,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=5,
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("größe", '"größe"'),
-        ('a "b"', '"a \\"b\\""'),
-        ("C:\\data\n", '"C:\\\\data\\n"'),
-        ({"a b": [True]}, '{ "a b" = [true] }'),
-    ],
-)
-def test_strings_are_escaped(value, expected):
-    assert shown(value) == expected
 
 
 @given(values)
@@ -70,13 +56,6 @@ def test_a_line_end_within_a_message_begins_no_other_problem():
     )
 
 
-def test_no_part_of_a_message_controls_a_terminal():
-    where = Where(file="\x1b[2J.toml", line=1)
-    assert str(Problem(message="m\x08", hint="h\u2066", where=where)) == (
-        "\\u001b[2J.toml:1: m\\u0008\n    help: h\\u2066"
-    )
-
-
 @pytest.mark.parametrize("kind", [PluginError, RunFailed])
 def test_a_place_before_what_fails_there(kind):
     with pytest.raises(kind) as raised, placed("stage 2 (middle)"):
@@ -94,14 +73,6 @@ def test_a_path_for_problems_that_have_none(kind):
     with pytest.raises(kind) as raised, at_path("loss", "name"):
         raise kind(problems)
     assert [one.path for one in raised.value.problems] == [("loss", "name"), ("data",), ()]
-
-
-def test_ten_thousand_problems_are_counted_and_not_printed():
-    error = SpecError(Problem(message=f"node {number} is wrong", hint="mend it") for number in range(10_000))
-    assert len(error.problems) == 10_000
-    lines = str(error).splitlines()
-    assert lines[-3:] == ["node 49 is wrong", "    help: mend it", "and 9,950 more"]
-    assert listed(error.problems[:50])[-1] == "node 49 is wrong\n    help: mend it"
 
 
 def test_a_line_break_in_a_name_makes_no_line_of_its_own():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from petra_graph.units import (
     BINARY,
-    age,
     bounded,
     byte_count,
     clock,
@@ -90,13 +89,6 @@ def test_memory_says_what_it_is_to_three_digits(value):
 )
 def test_durations(value, written):
     assert duration(value) == written
-
-
-@pytest.mark.parametrize(
-    ("gone", "text"), [(-1, "0 s"), (0.4, "0 s"), (59, "59 s"), (303, "5 min"), (7_200, "2 h"), (273_900, "3 d")]
-)
-def test_ages(gone, text):
-    assert age(gone) == text
 
 
 @pytest.mark.parametrize(

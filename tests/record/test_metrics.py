@@ -82,23 +82,3 @@ def test_every_callback_gets_every_event(tmp_path):
         assert len(lines(tmp_path / "metrics.jsonl")) == 2, "a line is there before any callback has it"
     recorded = "record {'epoch': 2, 'step': 9, 'values': {'test/loss': 0.25, 'test/top1': 1.0}}"
     assert first.seen == second.seen == [recorded, "close"]
-
-
-def test_one_that_cannot_be_closed_keeps_no_other_open(tmp_path):
-    first, second = Called(), Called("close")
-    made = Metrics(tmp_path)
-    made.hand_to(first)
-    made.hand_to(second)
-    with pytest.raises(KeyError, match="mine"):
-        made.close()
-    assert first.seen == ["close"]
-
-
-def test_closing_does_not_hide_the_first_cause(tmp_path):
-    def failed():
-        with Metrics(tmp_path) as made:
-            made.hand_to(Called("close"))
-            raise RunFailed("the loss is nan")
-
-    with pytest.raises(RunFailed, match="the loss is nan"):
-        failed()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,21 +12,6 @@ from petra_graph.errors import SpecError
 from petra_graph.record import recorded_run as module
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import is_locked, lock
-
-
-def rewrite(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-@pytest.mark.parametrize("status", ["done", "interrupted", "failed"])
-def test_a_run_is_as_its_summary_says(saved_run, status):
-    rewrite(saved_run / "summary.json", status=status)
-    assert read_run(saved_run).status == status
-
-
-def test_without_a_summary_it_was_killed(saved_run):
-    (saved_run / "summary.json").unlink()
-    assert read_run(saved_run).status == "killed"
 
 
 def test_while_its_lock_is_held_it_is_running_whatever_an_earlier_summary_says(saved_run):

@@ -9,7 +9,6 @@ import sys
 import pytest
 import torch
 
-from petra_graph.errors import RunFailed
 from petra_graph.record import run_directory
 from petra_graph.record.run_directory import create_run_directory, environment, write_text, write_whole
 from petra_graph.record.weights import save_weights
@@ -35,63 +34,12 @@ def test_a_directory_that_exists_is_never_taken(tmp_path, monkeypatch):
     assert [path.name for path in first.iterdir()] == ["kept"]
 
 
-def test_home_and_variables_are_expanded(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("WHERE", "runs")
-    assert create_run_directory("~/$WHERE", "a").parent == tmp_path / "runs"
-
-
-def test_a_home_that_does_not_exist():
-    with pytest.raises(
-        RunFailed, match="cannot create a run directory: no home directory is known for '~of-nobody/runs'"
-    ):
-        create_run_directory("~of-nobody/runs", "a")
-
-
-def test_a_parent_that_is_a_file(tmp_path):
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(RunFailed) as caught:
-        create_run_directory(str(tmp_path / "runs"), "a")
-    (problem,) = caught.value.problems
-    assert problem.message.endswith(": Not a directory")
-    assert problem.hint == "set run.directory to a folder that can be written"
-
-
-def test_a_parent_that_cannot_be_written():
-    with pytest.raises(RunFailed, match=r"cannot create the run directory /proc/.*: No such file or directory"):
-        create_run_directory("/proc/runs", "a")
-
-
-def test_a_file_appears_whole(tmp_path):
-    path = tmp_path / "a.txt"
-    seen = []
-
-    def write(temporary):
-        temporary.write_text("new")
-        seen.append((path.exists(), temporary.parent))
-
-    write_whole(path, write)
-    assert seen == [(False, tmp_path)]
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def half_then(error: BaseException):
     def write(temporary):
         temporary.write_text("half")
         raise error
 
     return write
-
-
-def test_a_disk_that_refuses_leaves_the_old_file_and_no_temporary(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with pytest.raises(RunFailed) as caught:
-        write_whole(path, half_then(OSError(28, "No space left on device")))
-    assert str(caught.value) == f"cannot write {path}: No space left on device"
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()])

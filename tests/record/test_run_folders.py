@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime
-
 import pytest
 
 from petra_graph.errors import SpecError
@@ -22,15 +19,6 @@ def test_latest(here):
         (here / "runs" / name).mkdir(parents=True)
     assert find_run("latest").name == "20260202T000000Z-a-2"
     assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
-
-
-def test_the_latest_of_two_that_began_in_one_second(here):
-    for name, written in (("z-1", 0.3), ("a-2", 0.7)):
-        path = here / "runs" / f"20260202T000000Z-{name}" / "resolved.toml"
-        path.parent.mkdir(parents=True)
-        path.touch()
-        os.utime(path, (0, datetime(2026, 2, 2, tzinfo=UTC).timestamp() + written))
-    assert find_run("latest").name == "20260202T000000Z-a-2"
 
 
 def test_which_run_goes_on(here):

@@ -44,15 +44,6 @@ def test_weights_load_under_another_partition(tmp_path):
     assert loss(other, data) == pytest.approx(loss(trained, data), rel=EVALUATION)
 
 
-def test_running_statistics_are_saved_with_the_parameters(tmp_path):
-    built = pipeline(REVNET, IMAGE, compute="float32")
-    built.train(batches(IMAGE, 3))
-    save_weights(tmp_path / "w.safetensors", weights_of(modules(built)))
-    loaded = load_file(tmp_path / "w.safetensors")
-    assert int(loaded["a0/first.1.num_batches_tracked"]) == 3
-    assert all(torch.equal(loaded[key], value) for key, value in built.parameters().items())
-
-
 def test_two_layers_may_share_a_parameter(tmp_path):
     """safetensors refuses tensors that share memory, which was found out at the end of a run."""
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))

@@ -119,29 +119,6 @@ def test_a_late_gradient_has_moved_the_weights_as_far_as_one_in_time(delay, nest
     assert late == pytest.approx(in_time[delay:], rel=1e-12)
 
 
-def test_muon_looks_further_ahead_as_nesterovs_momentum_does():
-    nesterov, late = plain("muon", nesterov=True), made("muon", SPIKE, 1.0, nesterov=False)
-    for number in range(6):
-        step(nesterov, number)
-        step(late, number)
-    assert all(map(torch.equal, nesterov[0][2:], late[0][2:]))
-
-
-@pytest.mark.parametrize(("name", "how"), [("sgd", PREDICT), ("adamw", SPIKE | PREDICT), ("adam", DISCREPANCY)])
-def test_weights_of_a_delay_change_nothing_and_share_no_memory(name, how):
-    run = made(name, how, 2.0)
-    ask = run[1].predicted_weights if "predict" in how else run[1].earlier_weights
-    assert ask(3) == []
-    step(run, 0, without=(0,))
-    values = deepcopy([one.detach() for one in run[0]])
-    found = ask(3)
-    assert {id(one) for one, _ in found} == {id(one) for one in run[0][1:]}
-    for _, weights in found:
-        weights.zero_()
-    assert all(map(torch.equal, run[0], values))
-    assert ask(0) == []
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from petra_graph_studies.figures import report_fidelity, smooth
+from petra_graph_studies.figures import report_fidelity
 
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import read_run
@@ -24,8 +24,3 @@ def test_pictures_and_numbers(saved_runs, tmp_path):
 def test_a_run_without_a_probe(saved_run):
     with pytest.raises(SpecError, match="holds no measurement of a probe"):
         report_fidelity(saved_run)
-
-
-def test_a_curve_is_smoothed_over_its_neighbours():
-    assert smooth([1.0, 2.0, 6.0, 3.0], 1) == [1.0, 2.0, 6.0, 3.0]
-    assert smooth([1.0, 2.0, 6.0, 3.0], 3) == pytest.approx([1.5, 3.0, 11 / 3, 4.5])

@@ -7,10 +7,7 @@ import math
 
 import pytest
 import torch
-from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
-from petra_graph_studies.probe import Probe, ProbeCallback
+from petra_graph_studies.probe import Probe
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
@@ -21,7 +18,7 @@ from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.method_cases import DRAINED, EXACT, MethodCase
-from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
+from tests.support.pipelines import CHAIN, GRAPHS, SHAPES, batches, pipeline, plain_network
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 ROUNDING = 1e-12
@@ -82,12 +79,6 @@ def all_gradients_are_one(built, graph, count, micro_batches):
 @pytest.mark.parametrize("case", EXACT, ids=str)
 def test_without_delay_all_gradients_are_one(case):
     all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_with_depths_of_one_all_gradients_are_one(graph):
-    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=(1,) * len(GRAPHS[graph]), accumulation=3)
-    all_gradients_are_one(built, graph, 8, [0, 3, 4, 7])
 
 
 @pytest.mark.parametrize("case", DRAINED, ids=str)
@@ -235,14 +226,6 @@ def test_numbers_go_on_after_a_drain():
 # --- nothing to say, and no harm done --------------------------------------------------------------------------------
 
 
-def test_a_stage_without_parameters_has_no_gradient_to_compare():
-    built = pipeline(GRAPHS["skip"], SHAPES["skip"])
-    (stages,) = probed_stages(built, batches(SHAPES["skip"], 14), [6]).values()
-    join = stages[3]
-    assert built.executors[3].program.nodes == ("join",)
-    assert join == {}
-
-
 def test_what_is_frozen_is_not_compared():
     built = pipeline(CHAIN, (8,), schedule="lockstep")
     for p in built.executors[1].modules["rev0"].parameters():
@@ -253,31 +236,6 @@ def test_what_is_frozen_is_not_compared():
 
 
 # --- which micro-batches -----------------------------------------------------------------------------------------------
-
-
-def spread(micro_batches, times):
-    return ProbeCallback(per_epoch=times).chosen(micro_batches)
-
-
-def test_micro_batches_are_the_middles_of_equal_parts():
-    assert spread(range(100, 200), 4) == [112, 137, 162, 187]
-    assert spread(range(1), 1) == [0]
-    assert spread(range(3), 3) == [0, 1, 2]
-
-
-@given(start=st.integers(0, 50), count=st.integers(1, 60), data=st.data())
-def test_as_many_as_asked_for(start, count, data):
-    times = data.draw(st.integers(1, count))
-    probed = spread(range(start, start + count), times)
-    assert len(set(probed)) == times
-    assert set(probed) <= set(range(start, start + count))
-
-
-def test_buffered_anchors_have_no_reconstruction_error():
-    nodes = [evolve(table, kind="buffered") if table.name == "a1" else table for table in REVNET]
-    built = pipeline(nodes, SHAPES["revnet"])
-    (stages,) = probed_stages(built, batches(SHAPES["revnet"], 14), [6]).values()
-    assert ["reconstruction_error" in s for s in stages] == [False, True, False, False, True, False]
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

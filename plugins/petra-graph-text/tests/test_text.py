@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from petra_graph_text.text import (
-    BYTES,
-    CharacterCodec,
     TextBytes,
     TextCharacters,
     TextTokens,
@@ -50,15 +48,6 @@ def test_characters_are_numbered_and_come_back(file: Path) -> None:
     assert made.decode(made.encode(TEXT)) == TEXT
 
 
-def test_bytes_come_back(file: Path) -> None:
-    facts = opened(TextBytes, root=str(file), context=10).facts
-    assert facts.classes == 256
-    made = TextBytes.codec(facts)
-    assert made.encode(TEXT) == list(TEXT.encode())
-    assert made.decode(made.encode(TEXT)) == TEXT
-    assert made.decode([0xE2, 0x82]) == "\N{REPLACEMENT CHARACTER}"
-
-
 def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
     text = opened(TextBytes, root=str(file), context=10, samples=40)
     whole = TEXT.encode()
@@ -92,19 +81,6 @@ def test_drawn_numbers_are_splitmix64s() -> None:
     assert _mixed(np.array([1234567], np.uint64))[0] == 6457827717110365317
 
 
-def test_an_epoch_has_as_many_windows_as_fit(file: Path) -> None:
-    text = opened(TextBytes, root=str(file), context=10)
-    assert len(text.train) == (len(text.train.tokens) - 1) // 10
-
-
-def test_files_of_a_folder_are_in_order_without_hidden_ones(tmp_path: Path) -> None:
-    for name in ("b.py", "a/z.py", "a/c.txt", ".git/x.py", "a/.hidden.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    assert [str(one.relative_to(tmp_path)) for one in files_of(str(tmp_path), "**/*")] == ["a/c.txt", "a/z.py", "b.py"]
-    assert [one.name for one in files_of(str(tmp_path), "**/*.py")] == ["z.py", "b.py"]
-
-
 def test_the_standard_library_is_text_on_every_machine() -> None:
     files = files_of("stdlib", "**/*.py")
     assert {"argparse.py", "os.py"} <= {file.name for file in files}
@@ -130,12 +106,6 @@ def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: 
     assert problem.path[-1] in {"root", *changes}
 
 
-def test_text_that_is_not_utf8(file: Path) -> None:
-    (file.parent / "latin.txt").write_bytes("é".encode("latin-1"))
-    with pytest.raises(SpecError, match=r"latin\.txt is not text in UTF-8: byte 0"):
-        opened(TextCharacters, root=str(file.parent))
-
-
 def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
     characters = TextCharacters.read(file, root=str(file), pattern="*", context=10)
     assert characters.shape == (len(TEXT) // 10, 10)
@@ -146,19 +116,9 @@ def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
         TextBytes.read(short, context=10)
 
 
-def test_characters_that_are_unknown_are_named() -> None:
-    with pytest.raises(SpecError, match="does not know the characters 'xy'"):
-        CharacterCodec(("a", "b")).encode("axby")
-
-
 def test_characters_are_counted_unless_their_number_is_given(file: Path) -> None:
     assert TextCharacters.completed(root=str(file), pattern="*") == {"vocabulary": len(set(TEXT))}
     assert TextCharacters.completed(root="/nowhere", pattern="*", vocabulary=9) == {}
-
-
-def test_bytes_need_no_file_for_their_facts() -> None:
-    assert TextBytes.facts(context=8).classes == BYTES
-    assert TextCharacters.facts(context=8).classes is None
 
 
 @pytest.mark.parametrize("given", [{}, {"samples": 7}])
@@ -197,12 +157,6 @@ def test_windows_are_the_tokens_of_the_text_and_come_back(
     )
     monkeypatch.setattr("petra_graph_text.tokenizers_on_disk._AT_ONCE", 70)  # it is cut before the end of a line
     assert [*opened(TextTokens, **tokens).train.tokens] == [*text.train.tokens]
-
-
-def test_a_special_token_is_one_and_numbers_without_a_token_are_nothing(tokens: dict[str, Any]) -> None:
-    made = TextTokens.codec(TextTokens.facts(context=12), tokenizer=Path(tokens["tokenizer"]))
-    assert made.decode([VOCABULARY + 2, *made.encode("to<|end|>be")]) == "to<|end|>be"
-    assert len(made.encode("<|end|>")) == 1
 
 
 @pytest.mark.parametrize(
