@@ -11,8 +11,6 @@ from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
-from tests.support.forks import RUN, ended, ranks
-from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC as LONG
 from tests.support.runs import only_run, summary_of, weights_bytes
@@ -195,15 +193,6 @@ def test_weights_after_each_evaluation(write):
     assert weights_bytes(only_run("read")) == weights_bytes(only_run("plain"))
     assert Path("epoch2.safetensors").read_bytes() == (only_run("read") / "weights.safetensors").read_bytes()
     assert Path("epoch1.safetensors").read_bytes() != Path("epoch2.safetensors").read_bytes()
-
-
-@pytest.mark.processes
-def test_weights_after_each_evaluation_of_two_processes(write, site):
-    write("shared.toml", SHARED + named("callback", "reads"))
-    with ranks(RUN, RUN, paths=[site]) as running:
-        assert ended(running) == [0, 0], running[1].said
-    assert Path("notes").read_text().splitlines() == ["read 1 5", "read 2 5"]
-    assert Path("epoch2.safetensors").read_bytes() == (only_run() / "weights.safetensors").read_bytes()
 
 
 def test_what_a_callback_may_change(write):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
-from petra_graph.training.run_record import outline, run_notes
+from petra_graph.training.prepare import fix_arithmetic, prepare
+from petra_graph.training.run_record import outline
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
 
 
@@ -69,16 +69,3 @@ def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(write, m
 
 def products_in_tf32():
     return {torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
-
-
-def test_a_run_on_a_gpu_says_which_products_it_computes(write, monkeypatch):
-    ready = {
-        key: prepare(write("small.toml", SPEC), [f"precision.{key}"])
-        for key in ("fp32_precision=tf32", "fp32_precision=ieee", "compute=bfloat16")
-    }
-    assert [run_notes(one) for one in ready.values()] == [[], [], []]
-    monkeypatch.setattr(Prepared, "on_cuda", True)
-    tf32, ieee, bfloat16 = (run_notes(one) for one in ready.values())
-    assert "computed in TF32" in tf32[0]
-    assert "without TF32" in ieee[0]
-    assert bfloat16 == []

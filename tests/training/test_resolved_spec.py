@@ -17,11 +17,6 @@ def prepared(write):
     return lambda *overrides: prepare(write("small.toml", SPEC), overrides)
 
 
-def test_the_methods_own_schedule_is_named(write):
-    path = write("small.toml", SPEC.replace('schedule = "1f1b"\n', ""))
-    assert resolved(prepare(path, ["method.name=backprop"])).method.schedule == "sequential"
-
-
 @pytest.mark.parametrize("devices", [("cpu",), ("a", "b"), ("a", "b", "a"), ("a", "b", "c", "d", "e", "f")])
 def test_devices_are_placed_again_as_they_were(prepared, devices):
     """The distinct devices alone would be spread anew: a, b, a over four stages became a, b."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from petra_graph.executor.numerics import Normalisation
-from petra_graph.training.prepare import prepare
 from tests.support.pipelines import REVNET, pipeline
-from tests.support.runs import SPEC
 
 IMAGE = (3, 6, 6)
 
@@ -39,10 +36,3 @@ def test_nodes_of_one_shape_start_differently():
 def test_a_node_keeps_its_parameters_when_others_come_and_go():
     one, fewer = pipeline(REVNET, IMAGE).parameters(), pipeline((*REVNET[:2], *REVNET[3:]), IMAGE).parameters()
     assert same(fewer, one) == set(fewer)
-
-
-def test_samples_are_normalised_as_the_data_set_says(write):
-    prepared = prepare(write("small.toml", SPEC), ["data.options.mean=[0.25]", "data.options.std=[0.5]"])
-    for executor in prepared.executors():
-        for _, runner in executor.runners:
-            assert runner.numerics.normalisation == Normalisation(mean=(0.25,), std=(0.5,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.catalog.architectures import resnet, revnet
-from petra_graph.errors import SpecError
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
 from tests.support.pipelines import measured_network, programs_of
@@ -103,28 +102,6 @@ def test_width_multiplies_every_layer(kind, width, channels):
         assert measured.shapes[f"layer{group}.1"].outputs[0][0] == expected
 
 
-@pytest.mark.parametrize("depth", [18, 34, 50, 101])
-def test_a_quarter_of_the_width_has_about_a_sixteenth_of_the_parameters(depth):
-    whole, quarter = (network("revnet", CIFAR10, depth=depth, width=width).parameters for width in (1.0, 0.25))
-    assert 14 < whole / quarter < 16.5
-
-
 def test_dropout_reaches_the_reversible_blocks_alone():
     for node in written_out("revnet", CIFAR10, depth=18, dropout=0.1):
         assert node.options.get("dropout") == (0.1 if node.kind == "reversible" else None)
-
-
-def test_classes_are_the_data_sets_unless_they_are_given():
-    unknown = DataFacts(shape=(3, 32, 32))
-    assert written_out("resnet", CIFAR10, depth=18)[-1].options == {"outputs": 10}
-    assert written_out("resnet", CIFAR10, depth=18, classes=3)[-1].options == {"outputs": 3}
-    assert written_out("resnet", unknown, depth=18, classes=3)[-1].options == {"outputs": 3}
-    with pytest.raises(SpecError, match="the number of classes is unknown: the data set does not declare it"):
-        written_out("resnet", unknown, depth=18)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_samples_that_are_no_images_are_refused(kind):
-    """It was once the plugin's fault: min() of no sides."""
-    with pytest.raises(SpecError, match=r"the network reads images, but the data set's samples have shape \[7\]"):
-        written_out(kind, DataFacts(shape=(7,), classes=2), depth=18)

@@ -17,10 +17,6 @@ from tests.support.stopping import StopAt
 AVERAGED = SPEC + named("callback", "ema") + "options = { decay = 0.75 }\n"
 
 
-def averages_of(directory):
-    return (directory / "weights-ema.safetensors").read_bytes()
-
-
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 1.25, 1.6875]), (2, [None, 2.0, 2.0])])
 def test_the_average_follows(every, expected):
     parameter = torch.zeros(2)
@@ -37,15 +33,6 @@ def test_without_memory_the_average_is_the_run_s_weights(write):
     averages, weights = (load_file(only_run() / f"weights{end}.safetensors") for end in ("-ema", ""))
     assert averages.keys() == weights.keys()
     assert all(torch.equal(averages[name], weights[name]) for name in weights)
-
-
-@pytest.mark.parametrize("call", ["trained 1/2", "trained 2/5", "evaluating 1", "ended 1"])
-def test_after_an_interruption_the_average_has_the_same_bits(write, call):
-    path = write("small.toml", AVERAGED)
-    run(path, ["run.directory=whole"], Listener())
-    run(path, (), StopAt(call))
-    assert main(["run", "--resume", "latest"]) == 0
-    assert averages_of(only_run()) == averages_of(only_run("whole"))
 
 
 def test_under_other_stages_the_average_goes_on(write):

@@ -30,22 +30,11 @@ def test_a_flip_mirrors_left_to_right():
     ]
 
 
-def test_a_flip_comes_after_the_crop():
-    draws = Draws(corner=np.array([[1, 2]]), mirrored=np.array([True]))
-    assert rows(CropAndFlip(padding=1, flip=True)(IMAGE[None], np.arange(1), draws)) == [[[0, 2], [0, 4]]]
-
-
 def test_draws_are_even():
     draws = CropAndFlip(padding=2, flip=True).draws(20_000, seed=0, epoch=0)
     for side in draws.corner.T:
         np.testing.assert_allclose(np.bincount(side, minlength=5) / 20_000, 0.2, atol=0.02)
     np.testing.assert_allclose(draws.mirrored.mean(), 0.5, atol=0.02)
-
-
-def test_no_padding_and_no_flip_change_nothing():
-    draws = CropAndFlip(padding=0, flip=False).draws(3, seed=0, epoch=0)
-    images = np.stack([IMAGE] * 3)
-    assert rows(images) == rows(CropAndFlip(padding=0, flip=False)(images.copy(), np.arange(3), draws))
 
 
 @given(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import sys
 import threading
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -18,45 +16,6 @@ from tests.support.loggers import started
 
 def opened(directory, resumed_at=None):
     return started(TensorBoard(), directory, resumed_at)
-
-
-class FakeWriter:
-    """A TensorBoard writer that fails in one of its calls."""
-
-    def __init__(self, *, fails: str = "") -> None:
-        self.fails = fails
-
-    def add_scalar(self, name, value, step):
-        if self.fails == "add":
-            raise OSError(28, "No space left on device")
-
-    def close(self):
-        if self.fails == "close":
-            raise OSError(28, "No space left on device")
-
-
-@pytest.mark.parametrize("fails", ["add", "close"])
-def test_a_full_disk(tmp_path, monkeypatch, fails):
-    module = SimpleNamespace(SummaryWriter=lambda log_dir: FakeWriter(fails=fails))
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-
-    def recorded():
-        with closing(opened(tmp_path)) as logger:
-            logger.record(epoch=1, step=1, values={"x": 1.0})
-
-    with pytest.raises(RunFailed) as caught:
-        recorded()
-    assert str(caught.value).startswith(f"cannot write {tmp_path / 'tensorboard'}: No space left on device")
-
-
-def test_closing_gives_the_hook_of_threads_back(tmp_path, monkeypatch):
-    module = SimpleNamespace(SummaryWriter=lambda log_dir: FakeWriter())
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    hook = threading.excepthook
-    made = opened(tmp_path)
-    assert threading.excepthook is not hook
-    made.close()
-    assert threading.excepthook is hook
 
 
 def read(directory):

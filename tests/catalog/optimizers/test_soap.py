@@ -122,18 +122,6 @@ def test_bases_approach_the_eigenbases():
     torch.testing.assert_close(basis.T @ basis, torch.eye(4, dtype=torch.float64))
 
 
-def test_kernels_are_matrices_of_their_first_dimension_and_the_rest():
-    generator = torch.Generator().manual_seed(0)
-    kernel = nn.Parameter(torch.randn(4, 2, 2, 2, generator=generator))
-    matrix = nn.Parameter(kernel.detach().flatten(1).clone())
-    optimizers = [soap(ParameterGroups(decayed=[one], undecayed=[])) for one in (kernel, matrix)]
-    for number in range(12):
-        step([matrix], optimizers[1], number)
-        kernel.grad = matrix.grad.view(kernel.shape).clone()
-        optimizers[0].step()
-        assert torch.equal(kernel.flatten(1), matrix)
-
-
 @pytest.mark.parametrize(("longest", "rotated"), [(10_000, {0, 1, 2, 3}), (4, {0, 1, 2, 3}), (3, {1, 2}), (2, {2})])
 def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(longest, rotated):
     parameters, optimizer = made(max_precond_dim=longest, weight_decay=0.1, betas=(0.9, 0.99))
@@ -162,31 +150,6 @@ def test_the_first_step_is_adams_and_no_mean_knows_of_it():
         assert not optimizer.state[one]["exp_avg_sq"].any()
 
 
-def test_a_first_gradient_of_zero_is_no_fault():
-    parameters, optimizer = made()
-    for one in parameters:
-        one.grad = torch.zeros_like(one)
-    optimizer.step()
-    step(parameters, optimizer, 1)
-    assert all(bool(one.isfinite().all()) for one in parameters)
-
-
-def test_a_first_gradient_that_is_not_finite_is_for_the_loss_to_tell():
-    """The eigenvectors of such a matrix are an error of torch's, which would blame the optimizer."""
-    for value in (float("nan"), float("inf"), 1e30):
-        parameters, optimizer = made()
-        for one in parameters:
-            one.grad = torch.full_like(one, value)
-        optimizer.step()
-        assert value == 1e30 or not any(bool(one.isfinite().any()) for one in parameters)
-
-
-def test_weight_decay_spares_the_undecayed():
-    _, optimizer = made(weight_decay=0.1)
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1, 0.0]
-    assert [len(group["params"]) for group in optimizer.param_groups] == [4, 1, 1]
-
-
 def test_restored_state_continues_to_the_bit():
     def course(run, numbers):
         for number in numbers:
@@ -200,14 +163,3 @@ def test_restored_state_continues_to_the_bit():
     course(straight, range(5, 14))
     course(resumed, range(5, 14))
     assert all(map(torch.equal, straight[0], resumed[0]))
-
-
-def test_what_it_keeps_lies_in_order():
-    """A checkpoint restores it so, and other layouts give products of other bits."""
-    parameters, optimizer = made(precondition_frequency=1)
-    for number in range(4):
-        step(parameters, optimizer, number)
-        for one in parameters[:4]:
-            kept = [value for value in optimizer.state[one].values() if isinstance(value, torch.Tensor)]
-            assert len(kept) == 6
-            assert all(value.is_contiguous() for value in kept)
