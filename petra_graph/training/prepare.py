@@ -42,7 +42,6 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
 from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
-from petra_graph.program.device_types import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
@@ -202,7 +201,9 @@ def prepare_checked(
     probe = next((one for one in callbacks or () if hasattr(one.callback, OBSERVES)), None)
 
     data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
-    devices = problems.attempt(_RunDevices.find, spec, processes)
+    each, rest = divmod(processes, spec.partition.replicas)
+    in_pipeline = processes if rest else each
+    present = problems.attempt(present_devices, spec.partition, in_pipeline)
     if probe is not None:
         path = checked.callbacks[(callbacks or ()).index(probe)].path
         found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
@@ -212,21 +213,24 @@ def prepare_checked(
         problems.add(head_problems(measured, checked.facts if data is None else data.data.facts))
         if begins and spec.init.weights is not None:
             initial = problems.attempt(initial_weights, spec.init, measured)
-        if devices is not None:
-            placed = problems.attempt(_place, measured, data, devices, saved)
-    if data is None or loss is None or devices is None or placed is None:
+        if present is not None:
+            placed = problems.attempt(_place, measured, data, present, in_pipeline, saved)
+    if data is None or loss is None or present is None or placed is None:
         problems.fail()
     problems.raise_any()
 
     network, placement = placed
-    programs = network.programs(placement)
+    devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
+    programs = tuple(
+        evolve(one, device=device) for one, device in zip(network.programs(placement), devices, strict=True)
+    )
     problems.add(delay_problems(network, programs))
     opened = evolve(data, horizon=horizon(network.spec, len(data.batches)))
     training = problems.require(train_with, network, loss, opened.horizon)
     prepared = Prepared(
         network=network,
         placement=placement,
-        programs=tuple(evolve(one, device=device) for one, device in zip(programs, devices.of(placement), strict=True)),
+        programs=programs,
         opened=opened,
         training=training,
         callbacks=callbacks or (),
@@ -242,38 +246,22 @@ def prepare_checked(
     return prepared
 
 
-@frozen(kw_only=True)
-class _RunDevices:
-    """The devices of a run: those that its specification names, and those that are here."""
-
-    planned: tuple[Device, ...]
-    present: tuple[str, ...]
-    in_pipeline: int
-    """Processes of one pipeline."""
-
-    @classmethod
-    def find(cls, spec: Spec, processes: int) -> _RunDevices:
-        replicas = spec.partition.replicas
-        in_pipeline = processes if processes % replicas else processes // replicas
-        present = present_devices(spec.partition, in_pipeline)
-        return cls(planned=planned_devices(spec.partition), present=present, in_pipeline=in_pipeline)
-
-    def of(self, placement: Placement) -> list[str]:
-        """Return the present device of every stage."""
-        return [stage.device if self.in_pipeline == 1 else self.present[stage.rank] for stage in placement.stages]
-
-
 def _place(
-    measured: MeasuredNetwork, data: OpenedData | None, devices: _RunDevices, saved: SavedPlan | None
+    measured: MeasuredNetwork,
+    data: OpenedData | None,
+    present: tuple[str, ...],
+    processes: int,
+    saved: SavedPlan | None,
 ) -> tuple[MeasuredNetwork, Placement]:
-    """Return the network, with the number of samples that its data set has, and its placement."""
+    """Return the network, with the number of samples that its data set has, and its placement on the processes of a pipeline."""
     samples = measured.training_samples if data is None else len(data.data.train)
     network = evolve(measured, training_samples=samples)
     if saved is not None:
-        return network, saved.placement(network, devices.present, devices.in_pipeline)
-    if devices.in_pipeline == 1:
-        return network, place_on_present(network, devices.planned, devices.present)
-    return network, place_on_processes(network, devices.planned, devices.in_pipeline)
+        return network, saved.placement(network, present, processes)
+    planned = planned_devices(network.spec.partition)
+    if processes == 1:
+        return network, place_on_present(network, planned, present)
+    return network, place_on_processes(network, planned, processes)
 
 
 def executors(
@@ -322,8 +310,7 @@ def executors(
 
 def record(executors: Sequence[StageExecutor], *, compiled: bool) -> None:
     """Record operations as CUDA graphs, with one pool a device; warn in one line of stages that record nothing for the same reason."""
-    pools: dict[str, CudaGraphs] = {}
-    stages: dict[str, list[str]] = defaultdict(list)
+    pools, stages = defaultdict[str, CudaGraphs](CudaGraphs), defaultdict[str, list[str]](list)
     for executor in executors:
         device = executor.program.device
         if not device.startswith("cuda"):
@@ -331,8 +318,6 @@ def record(executors: Sequence[StageExecutor], *, compiled: bool) -> None:
         elif compiled:
             reason = "run.compile is set, and compiled functions may allocate and copy as a graph must not"
         else:
-            if device not in pools:
-                pools[device] = CudaGraphs()
             reason = executor.record(pools[device])
         stages[reason].append(str(executor.program.index))
     stages.pop("", None)
