@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.record.run_directory import plugin_packages
 from tests.support.runs import SPEC, only_run
 
 ENTRIES = """\
@@ -45,10 +43,3 @@ def test_a_package_that_has_a_block_no_longer(package, capsys):
     assert main(["evaluate", "latest"]) == 4
     said = 'my-blocks has no block "mine-rev", which that of the run had\n    help: install my-blocks 1.0\n'
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", [None, "{", '{"plugins": [1]}', '{"plugins": {"blocks/a": 1}}'])
-def test_a_run_that_does_not_say(tmp_path: Path, text):
-    if text is not None:
-        (tmp_path / "env.json").write_text(text)
-    assert plugin_packages(str(tmp_path / "resolved.toml")) == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 import pytest
@@ -12,13 +11,6 @@ import torch
 from petra_graph.record import run_directory
 from petra_graph.record.run_directory import create_run_directory, environment, write_text, write_whole
 from petra_graph.record.weights import save_weights
-
-
-def test_a_directory_is_named_by_time_run_and_chance(tmp_path):
-    made = create_run_directory(str(tmp_path / "deep" / "runs"), "digits")
-    assert made.parent == tmp_path / "deep" / "runs"
-    assert re.fullmatch(r"\d{8}T\d{6}Z-digits-[0-9a-f]{6}", made.name)
-    assert list(made.iterdir()) == []
 
 
 def test_a_directory_that_exists_is_never_taken(tmp_path, monkeypatch):

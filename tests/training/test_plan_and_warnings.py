@@ -68,12 +68,6 @@ def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
     assert summary_of(only_run())["planned_and_measured"]
 
 
-def test_many_stages_are_not_drawn(spec, monkeypatch):
-    monkeypatch.setattr(run_record, "_MOST_DRAWN", 1)
-    run(spec, [*ONE, *OPEN[:1]], FakeListener())
-    assert json.loads((only_run() / "timeline.json").read_text()) == []
-
-
 @pytest.mark.parametrize(
     ("cores", "threads", "said"),
     [

@@ -37,8 +37,9 @@ def spec(write):
 # --- failures --------------------------------------------------------------------------------------------------------
 
 WHERE = re.compile(
-    r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\)"
-    r"(: \S+ of node \"[a-z.0-9]+\" in stage [1-4] is not finite after \d+ updates?|, though all parameters are finite)"
+    r"the loss is \S+ at micro-batch \d+ \(epoch 1\)"
+    r"(: \S+ of node \"[a-z.0-9]+\" in stage [1-4] is not finite after \d+ updates?|, though all parameters are finite"
+    r"|, and that of the first one was \S+)"
 )
 
 
