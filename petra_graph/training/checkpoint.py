@@ -41,7 +41,7 @@ from petra_graph.record.checkpoint import (
 from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.processes.one import RunProcess
+from petra_graph.training.processes.process import RunProcess
 from petra_graph.training.resolved_spec import library_versions, resolved_values
 from petra_graph.training.resume import Resumption, stages_of
 from petra_graph.training.trainer import Trainer

@@ -29,7 +29,7 @@ from petra_graph.training.callbacks import Callbacks, attach_to_stages, companio
 from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.one import RunProcess
+from petra_graph.training.processes.process import OneOfSeveral, RunProcess
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
@@ -67,7 +67,8 @@ def run(
         RunFailed: afterwards; the run directory says why, and the error has its summary.
         FailedOnAnotherProcess: another process raises one of these.
     """
-    process, overrides = _this_process(), tuple(overrides)
+    rank_info, overrides = rank_info_from(os.environ), tuple(overrides)
+    process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with process.control():
         resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, saved)
@@ -107,16 +108,6 @@ def run(
         summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
         process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
-
-
-def _this_process() -> RunProcess:
-    """Return this process as the host of all stages, or as one of those that torchrun started."""
-    rank_info = rank_info_from(os.environ)
-    if rank_info is None:
-        return RunProcess()
-    from petra_graph.training.processes.several import OneOfSeveral
-
-    return OneOfSeveral(rank_info)
 
 
 def _prepare(

@@ -72,8 +72,6 @@ UNTRAINED: Mapping[str, Any] = {
     "resumed_from": [],
 }
 """What `Trainer.summary` returns before the training."""
-_MOST_DRAWN = 64
-"""More stages are not simulated for a picture: it takes time, and no reader could tell them apart."""
 _TICKS = 5
 """The number of ticks of the simulated timeline that are kept for a report."""
 _KIB = 1024
@@ -180,8 +178,7 @@ class RunRecord:
         elif prepared.placement.by_cost:
             from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
 
-            drawn = len(prepared.programs) <= _MOST_DRAWN
-            self.plan = predict(prepared.network, prepared.placement).document(with_timeline=drawn)
+            self.plan = predict(prepared.network, prepared.placement).document(with_timeline=True)
         else:
             with suppress(PetraGraphError):
                 self.plan = SavedPlan.read(str(directory)).document

@@ -28,7 +28,7 @@ from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_we
 from petra_graph.training.prepare import Prepared
 
 if TYPE_CHECKING:
-    from petra_graph.training.processes.one import RunProcess
+    from petra_graph.training.processes.process import RunProcess
 
 
 _FAR = 1e6

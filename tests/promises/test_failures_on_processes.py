@@ -81,7 +81,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
 LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks import RevMlp
-from petra_graph.training.processes import end as at_the_end, several
+from petra_graph.training.processes import end as at_the_end, process
 
 class Last(RevMlp):
     pass
@@ -92,7 +92,7 @@ def end(*_):
 if os.environ["RANK"] == "{victim}":
     at_the_end.{moment} = end
 else:
-    gather_measured = several.OneOfSeveral.gather_measured
+    gather_measured = process.OneOfSeveral.gather_measured
 
     def gather_slowly(*arguments):
         # The other process waits for the end meanwhile: nothing more is needed of it.
@@ -100,7 +100,7 @@ else:
         time.sleep(1)
         return found
 
-    several.OneOfSeveral.gather_measured = gather_slowly
+    process.OneOfSeveral.gather_measured = gather_slowly
 """
 
 

@@ -11,7 +11,7 @@ from petra_graph.errors import SpecError
 from petra_graph.training import resolved_spec
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import prepare
-from petra_graph.training.processes.several import agree
+from petra_graph.training.processes.process import agree
 from tests.support.local_block import MODULE
 from tests.support.local_block import SPEC as LOCAL
 from tests.support.runs import SPEC

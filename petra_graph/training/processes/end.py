@@ -15,7 +15,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import torch.distributed as dist
@@ -40,8 +40,10 @@ from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.runtime.watchdog import Failed, Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.training.evaluation import NotFinite, broken_parameters
-from petra_graph.training.processes.one import RunProcess
 from petra_graph.training.run_record import RunRecord, problems_of
+
+if TYPE_CHECKING:
+    from petra_graph.training.processes.process import RunProcess
 
 _END_SECONDS = 5.0
 """The longest that a process waits for the others to arrive at the end."""
