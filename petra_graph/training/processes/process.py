@@ -220,7 +220,7 @@ class OneOfSeveral(RunProcess):
 
     @contextmanager
     def control(self) -> Iterator[None]:
-        """As `RunProcess` promises; signals are handed on to all processes, and a second SIGINT ends this one at once."""
+        """Signals are handed on to all processes, and a second SIGINT ends this one at once."""
         requests = stop_requests(
             self.watchdog.ask,
             lambda: hard_exit(Interrupted.exit_code),
@@ -252,7 +252,7 @@ class OneOfSeveral(RunProcess):
         return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, self.replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """As `RunProcess` promises: the checkpoint that rank 0 finds whole; a run that has stopped at a request does not begin again."""
+        """The checkpoint is that which rank 0 finds whole; a run that has stopped at a request does not begin again."""
         world, restarts, begun = self.world, self.world.rank_info.restarts, None
         if restarts and world.launch.get("interrupted"):
             raise Interrupted
@@ -310,7 +310,6 @@ class OneOfSeveral(RunProcess):
         return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def build(self, prepared: Prepared) -> Scheduler:
-        """As `RunProcess` promises; all processes connect at the same time."""
         executors = prepared.executors(self._own_programs(prepared))
         self.world.connect()
         channels = open_channels(
@@ -348,11 +347,11 @@ class OneOfSeveral(RunProcess):
         return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """As `RunProcess` promises; `control` hands on the usual signals from the start."""
+        """`control` hands on the usual signals from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
 
     def compared(self, epoch: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
-        """As `RunProcess` promises: a stream, say, may give each rank samples of its own, as loaders for data parallelism do."""
+        """A stream, say, may give each rank samples of its own, as loaders for data parallelism do."""
         first, name = self.pipeline[0], f"targets/{epoch}/{self.replica}"
         for number, (samples, targets) in enumerate(batches):
             if number == 0 and self.hosts_head != (self.rank == first):
@@ -365,13 +364,12 @@ class OneOfSeveral(RunProcess):
             yield samples, targets
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """As `RunProcess` promises; in a process that does not record, only its own tensors."""
         found = self.world.gather(name, own, self.ranks)
         self.watchdog.check()
         return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """As `RunProcess` promises; from here on nothing is needed of another process (`ProcessEnd`)."""
+        """From here on nothing is needed of another process (`ProcessEnd`)."""
         of_all = super().gather_measured(own)
         if self.records:
             self.world.store.set("measured", True)
