@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from attrs import frozen
-
 from petra_graph.errors import SpecError, cannot_write
 
 METRICS = "metrics.jsonl"
@@ -27,24 +25,14 @@ _SHOWN = 60
 """Characters to show of a line that is not an event."""
 
 
-@frozen(kw_only=True)
-class Position:
-    """The end of a run's events at some moment."""
-
-    bytes: int
-    """Of `metrics.jsonl`."""
-    step: int
-    """Micro-batches since the run's start."""
-
-
 class Metrics:
     """A run's events, as lines and in its callbacks."""
 
-    def __init__(self, directory: Path, since: Position | None = None) -> None:
+    def __init__(self, directory: Path, since: int | None = None) -> None:
         """Open a run's events.
 
         Args:
-            since: continue from there, and forget the events behind it; None: a new run.
+            since: the length of the file from which to continue, and forget the events behind it; None: a new run.
 
         Raises:
             RunFailed: the disk refuses.
@@ -53,7 +41,7 @@ class Metrics:
         self._path = directory / METRICS
         if since is not None:
             try:
-                os.truncate(self._path, since.bytes)
+                os.truncate(self._path, since)
             except OSError as error:
                 raise cannot_write(self._path, error) from error
         self._file = self._path.open("ab", buffering=0)

@@ -21,7 +21,7 @@ from petra_graph.executor.state import Facts, SavedTensors, restore, restore_gro
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
-from petra_graph.record.metrics import METRICS, Position
+from petra_graph.record.metrics import METRICS
 from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.loop import Scheduler
@@ -88,8 +88,8 @@ class Resumption:
         return self.manifest.at
 
     @property
-    def metrics(self) -> Position:
-        return Position(bytes=self.manifest.position["metrics_bytes"], step=self.at)
+    def metrics_bytes(self) -> int:
+        return int(self.manifest.position["metrics_bytes"])
 
     @property
     def skips(self) -> int | None:

@@ -90,7 +90,7 @@ def run(
                 return RunResult(summary=ended if record else None, interrupted=None)
             if record is not None:
                 record.write_inputs(prepared, resumption)
-            since = None if resumption is None else resumption.metrics
+            since = None if resumption is None else resumption.metrics_bytes
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
                 bytes_before = peak_bytes()
                 trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
