@@ -30,7 +30,7 @@ from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolved_spec import library_versions, list_changes, resolved_values
 from petra_graph.training.trainer import TrainingPosition
-from petra_graph.units import bounded, noun, plural
+from petra_graph.units import bounded, plural
 
 _LISTED, _WIDTH = 5, 160
 _FIXED = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
@@ -97,38 +97,28 @@ class Resumption:
         return None if self.manifest.position["evaluates"] else self.at
 
     def check(self, prepared: Prepared) -> None:
-        """Refuse a network that is not the checkpoint's, other validation samples, or epochs of another length."""
-        then, now = self.manifest.values, resolved_values(prepared)
-        there, here = (
-            {node: count for stage in stages for node, count in stage["nodes"].items()}
-            for stages in (self.manifest.stages, stages_of(prepared))
-        )
-        texts = [f"of another network: {name} differs" for name in sorted(there.keys() ^ here.keys())]
-        texts += [
-            f"of another network: node {node} has {there[node]} parameters there, and {here[node]} here"
-            for node in here
-            if node in there and there[node] != here[node]
-        ]
+        """Refuse another network, other validation samples, or whatever else a resumed run keeps."""
         # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
         keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
-        texts += [
-            f"of {change}"
-            for change in list_changes(*({key: one[key] for key in keys if key in one} for one in (then, now)))
-        ]
-        length, own = self.manifest.position["micro_batches_per_epoch"], len(prepared.opened.batches)
-        if length != own and not texts:
-            texts = [f"of epochs of {length} {noun(length, 'micro-batch', 'es')}, and the run has {own}"]
-        trained, epochs = TrainingPosition(**self.manifest.position).trained_epochs, prepared.spec.run.epochs
-        if trained > epochs:
-            texts.append(f"of a run that has trained {plural(trained, 'epoch')}, and run.epochs is {epochs}")
+        position, epochs = TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
+        then, now = (
+            {
+                **{f"parameters of {node}": f"{count}" for one in stages for node, count in one["nodes"].items()},
+                **{key: values[key] for key in keys if key in values},
+                "micro-batches of an epoch": f"{length}",
+            }
+            for stages, values, length in (
+                (self.manifest.stages, self.manifest.values, position.micro_batches_per_epoch),
+                (stages_of(prepared), resolved_values(prepared), len(prepared.opened.batches)),
+            )
+        )
+        texts = list_changes(then, now)
+        if position.trained_epochs > epochs:
+            texts.append(f"{plural(position.trained_epochs, 'epoch')} are trained, and run.epochs is {epochs}")
         if texts:
             hint = "resume with the specification and the data of the run, or remove the later checkpoints"
-            raise SpecError(
-                [
-                    Problem(message=f"the checkpoint before forward {self.at} is {text}", hint=hint)
-                    for text in texts[:_LISTED]
-                ]
-            )
+            message = f"the checkpoint before forward {self.at} is of another run: "
+            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
 
     def compare(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
         """Note what is other than when the run last began or was resumed; return its summary, if nothing is left to train.

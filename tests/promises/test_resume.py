@@ -338,13 +338,13 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (["data.batch=64"], "is of data.batch: 128 then, 64 now"),
-        (["data.batch=127"], "is of data.batch: 128 then, 127 now"),
-        (["data.options.test_share=0.5"], "is of epochs of 11 micro-batches, and the run has 7"),
-        (["optimizer.name=adamw"], 'is of optimizer.name: "sgd" then, "adamw" now'),
+        (["data.batch=64"], "is of another run: data.batch: 128 then, 64 now"),
+        (["data.batch=127"], "data.batch: 128 then, 127 now"),
+        (["data.options.test_share=0.5"], "micro-batches of an epoch: 11 then, 7 now"),
+        (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
         (["run.epochs=0"], "run.epochs"),
-        (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head differs"),
-        (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),
+        (["graph.node.head.name=top", "partition.stages=per-block"], "parameters of top: unset then, 250 now"),
+        (["graph.node.stem.options.features=14"], "parameters of stem: 1560 then, 1820 now"),
     ],
 )
 def test_another_network_is_refused(interrupted, capsys, settings, reason):

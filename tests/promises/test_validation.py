@@ -118,8 +118,8 @@ def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, p
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ([SHARE], "data.validation=0.2", "is of data.validation: 0.1 then, 0.2 now"),
-        ([SHARE], "run.seed=1", "is of run.seed: 0 then, 1 now"),
+        ([SHARE], "data.validation=0.2", "data.validation: 0.1 then, 0.2 now"),
+        ([SHARE], "run.seed=1", "run.seed: 0 then, 1 now"),
     ],
 )
 def test_a_resumed_run_keeps_its_validation_samples(spec, capsys, before, now, said):
