@@ -33,33 +33,25 @@ def read_profile(path: Path) -> Profile:
     Raises:
         SpecError: it cannot be read, is not a profile, or is one of another format.
     """
-    try:
-        values = json.loads(path.read_bytes())
-        if values["format"] == FORMAT:
-            return _profile(values)
-    except OSError as error:
-        raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
-    message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
-    raise SpecError(message, f"{_REMEDY} measures it again")
-
-
-def _profile(values: dict[str, Any]) -> Profile:
     from cattrs import Converter  # takes longer to import than most plans without a profile to be made
 
     converter = Converter(detailed_validation=False)
-    converter.register_structure_hook(float, lambda value, _: _number(value))
-    converter.register_structure_hook(int, lambda value, _: int(_number(value)))
+    for kind in (float, int):
+        converter.register_structure_hook(kind, _amount)
     try:
-        return converter.structure(values, Profile)
-    except Exception as error:  # cattrs raises many kinds, some of them Exception itself
-        raise ValueError(error) from error
+        values = json.loads(path.read_bytes())
+        if (found := values["format"]) == FORMAT:
+            return converter.structure(values, Profile)
+    except OSError as error:
+        raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
+    except Exception:  # noqa: BLE001  cattrs raises many kinds, some of them Exception itself
+        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
+    message = f"{path} is a profile of format {shown(found)}, and this petra-graph reads format {FORMAT}"
+    raise SpecError(message, f"{_REMEDY} measures it again")
 
 
-def _number(value: Any) -> float:
+def _amount(value: Any, kind: type[float]) -> float:
     """Return a number of seconds, of bytes, or of bytes in a second."""
-    number = float(value)
-    if not (isfinite(number) and number >= 0):
+    if not (isfinite(float(value)) and float(value) >= 0):
         raise ValueError(value)
-    return number
+    return kind(float(value))
