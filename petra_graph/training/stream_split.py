@@ -12,7 +12,9 @@ and a process that begins in the middle as after a resume, reads the stream from
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -50,13 +52,10 @@ class StreamSplit:
         self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
         self._ended = torch.zeros(1, dtype=torch.int64)
         self._ended.share_memory_()  # type: ignore[no-untyped-call]  # a loader process may be the one that sees it
-        self._forget()
-
-    def _forget(self) -> None:
         self._source: Iterator[tuple[Tree, Tree]] | None = None
-        self._process = os.getpid()
-        self._seed = self._pass = self._in_pass = self._next = 0
-        """The seed of all that was read; the pass that is read, the number of the next sample in it, and in all passes."""
+        """All passes, as this process reads them; None: it has not begun, or they have raised."""
+        self._read_by, self._next = (0, 0), 0
+        """The seed and the process that read, and the number of the next sample, counted in all passes."""
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Return what a loader process needs, which reads the stream on its own."""
@@ -83,47 +82,42 @@ class StreamSplit:
         return samples, targets
 
     def _read(self, number: int, seed: int) -> tuple[Tree, Tree]:
-        if number < self._next or seed != self._seed or self._process != os.getpid():  # a fork shares open files
-            self._forget()
-            self._seed = seed
-        while True:
-            sample = self._advance()
-            if sample is not _END:
-                self._next += 1
-                self._in_pass += 1
-                if self._next > number:
-                    return sample  # type: ignore[no-any-return]
-            else:
-                self._end_pass()
-
-    def _advance(self) -> Any:
-        """Return the next sample, or `_END` at the end of a pass."""
+        reader = seed, os.getpid()  # a fork shares open files
         source, self._source = self._source, None  # what raised is not read on
-        try:
-            with author_code(
-                lambda: f"sample {self._in_pass} of pass {self._pass} of the training stream", error=RunFailed
-            ):
-                if source is None:
-                    seed_generators(random_key(self._seed, self._pass, "begins"))
-                    source = iter(self.stream.iterate(seed=self._seed, number=self._pass))
-                seed_generators(random_key(self._seed, self._pass, self._in_pass))
-                sample = next(source, _END)
-        except BaseException:
-            self._forget()
-            raise
+        if source is None or number < self._next or reader != self._read_by:
+            source, self._read_by, self._next = self._passes(seed), reader, 0
+        while self._next <= number:
+            sample = next(source)
+            self._next += 1
         self._source = source
         return sample
 
-    def _end_pass(self) -> None:
-        count, number, fewest = self._in_pass, self._pass, self._micro_batch
-        self._source, self._in_pass, self._pass = None, 0, number + 1
-        if number == 0:
-            self._ended.fill_(count)
-        if count < fewest:
-            self._forget()
-            has = f"has {plural(count, 'sample')} in pass {number}" if count else f"is empty in pass {number}"
-            hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
-            raise RunFailed(f"the training stream {has}, and a micro-batch has {fewest}", hint)
+    def _passes(self, seed: int) -> Iterator[tuple[Tree, Tree]]:
+        """Yield the samples of all passes.
+
+        Raises:
+            RunFailed: the stream raised, or a pass has less than a micro-batch.
+        """
+        for number in count():
+            begin, read = partial(self.stream.iterate, seed=seed, number=number), 0
+            source = iter(_asked(begin, random_key(seed, number, "begins"), number, read))
+            following = partial(next, source, _END)
+            while (sample := _asked(following, random_key(seed, number, read), number, read)) is not _END:
+                read += 1
+                yield sample
+            if number == 0:
+                self._ended.fill_(read)
+            if read < self._micro_batch:
+                has = f"has {plural(read, 'sample')} in pass {number}" if read else f"is empty in pass {number}"
+                hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
+                raise RunFailed(f"the training stream {has}, and a micro-batch has {self._micro_batch}", hint)
+
+
+def _asked(action: Callable[[], Any], key: int, number: int, read: int) -> Any:
+    """Run a stream's code with the generators seeded; what it raises names the pass and the sample."""
+    with author_code(lambda: f"sample {read} of pass {number} of the training stream", error=RunFailed):
+        seed_generators(key)
+        return action()
 
 
 def split_of_stream(data: DataSet, spec: Spec) -> StreamSplit | None:
