@@ -73,8 +73,8 @@ def load_verb(name: str) -> click.Command:
     """
     for module, verbs in VERBS.items():
         if name in verbs:
-            ours: click.Group = importlib.import_module(f"petra_graph.cli.{module}").verbs
-            return ours.commands[name]
+            imported = vars(importlib.import_module(f"petra_graph.cli.{module}")).values()
+            return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
     from petra_graph.errors import PluginError, kind_of
     from petra_graph.plugins import registry
     from petra_graph.plugins.author_code import author_code

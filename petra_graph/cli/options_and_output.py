@@ -9,14 +9,16 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Literal, TextIO, get_args, get_origin, get_type_hints
 
 import click
+from attrs import frozen
 
 from petra_graph.errors import Problem, listed, printable
 
-T = TypeVar("T", bound=Callable[..., Any])
 _STDOUT = "petra_graph.stdout"
 
 
@@ -87,20 +89,6 @@ def output_width(in_a_pipe: int = 100_000) -> int:
     return shutil.get_terminal_size((in_a_pipe, 24)).columns
 
 
-set_option = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set one value of the spec, as in --set method.name=backprop; may be repeated.",
-)
-
-
-def output_option(text: str, **more: Any) -> Callable[[T], T]:
-    """Return the option `--output`, a file."""
-    return click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help=text, **more)
-
-
 def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
     """Let everything else that prints to stdout, such as code of plugins, print to stderr."""
     if value in {True, "json"} and _STDOUT not in ctx.meta:
@@ -109,16 +97,66 @@ def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: Any) -> Any
     return value
 
 
-_JSON: Any = {"callback": _nothing_but_json, "help": "Print JSON, and nothing else, to stdout."}
-json_option = click.option("-j", "--json", "as_json", is_flag=True, **_JSON)
+@frozen
+class Option:
+    """What an annotation says of an option of a verb beside its type: `split: Annotated[str, Option("Which samples.")] = "test"`."""
+
+    help: str
+    metavar: str | None = None
+    names: Sequence[str] = ()
+    """Default: that of the parameter, --split."""
+    least: int | None = None
+    """The smallest value of a number."""
+    type: click.ParamType[Any] | None = None
+    """Default: as the annotation says."""
 
 
-def format_option(forms: Sequence[str], text: str) -> Callable[[T], T]:
-    """Return the option `--format`, and `-j` for its value json; None where neither is given."""
+Sets = Annotated[
+    tuple[str, ...],
+    Option("Set one value of the spec, as in --set method.name=backprop; may be repeated.", "KEY=VALUE", ("--set",)),
+]
+Json = Annotated[bool, Option("Print JSON, and nothing else, to stdout.", names=("-j", "--json"))]
 
-    def add(command: T) -> T:
-        command = click.option("-j", "--json", "form", flag_value="json", default=None, **_JSON)(command)
-        choice = click.Choice([*forms, "json"])
-        return click.option("--format", "form", type=choice, callback=_nothing_but_json, help=text)(command)
 
-    return add
+def verb(name: str | None = None) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function a verb; its signature says all of its parameters, as that of a plugin does.
+
+        spec: Annotated[str, "SPEC"]               an argument, with its name in the help; a tuple takes several
+        *, top: Annotated[int, Option("...")] = 3  an option; a flag if it is a bool, a choice if a Literal; a tuple may be repeated
+
+    The function returns the exit code, None as 0; its docstring is the help.
+    """
+
+    def made(function: Callable[..., int | None]) -> click.Command:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = [_parameter(one, *get_args(hints[one.name])) for one in signature(function).parameters.values()]
+        text = cleandoc(function.__doc__ or "")
+        return click.Command(name or function.__name__, callback=function, params=parameters, help=text)
+
+    return made
+
+
+def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter:
+    """Return a parameter of a function as click has it."""
+    plain, *_ = [part for part in get_args(kind) if part is not NoneType] if type(None) in get_args(kind) else [kind]
+    several, missing = get_origin(plain) is tuple, one.default is Parameter.empty
+    least = None if isinstance(said, str) else said.least
+    kinds = {Path: click.Path(path_type=Path), int: click.IntRange(min=least), float: click.FloatRange(min=least)}
+    form: Any = click.Choice(get_args(plain)) if get_origin(plain) is Literal else kinds.get(plain)
+    default = {} if missing or several else {"default": one.default}
+    if isinstance(said, str):
+        return click.Argument(
+            [one.name], metavar=said, type=form, required=missing, nargs=-1 if several else 1, **default
+        )
+    return click.Option(
+        [one.name, *(said.names or [f"--{one.name.replace('_', '-')}"])],
+        help=said.help,
+        metavar=said.metavar,
+        type=said.type or form,
+        is_flag=plain is bool,
+        multiple=several,
+        show_default=bool(default and one.default),
+        required=missing,
+        callback=_nothing_but_json if one.name in {"as_json", "form"} else None,
+        **default,
+    )

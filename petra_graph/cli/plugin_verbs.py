@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import click
 
 import petra_graph
-from petra_graph.cli.options_and_output import echo, import_torch, json_option, print_json, set_option, table_text
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, table_text, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover, scan
@@ -32,16 +32,13 @@ _ROOT = Path(petra_graph.__file__).parent
 _EXAMPLE = (_ROOT / "example_plugin", _ROOT.parent / "plugins" / "petra-graph-convnext")
 """The example in a wheel, and in the source tree."""
 _FILES = ("README.md", "example.toml", "petra_graph_convnext.py", "pyproject.toml", "test_petra_graph_convnext.py")
-verbs = click.Group()
 
 
 # --- list ---
 
 
-@verbs.command("list")
-@click.argument("what", required=False, metavar="[KIND|PLUGIN]")
-@json_option
-def list_plugins(what: str | None, as_json: bool) -> None:
+@verb("list")
+def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json: Json = False) -> None:
     """List the installed plugins by kind, each with its distribution; what cannot be used with the reason.
 
     KIND is one of these, as in blocks. Of a PLUGIN, as in blocks/rev-basic or rev-basic, its options and its documentation are
@@ -136,22 +133,17 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
         return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
 
 
-@verbs.command()
-@click.argument("names", nargs=-1, required=True, metavar="PLUGIN|SPEC...")
-@set_option
-@click.option(
-    "--inputs", type=_Shapes(), metavar="SHAPES", help="Of the streams that a block reads, as in 8x6x6,8x6x6."
-)
-@json_option
-@click.pass_context
+@verb()
 def check(
-    ctx: click.Context,
-    /,
-    names: Sequence[str],
-    overrides: Sequence[str],
-    inputs: list[tuple[int, ...]] | None,
-    as_json: bool,
-) -> None:
+    names: Annotated[tuple[str, ...], "PLUGIN|SPEC..."],
+    *,
+    overrides: Sets = (),
+    inputs: Annotated[
+        list[tuple[int, ...]] | None,
+        Option("Of the streams that a block reads, as in 8x6x6,8x6x6.", "SHAPES", type=_Shapes()),
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Check that blocks, optimizers, losses, data sets and callbacks keep what training relies on, on the CPU.
 
     SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss, data set and callbacks. PLUGIN is one of
@@ -175,8 +167,8 @@ def check(
     else:
         for label, reason, outcomes in results:
             echo(f"{label}: not tried: {reason}" if reason else _text(label, outcomes))
-    if any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes):
-        ctx.exit(PluginError.exit_code)
+    broken = any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes)
+    return PluginError.exit_code if broken else 0
 
 
 def _text(label: str, outcomes: Sequence[Outcome]) -> str:
@@ -261,14 +253,8 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
 # --- new ---
 
 
-@verbs.group(subcommand_metavar="WHAT [ARGUMENTS]...")
-def new() -> None:
-    """Start a package of plugins."""
-
-
-@new.command()
-@click.argument("name")
-def plugin(name: str) -> None:
+@verb()
+def plugin(name: Annotated[str, "NAME"]) -> None:
     """Write a package with a reversible block called NAME, in a new folder NAME.
 
     It is the example petra-graph-convnext under another name: it installs, passes its test and trains its example. Change the code
@@ -301,3 +287,8 @@ def plugin(name: str) -> None:
         path.write_text(text, encoding="utf-8")
         echo(str(path))
     echo(f"\nnext:\n  cd {name}\n  pip install -e '.[test]'\n  python -m pytest\n  petra-graph run example.toml")
+
+
+new = click.Group(
+    "new", commands=[plugin], help="Start a package of plugins.", subcommand_metavar="WHAT [ARGUMENTS]..."
+)

@@ -6,54 +6,46 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
+    Json,
+    Option,
+    Sets,
     echo,
-    format_option,
     import_torch,
-    json_option,
     json_text,
-    output_option,
     print_json,
-    set_option,
     table_text,
+    verb,
     write_result,
 )
 
 if TYPE_CHECKING:
-    from petra_graph.inference.export import Format
     from petra_graph.inference.predict import FileForm, Prediction
     from petra_graph.inference.saved_run import SavedRun
 
-verbs = click.Group()
-weights_option = click.option(
-    "--weights",
-    metavar="WHICH",
-    help="Weights of a checkpoint (latest, best, or the number of its next forward), or a file. Default: the run's final weights.",
-)
-device_option = click.option(
-    "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'
-)
-changed_option = click.option(
-    "--changed", is_flag=True, help="Take a network that computes something else than in its training."
-)
+Weights = Annotated[
+    str | None,
+    Option("latest, best, the number of a checkpoint's next forward, or a file. Default: the last.", "WHICH"),
+]
+Device = Annotated[str, Option('Where to compute, as in "cuda:0".', "NAME")]
+Changed = Annotated[bool, Option("Take a network that computes something else than in its training.")]
 
 
-@verbs.command()
-@click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--sort",
-    "order",
-    type=click.Choice(["age", "metric"]),
-    default="age",
-    help="age: the newest first. metric: the best first, each metric of each split apart.",
-)
-@json_option
-def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool) -> None:
+@verb()
+def runs(
+    folder: Annotated[Path | None, "[FOLDER]"] = None,
+    *,
+    order: Annotated[
+        Literal["age", "metric"],
+        Option("age: the newest first. metric: the best first, each metric of each split apart.", names=("--sort",)),
+    ] = "age",
+    as_json: Json = False,
+) -> None:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
@@ -73,11 +65,15 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
         echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
 
 
-@verbs.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@output_option("The page. Default: report.html in RUN, or in the current folder for several runs.")
-@json_option
-def report(runs: Sequence[str], output: Path | None, *, as_json: bool) -> None:
+@verb()
+def report(
+    runs: Annotated[tuple[str, ...], "RUN..."],
+    *,
+    output: Annotated[
+        Path | None, Option("The page. Default: report.html in RUN, or in the current folder for several runs.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Write one self-contained HTML page about one or several runs. RUN is a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
 
     One run: curves, stages with their seconds and memory as planned and as measured, timeline, environment. Several: one
@@ -106,27 +102,18 @@ def _warn(changed: Sequence[str]) -> None:
         echo(f"warning: changed since the training: {text}", err=True)
 
 
-@verbs.command()
-@click.argument("run", metavar="RUN")
-@set_option
-@weights_option
-@click.option(
-    "--split",
-    type=click.Choice(["test", "validation", "train"]),
-    default="test",
-    show_default=True,
-    help="Which samples; those of training are without those of the validation, and augmented as in the first epoch.",
-)
-@device_option
-@json_option
+@verb()
 def evaluate(
+    run: Annotated[str, "RUN"],
     *,
-    run: str,
-    overrides: tuple[str, ...],
-    weights: str | None,
-    split: Literal["test", "validation", "train"],
-    device: str,
-    as_json: bool,
+    overrides: Sets = (),
+    weights: Weights = None,
+    split: Annotated[
+        Literal["test", "validation", "train"],
+        Option("Which samples; those of training are augmented as in the first epoch."),
+    ] = "test",
+    device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Print loss and metrics of RUN's network on its data.
 
@@ -145,59 +132,39 @@ def evaluate(
         echo(found.text(opened.network.checked.scales))
 
 
-@verbs.command()
-@click.argument("run", metavar="RUN")
-@click.argument("files", nargs=-1, metavar="FILES...")
-@set_option
-@weights_option
-@changed_option
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Print at most N classes for each sample, the likeliest first.",
-)
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
-@device_option
-@format_option(
-    ("table", "csv", "png", "npy"), "Default: table; for FILE.csv csv, for other files JSON, for a folder png."
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Write to a file; as png or npy that of one sample, or one for each to a folder (a PATH without suffix).",
-)
-@click.option("--prompt", metavar="TEXT", help="Text to continue.")
-@click.option("--tokens", type=click.IntRange(min=1), metavar="N", help="Length of the continuation. Default: 200.")
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    metavar="T",
-    help="Divides the logits; 0: always the likeliest token. Default: 0.8.",
-)
-@click.option(
-    "--top-k",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Draw from this many of the likeliest tokens; default: all.",
-)
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the draws. Default: 0.")
+@verb()
 def predict(
+    run: Annotated[str, "RUN"],
+    files: Annotated[tuple[str, ...], "FILES..."] = (),
     *,
-    run: str,
-    files: tuple[str, ...],
-    overrides: tuple[str, ...],
-    weights: str | None,
-    changed: bool,
-    top: int,
-    batch: int | None,
-    device: str,
-    form: str | None,
-    output: Path | None,
-    **sampling: Any,
+    overrides: Sets = (),
+    weights: Weights = None,
+    changed: Changed = False,
+    top: Annotated[
+        int,
+        Option("Print at most N classes for each sample, the likeliest first.", "N", least=1),
+    ] = 3,
+    batch: Annotated[int | None, Option("Samples at a time. Default: as in evaluations.", "N", least=1)] = None,
+    device: Device = "cpu",
+    form: Annotated[
+        Literal["table", "csv", "png", "npy", "json"] | None,
+        Option("Default: table; for FILE.csv csv, for other files JSON, for a folder png.", names=("--format",)),
+    ] = None,
+    output: Annotated[
+        Path | None, Option("A file; of several samples as png or npy a folder, a PATH without suffix.", "PATH")
+    ] = None,
+    as_json: Json = False,
+    prompt: Annotated[str | None, Option("Text to continue.", "TEXT")] = None,
+    tokens: Annotated[int | None, Option("Length of the continuation. Default: 200.", "N", least=1)] = None,
+    temperature: Annotated[
+        float | None,
+        Option("Divides the logits; 0: always the likeliest token. Default: 0.8.", "T", least=0),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        Option("Draw from this many of the likeliest tokens; default: all.", "N", least=1),
+    ] = None,
+    seed: Annotated[int | None, Option("Seed of the draws. Default: 0.", "N", least=0)] = None,
 ) -> None:
     """Print what RUN's network says about FILES: images, arrays (.npy; .npz for several inputs), or what its data set reads.
 
@@ -210,15 +177,17 @@ def predict(
 
     With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
     """
-    given = {name: value for name, value in sampling.items() if value is not None}
+    of_text = {"prompt": prompt, "tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+    given: dict[str, Any] = {name: value for name, value in of_text.items() if value is not None}
     if not files and "prompt" not in given:
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
+    form = "json" if as_json else form
     if given and form not in {None, "json"}:
         raise click.UsageError(f"A text that is continued has no other form: leave out --format {form}.")
-    form = form or ("text" if given else _form_of(output))
-    _expect_place(form, output)
+    chosen = form or ("text" if given else _form_of(output))
+    _expect_place(chosen, output)
     opened = _open(run, overrides if batch is None else (*overrides, f"data.evaluation_batch={batch}"), changed=changed)
     from petra_graph.inference import predict as predictions
     from petra_graph.inference.samples import read_samples
@@ -226,18 +195,18 @@ def predict(
     network, _ = opened.load(weights)
     if given:
         text = predictions.continued_text(opened, network, device=device, **given)
-        write_result(json_text({**given, "text": text}) if form == "json" else text, output)
+        write_result(json_text({**given, "text": text}) if chosen == "json" else text, output)
         return
     samples = read_samples(list(files), opened.network.checked.data, opened.facts)
-    if form in {"png", "npy"}:
-        place, kind = cast("Path", output), cast("FileForm", form)
+    if chosen in {"png", "npy"}:
+        place, kind = cast("Path", output), cast("FileForm", chosen)
         written = predictions.write_predictions(opened, network, samples, place, kind, top=top, device=device)
         echo(table_text([_row(one, probable=True) for one in written]))
         return
-    found = predictions.predict_samples(opened, network, samples, top=top, device=device, summed_up=form == "table")
-    if form == "json":
+    found = predictions.predict_samples(opened, network, samples, top=top, device=device, summed_up=chosen == "table")
+    if chosen == "json":
         write_result(json_text([prediction.record() for prediction in found]), output)
-    elif form == "csv":
+    elif chosen == "csv":
         write_result(_csv_text(found), output)
     else:
         write_result(table_text([_row(one, probable=opened.gives_logits) for one in found]), output)
@@ -287,20 +256,19 @@ def _row(one: Prediction, *, probable: bool) -> list[str]:
     return [one.file + index + position, "" if one.written is None else str(one.written), values, one.note]
 
 
-@verbs.command()
-@click.argument("run", metavar="RUN")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["safetensors", "torch-export", "onnx"]),
-    required=True,
-    help="Only the tensors, or a program for torch or ONNX.",
-)
-@weights_option
-@changed_option
-@output_option("Default: RUN/network, with a suffix.", metavar="FILE")
-@json_option
-def export(*, run: str, form: Format, weights: str | None, changed: bool, output: Path | None, as_json: bool) -> None:
+@verb()
+def export(
+    run: Annotated[str, "RUN"],
+    *,
+    kind: Annotated[
+        Literal["safetensors", "torch-export", "onnx"],
+        Option("Only the tensors, or a program for torch or ONNX.", names=("--format",)),
+    ],
+    weights: Weights = None,
+    changed: Changed = False,
+    output: Annotated[Path | None, Option("Default: RUN/network, with a suffix.", "FILE")] = None,
+    as_json: Json = False,
+) -> None:
     """Write RUN's network: RUN is a name that `runs` prints, a run's directory, or `latest`.
 
     A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
@@ -310,7 +278,7 @@ def export(*, run: str, form: Format, weights: str | None, changed: bool, output
     opened = _open(run, changed=changed)
     from petra_graph.inference.export import export_network
 
-    found = export_network(opened, opened.load(weights)[0], form, output)
+    found = export_network(opened, opened.load(weights)[0], kind, output)
     if as_json:
         print_json(attrs.asdict(found) | {"file": str(found.file)})
         return

@@ -6,23 +6,23 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
+    Json,
+    Option,
+    Sets,
     echo,
-    format_option,
     import_torch,
-    json_option,
     json_text,
-    output_option,
     output_width,
     print_json,
     print_problems,
-    set_option,
     table_text,
+    verb,
     write_result,
 )
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, SpecError, Where
@@ -33,61 +33,34 @@ if TYPE_CHECKING:
     from petra_graph.planning.network import MeasuredNetwork
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
-verbs = click.Group()
 
 
 # --- run ---
 
 
-@verbs.command()
-@click.argument("spec", metavar="[SPEC]", required=False)
-@set_option
-@click.option(
-    "--resume",
-    metavar="RUN",
-    help="Without SPEC: continue a run from its latest checkpoint. RUN is a name that `runs` prints, its directory, or `latest`: the newest run.",
-)
-@click.option(
-    "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
-)
-@click.option(
-    "--max-restarts",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="With --processes: if a process dies or fails, restart all of them from the latest checkpoint, at most N times.",
-)
-@click.option(
-    "--fast-dev-run",
-    is_flag=True,
-    help="Train one epoch of two micro-batches and evaluate on two batches, to find mistakes.",
-)
-@click.option(
-    "--overfit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Train on the same N micro-batches in every epoch, and evaluate on their samples.",
-)
-@click.option(
-    "--plan",
-    metavar="FILE",
-    help="Place the stages as a plan that `petra-graph plan --json` saved, or as the plan of a run, and compare with it what they take; "
-    "a plan of another network or other devices is refused.",
-)
-@click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
-@json_option
+@verb()
 def run(
+    spec: Annotated[str | None, "[SPEC]"] = None,
     *,
-    spec: str | None,
-    overrides: tuple[str, ...],
-    resume: str | None,
-    processes: int,
-    max_restarts: int,
-    fast_dev_run: bool,
-    overfit: int | None,
-    plan: str | None,
-    dry_run: bool,
-    as_json: bool,
+    overrides: Sets = (),
+    resume: Annotated[
+        str | None, Option("Without SPEC: continue a run, by its name or directory, or the `latest` one.", "RUN")
+    ] = None,
+    processes: Annotated[int, Option("Share the stages among N processes.", "N", least=1)] = 1,
+    max_restarts: Annotated[
+        int, Option("If a process dies, restart all from the latest checkpoint, at most N times.", "N", least=0)
+    ] = 0,
+    fast_dev_run: Annotated[
+        bool, Option("Train one epoch of two micro-batches and evaluate on two batches, to find mistakes.")
+    ] = False,
+    overfit: Annotated[
+        int | None, Option("Train on the same N micro-batches in every epoch, and evaluate on them.", "N", least=1)
+    ] = None,
+    plan: Annotated[
+        str | None, Option("Place the stages as in a plan that `plan --json` or a run saved, and compare both.", "FILE")
+    ] = None,
+    dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Train SPEC ("-" reads the standard input).
 
@@ -171,39 +144,28 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
 # --- plan ---
 
 
-@verbs.command()
-@click.argument("spec", metavar="SPEC")
-@set_option
-@click.option(
-    "--profile",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
-)
-@click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
-@click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
-@format_option(
-    ("text", "html", "trace"),
-    "Default: text. html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.",
-)
-@click.option("--stages", is_flag=True, help="Show the table of stages even if it is long.")
-@click.option("--verbose", is_flag=True, help="Show every table and every assumption.")
-@output_option("Write to a file instead of stdout.")
-@click.pass_context
+@verb()
 def plan(
-    ctx: click.Context,
-    /,
+    spec: Annotated[str, "SPEC"],
     *,
-    spec: str,
-    overrides: tuple[str, ...],
-    profile: str | None,
-    compare: bool,
-    expand: bool,
-    form: str | None,
-    stages: bool,
-    verbose: bool,
-    output: Path | None,
-) -> None:
+    overrides: Sets = (),
+    profile: Annotated[
+        str | None, Option("Times from `petra-graph profile`; the same as --set partition.profile=FILE.", "FILE")
+    ] = None,
+    compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
+    expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
+    form: Annotated[
+        Literal["text", "html", "trace", "json"],
+        Option(
+            "html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.",
+            names=("--format",),
+        ),
+    ] = "text",
+    stages: Annotated[bool, Option("Show the table of stages even if it is long.")] = False,
+    verbose: Annotated[bool, Option("Show every table and every assumption.")] = False,
+    output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
+    as_json: Json = False,
+) -> int:
     """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
 
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
@@ -213,7 +175,7 @@ def plan(
         raise click.UsageError("--compare and --expand are different tables: give one of them.")
     if compare and form == "trace":
         raise click.UsageError("A trace is of one plan: leave out --format trace.")
-    as_text = form in {None, "text"}
+    form = "json" if as_json else form
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
@@ -230,18 +192,20 @@ def plan(
             from petra_graph.training.resolved_spec import expand_architecture
 
             write_result(dump(expand_architecture(planner.checked)), output)
-            return
+            return 0
         if compare:
             from petra_graph.planning.compare_plans import compare_methods
 
             document = compare_methods(planner)
         else:
-            document = planner.document(with_timeline=not as_text)
+            document = planner.document(with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
-    text = _plan_text(document, output, stages, verbose) if as_text else _written_as(document, form)
-    write_result(text, output, coloured=as_text)
-    ctx.exit(NoFeasiblePlan.exit_code if compare and document["recommended"] is None else 0)
+    if form == "text":
+        write_result(_plan_text(document, output, stages, verbose), output, coloured=True)
+    else:
+        write_result(_written_as(document, form), output)
+    return NoFeasiblePlan.exit_code if compare and document["recommended"] is None else 0
 
 
 def _plan_text(document: dict[str, Any], output: Path | None, stages: bool, verbose: bool) -> str:
@@ -252,7 +216,7 @@ def _plan_text(document: dict[str, Any], output: Path | None, stages: bool, verb
     return plan_text(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
 
 
-def _written_as(document: dict[str, Any], form: str | None) -> str:
+def _written_as(document: dict[str, Any], form: str) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
@@ -267,12 +231,8 @@ def _written_as(document: dict[str, Any], form: str | None) -> str:
 # --- validate ---
 
 
-@verbs.command()
-@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
-@set_option
-@json_option
-@click.pass_context
-def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
+@verb()
+def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = (), as_json: Json = False) -> int:
     """Check specs: keys, types, plugins, their options, the graph, and the shapes of its nodes.
 
     SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
@@ -298,10 +258,9 @@ def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str],
                 nodes = plural(len(result.graph.nodes), "node")
                 echo(f"{Where(file=spec)}: ok ({nodes}, {plural(result.parameters, 'parameter')})")
         print_problems([problem for error in failed for problem in error.problems])
-    if failed:
-        # The exit code blames plugins only where every spec is right.
-        wrong = [error for error in failed if isinstance(error, SpecError)]
-        ctx.exit((wrong or failed)[0].exit_code)
+    # The exit code blames plugins only where every spec is right.
+    wrong = [error for error in failed if isinstance(error, SpecError)]
+    return (wrong or failed)[0].exit_code if failed else 0
 
 
 def _checked(spec: str, result: MeasuredNetwork | PetraGraphError) -> dict[str, Any]:
@@ -319,19 +278,17 @@ def _checked(spec: str, result: MeasuredNetwork | PetraGraphError) -> dict[str, 
 # --- profile ---
 
 
-@verbs.command()
-@click.argument("spec", metavar="SPEC")
-@set_option
-@output_option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
-@click.option(
-    "--micro-batches",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="How many micro-batches to time.",
-)
-@json_option
-def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_batches: int, as_json: bool) -> None:
+@verb()
+def profile(
+    spec: Annotated[str, "SPEC"],
+    *,
+    overrides: Sets = (),
+    output: Annotated[
+        Path | None, Option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
+    ] = None,
+    micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
+    as_json: Json = False,
+) -> None:
     """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
 
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.

@@ -15,13 +15,13 @@ from tests.support.specs import SHORT_SPEC
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --plan --dry-run -j --json
-plan SPEC --set --profile --compare --expand --format -j --json --stages --verbose --output
+plan SPEC --set --profile --compare --expand --format --stages --verbose --output -j --json
 validate SPECS... --set -j --json
 profile SPEC --set --output --micro-batches -j --json
 runs [FOLDER] --sort -j --json
 report RUNS... --output -j --json
 evaluate RUN --set --weights --split --device -j --json
-predict RUN [FILES...] --set --weights --changed --top --batch --device --format -j --json --output --prompt --tokens --temperature --top-k --seed
+predict RUN [FILES...] --set --weights --changed --top --batch --device --format --output -j --json --prompt --tokens --temperature --top-k --seed
 export RUN --format --weights --changed --output -j --json
 list [WHAT] -j --json
 check NAMES... --set --inputs -j --json

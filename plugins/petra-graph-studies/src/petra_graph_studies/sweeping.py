@@ -33,12 +33,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from attrs import define, evolve, field, frozen
 
-from petra_graph.cli.options_and_output import echo, import_torch, json_option, output_width, print_json, set_option
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, output_width, print_json
+from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run, run_directories
@@ -185,40 +186,29 @@ def sweep(
     return Sweep(members[0].folder, members)
 
 
-@click.command("sweep")
-@click.argument("spec", metavar="SPEC")
-@click.argument("varied", nargs=-1, metavar="KEY=A,B,...")
-@set_option
-@click.option(
-    "--seeds", type=click.IntRange(min=1), metavar="N", help="Train each combination with N seeds, from run.seed on."
-)
-@click.option(
-    "--at-once",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Train N runs at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the third GPU.",
-)
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Share the stages of each run among N processes.",
-)
-@click.option("--plan", "only_plan", is_flag=True, help="Print the plans of all combinations, and train nothing.")
-@json_option
+@as_verb("sweep")
 def verb(
+    spec: Annotated[str, "SPEC"],
+    varied: Annotated[tuple[str, ...], "KEY=A,B,..."] = (),
     *,
-    spec: str,
-    varied: tuple[str, ...],
-    overrides: tuple[str, ...],
-    seeds: int | None,
-    at_once: int,
-    processes: int,
-    only_plan: bool,
-    as_json: bool,
+    overrides: Sets = (),
+    seeds: Annotated[
+        int | None,
+        Option("Train each combination with N seeds, from run.seed on.", "N", least=1),
+    ] = None,
+    at_once: Annotated[
+        int,
+        Option(
+            "Train N runs at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the third GPU.",
+            "N",
+            least=1,
+        ),
+    ] = 1,
+    processes: Annotated[int, Option("Share the stages of each run among N processes.", "N", least=1)] = 1,
+    only_plan: Annotated[
+        bool, Option("Print the plans of all combinations, and train nothing.", names=("--plan",))
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Train SPEC with all combinations of some values, each run in a process of its own, and compare them.
 
