@@ -76,10 +76,11 @@ def load_verb(name: str) -> click.Command:
             imported = vars(importlib.import_module(f"petra_graph.cli.{module}")).values()
             return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
     from petra_graph.errors import PluginError, kind_of
-    from petra_graph.plugins import registry
     from petra_graph.plugins.author_code import author_code
+    from petra_graph.plugins.entry_points import VERBS as OTHERS
+    from petra_graph.plugins.entry_points import scan
 
-    entries = [one for one in registry.scan()[0] if (one.group, one.name) == (registry.VERBS, name)]
+    entries = [one for one in scan()[0] if (one.group, one.name) == (OTHERS, name)]
     if len(entries) > 1:
         owners = ", ".join(sorted(entry.distribution for entry in entries))
         raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", "remove one of them")
@@ -94,11 +95,12 @@ def load_verb(name: str) -> click.Command:
 
 def command_line() -> click.Group:
     """Return the group of all verbs that are installed, as their lines; ours come first."""
-    from petra_graph.plugins import registry
+    from petra_graph.plugins.entry_points import VERBS as OTHERS
+    from petra_graph.plugins.entry_points import scan
 
     lines = {name: line for verbs in VERBS.values() for name, line in verbs.items()}
-    for entry in sorted(registry.scan()[0], key=lambda entry: entry.name):
-        if entry.group == registry.VERBS:
+    for entry in sorted(scan()[0], key=lambda entry: entry.name):
+        if entry.group == OTHERS:
             lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
 
     @click.group(cls=Verbs, subcommand_metavar="VERB [ARGUMENTS]...")

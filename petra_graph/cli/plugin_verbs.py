@@ -16,8 +16,9 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, table_text, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
+from petra_graph.plugins.entry_points import VERBS, scan
 from petra_graph.plugins.kinds import KINDS
-from petra_graph.plugins.registry import VERBS, Registry, discover, scan
+from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:

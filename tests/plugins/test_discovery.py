@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from petra_graph.plugins.registry import Entry, scan
+from petra_graph.plugins.entry_points import Entry, scan
 
 BLOCKS = "[petra_graph.blocks]\nmine = my_blocks:MINE\n"
 
