@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import threading
 import tomllib
 from pathlib import Path
 
@@ -75,17 +73,6 @@ def test_a_saved_plan_is_shown_again(call, spec, here):
     assert "A saved plan is shown as it is" in err
 
 
-def test_a_device_or_a_pipe_stays_what_it_is(call, spec, here):
-    os.mkfifo(here / "pipe")
-    reader = threading.Thread(target=lambda: found.append((here / "pipe").read_text()))
-    found: list[str] = []
-    reader.start()
-    printed(call, "plan", spec, "--output", "pipe")
-    reader.join(timeout=10)
-    assert (here / "pipe").is_fifo()
-    assert found[0].startswith("small\n")
-
-
 def test_an_architecture_is_written_out(call, here):
     out = printed(call, "plan", QUICKSTART, "--expand")
     nodes = tomllib.loads(out)["graph"]["node"]
@@ -110,15 +97,6 @@ def test_no_feasible_plan_ends_with_3(call, spec):
     assert 'device "cpu" would hold' in err
     assert "help: set data.batch lower or partition.memory higher" in err
     assert "Traceback" not in err
-
-
-def test_named_devices_have_limits_too(call, write):
-    spec = write(
-        "named.toml", SPEC + 'directory = "runs"\n[partition]\nstages = [["stem", "rev.0"], ["rev.1", "head"]]\n'
-    )
-    named = ("--set", 'partition.devices=["cuda:0", "cuda:1"]')
-    assert call("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
-    assert call("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
 
 
 def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, spec, here):

@@ -21,15 +21,6 @@ def refused(nodes, stages) -> list[Problem]:
     return list(caught.value.problems)
 
 
-def test_stages_by_hand():
-    stages = partition(built_graph(CHAIN), (("stem", "rev0"), ("rev1",), ("rev2", "head")), CPU).stages
-    assert [(stage.nodes, stage.device, stage.distance) for stage in stages] == [
-        (("stem", "rev0"), "cpu", 2),
-        (("rev1",), "cpu", 1),
-        (("rev2", "head"), "cpu", 0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("count", "devices", "expected"),
     [
@@ -59,16 +50,6 @@ def test_distances_fall_along_every_edge_and_by_one_along_one(data, nodes):
         assert stage.distance == (1 + max(below) if below else 0)
     assert [stage.distance for stage in stages].count(0) == 1
     assert nx.dag_longest_path_length(nx.DiGraph(edges)) == stages[0].distance if edges else len(stages) == 1
-
-
-def test_an_unknown_node():
-    assert refused(CHAIN, (("stem", "rev0", "rev1"), ("rev2", "rev22", "head"))) == [
-        Problem(
-            message='stage 2 names "rev22", which is not a node',
-            hint="did you mean 'rev2'? allowed: head, rev0, rev1, rev2, stem",
-            path=("partition", "stages", 1),
-        )
-    ]
 
 
 def test_stages_that_read_one_another():

@@ -17,20 +17,6 @@ def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
     return list(caught.value.problems)
 
 
-@pytest.mark.parametrize(
-    ("name", "schedule", "expected"),
-    [
-        ("petra", None, "1f1b"),
-        ("petra", "1f1b", "1f1b"),
-        ("petra", "sequential", "sequential"),
-        ("backprop", None, "sequential"),
-    ],
-)
-def test_the_schedule_is_the_one_asked_for_or_the_methods_own(name, schedule, expected):
-    method, chosen = check_method(MethodSpec(name=name, schedule=schedule), None)
-    assert (method.name, chosen) == (name, expected)
-
-
 def test_an_unknown_method():
     (problem,) = refused(MethodSpec(name="petr"))
     assert problem.message == 'unknown method "petr"'
@@ -66,10 +52,6 @@ def test_no_global_norm_where_stages_update_at_different_times(schedule):
 @pytest.mark.parametrize("spec", [MethodSpec(name="backprop"), MethodSpec(schedule="sequential")])
 def test_a_global_norm_where_all_gradients_are_there(spec):
     assert check_method(spec, GLOBAL)[1] == "sequential"
-
-
-def test_both_faults_are_reported_at_once():
-    assert len(refused(MethodSpec(name="backprop", schedule="1f1b"), GLOBAL)) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,11 +98,6 @@ def test_depths_that_would_wait_for_ever(depths, said):
     assert "1f1b has [3, 2, 1] here" in problem.hint
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", (5, 3, 1), (3, 3, 1)])
-def test_depths_that_do_not(schedule):
-    check_depths(schedule, THREE, stages_of(THREE, (2, 1, 0)))
-
-
 def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
     """The right branch is shorter than the left one, so its stage runs fewer forwards ahead than the one listed next."""
     distances = dict(zip(FORKED.order, (4, 3, 2, 2, 1, 0), strict=True))
@@ -131,11 +108,6 @@ def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
         for name, depth in zip(FORKED.order, depths, strict=True)
     )
     check_depths(uneven, FORKED, stages_of(FORKED, distances.values()))
-
-
-def test_a_global_scope_has_no_meaning_for_values():
-    (problem,) = refused(MethodSpec(name="backprop"), ClipSpec(by="value", limit=1.0, scope="global"))
-    assert problem.message == 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
 
 
 def test_all_problems_of_what_nodes_keep():

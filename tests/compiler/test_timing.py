@@ -196,22 +196,6 @@ def test_an_ideal_pipeline():
     assert found.samples_per_second(64, replicas=3) == pytest.approx(64)
 
 
-@pytest.mark.parametrize(("schedule", "stages", "window"), [("fill-drain", 4, 8), ("1f1b", 4, 8), ("fill-drain", 3, 2)])
-def test_the_bubble_of_a_flush(schedule, stages, window):
-    found = timing(chain(stages, schedule, SHORT, accumulation=window, flush="window"))
-    assert found.bubble_fraction == pytest.approx((stages - 1) / (window + stages - 1))
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "lockstep", "sequential"])
-@pytest.mark.parametrize("latency", [0, 0.3])
-def test_an_epoch_is_its_overhead_and_its_ticks(schedule, latency):
-    model = chain(
-        5, schedule, StageSeconds(forward=1, backward=3, update=1), accumulation=2, link=Link(latency_seconds=latency)
-    )
-    found = timing(model)
-    assert found.overhead_seconds + 200 * found.tick_seconds == pytest.approx(simulate(model, 200).seconds, rel=1e-3)
-
-
 @examples(25)
 @given(chains())
 def test_an_epoch_of_any_pipeline(model: Pipeline):
@@ -219,12 +203,6 @@ def test_an_epoch_of_any_pipeline(model: Pipeline):
     found = timing(model)
     seconds = found.overhead_seconds + count * found.tick_seconds
     assert seconds == pytest.approx(simulate(model, count).seconds, rel=0.1)
-
-
-def test_a_large_pipelines_overhead_is_its_fill_and_drain():
-    found = timing(chain(300, "lockstep"))
-    assert (found.fill_seconds, found.drain_seconds, found.overhead_seconds) == (299, 897, 1196)
-    assert found.tick_seconds == 4
 
 
 TIGHT = 1e-9
@@ -240,12 +218,6 @@ def test_lockstep_is_the_least_where_a_hop_takes_half_a_tick(stages):
     """A forward, a hop and a backward's hop fill two ticks a stage: PETRA's equation (5) has such hops."""
     model = chain(stages, link=Link(latency_seconds=2))
     assert least_depths(model, TIGHT) == tuple(2 * distance + 1 for distance in range(stages - 1, -1, -1))
-
-
-def test_light_stages_need_not_run_ahead():
-    """A bottleneck at the head: the stages before it have time to wait."""
-    light = StageSeconds(forward=0.1, backward=0.1)
-    assert least_depths(chain(4, "1f1b", [light, light, light, UNITS])) == (2, 2, 2, 1)
 
 
 @examples(40)
@@ -279,11 +251,3 @@ def test_on_a_graph_depths_descend_and_keep_full_throughput_where_devices_are_no
         assert reached <= full_speed(model) * (1 + 1e-3) * (1 + TIGHT)
     distance = [len(model.stages) - stage.index for stage in model.stages]
     assert reached <= tick(model.with_depths([1 + each for each in distance])).seconds * (1 + 2e-3)
-
-
-def test_two_hundred_stages_and_their_updates():
-    seconds = StageSeconds(forward=1, backward=3, update=0.5)
-    model = chain(200, "1f1b", seconds, accumulation=8, link=Link(latency_seconds=0.3))
-    found = least_depths(model)
-    assert found[-3:] == (5, 3, 1)
-    assert tick(model.with_depths(found)).seconds <= full_speed(model) * 1.001

@@ -106,10 +106,6 @@ def test_what_every_method_refuses_is_wrong(spec):
         compare_methods(Planner(spec, (*FOUR, "partition.stages=5")))
 
 
-def test_a_norm_over_all_stages_is_taken_by_stage_where_methods_are_compared(spec):
-    compare_methods(Planner(spec, [*FOUR, "optimizer.clip.limit=1.0", "optimizer.clip.scope=global", "method.name=backprop", "method.schedule=sequential"]))  # fmt: skip
-
-
 def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     settings = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
     found = compare_methods(Planner(spec, settings))
@@ -171,17 +167,6 @@ def test_of_rows_that_are_about_as_fast_the_least_late_is_recommended():
     rows = [row(100, stale=2), row(96), row(97, stale=1), row(80)]
     assert recommend(rows) == 1
     assert [one["unbeaten"] for one in rows] == [True, True, True, False]
-
-
-def test_a_row_that_does_not_fit_is_neither_recommended_nor_unbeaten():
-    rows = [row(100, fits=False), row(None, memory=None), row(10)]
-    assert recommend(rows) == 2
-    assert [one["unbeaten"] for one in rows] == [False, False, True]
-    assert recommend(rows[:2]) is None
-
-
-def test_memory_decides_between_equals_and_is_not_known_everywhere():
-    assert recommend([row(100, memory=200, fits=None), row(100, memory=100, fits=None)]) == 1
 
 
 def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():

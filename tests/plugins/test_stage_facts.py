@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from petra_graph.plugins import stage_facts
-from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, StageFacts
+from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.schedule import order
 
 FACTS = {
@@ -82,23 +82,12 @@ def test_the_docstring_has_the_same_table():
     assert "\n".join(rows) in stage_facts.__doc__
 
 
-def test_a_flush_after_each_window_leaves_nothing_late():
-    stage = facts(flush="window", accumulation=4)
-    assert {stage.staleness(m) for m in range(50)} == {0}
-    assert (stage.steady, stage.staleness_of_update(7)) == (0.0, 0.0)
-
-
 def test_a_pipeline_that_fills_again_is_late_from_there_on():
     """In that epoch alone; the delay of an update by its number does not know of it."""
     stage = facts(micro_batches=10, filled=16)
     assert [stage.staleness(m) for m in range(16, 24)] == [0, 1, 2, 3, 0, 1, 2, 3]
     assert stage.staleness(9) == 3
     assert [stage.staleness_of_update(u) for u in range(16, 20)] == [3.0] * 4
-
-
-def test_the_stages_of_trials():
-    assert (UNDELAYED.steady, DELAYED.steady) == (0.0, 3.0)
-    assert DELAYED.index < DELAYED.stages == UNDELAYED.index
 
 
 @pytest.mark.parametrize("module", ["petra_graph.plugins.stage_facts", "petra_graph.plugins"])

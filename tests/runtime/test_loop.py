@@ -220,32 +220,6 @@ def test_evaluation_uses_running_statistics_and_changes_nothing():
     assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
 
 
-def test_dropout_is_off_in_evaluation_and_on_again_afterwards():
-    built = pipeline(DROPOUT, (8,))
-    modes = []
-
-    def data():
-        for batch in batches((8,), 2):
-            modes.append({module.training for executor in built.executors for module in executor.modules.values()})
-            yield batch
-
-    built_batches = Batched(data(), count=2)
-    evaluated(built, built_batches)
-    assert modes == [{False}, {False}]
-    assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
-
-
-def test_an_evaluation_between_two_trainings_does_not_change_them():
-    data = batches((3, 6, 6), 8)
-    with_one, without = (pipeline(REVNET, (3, 6, 6), schedule="1f1b") for _ in range(2))
-    for built in (with_one, without):
-        built.train(data[:4])
-        if built is with_one:
-            evaluated(built, data)
-        built.train(data[4:], start=4)
-    assert relative_error(with_one.parameters(), without.parameters()) == 0.0
-
-
 # --- devices ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """Strict reading: nothing is converted, and everything that is wrong is gathered with its path and its rule."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ from attrs import field, fields, frozen
 from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, key, rule
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec
-from petra_graph.spec.strict_values import as_mapping, describe, structure_as
+from petra_graph.spec.strict_values import as_mapping, structure_as
 
 
 @frozen(kw_only=True)
@@ -148,17 +148,6 @@ def test_everything_that_is_wrong_with_a_table():
 def test_hints(given, hint):
     _, problems = structure_as(Outer, given, ("t",))
     assert problems[0].hint == hint
-
-
-@pytest.mark.parametrize("kind", [set[int], Iterator[int]])
-def test_a_type_that_toml_does_not_have_is_named(kind):
-    with pytest.raises(TypeError, match="cannot be read from TOML"):
-        describe(kind)
-
-
-def test_python_code_is_refused_by_the_name_of_the_field():
-    with pytest.raises(ValueError, match=r"^betas must be at least 0 \(got -1\)$"):
-        Outer(betas=(-1, 0.5))
 
 
 def test_bounds_as_they_are_listed():
