@@ -19,15 +19,17 @@ By-delay is technique T1 of PipeMare (Yang et al. 2021, https://arxiv.org/abs/19
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from inspect import unwrap
+from typing import Any
 
 import torch
 from attrs import Factory, define, evolve, field
 from torch import Tensor, nn
+from torch.optim import SGD, Adam
+from torch.optim import optimizer as torch_hooks
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.steps import step_of
-from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.optimizer import set_rates
 from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
 from petra_graph.spec.model import ClipSpec, Spec
@@ -147,10 +149,6 @@ class Updater:
     """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
     built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
     """The values of the optimizer's groups as it was built, as Python writes them."""
-    _noted: noted = field(
-        default=Factory(lambda self: noted(lambda: f"{self.owner}, at update {self.updates + 1}"), takes_self=True),
-        init=False,
-    )
     _step: Callable[[], object] = field(
         default=Factory(lambda self: step_of(self.optimizer) if self.optimizer else None, takes_self=True), init=False
     )
@@ -208,8 +206,11 @@ class Updater:
             if self.deferred:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
-            with self._noted:
+            try:
                 self._step()
+            except Exception as error:
+                error.add_note(f"{self.owner}, at update {self.updates + 1}")
+                raise
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None
@@ -262,3 +263,99 @@ class Updater:
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+
+# --- the steps of torch's SGD, Adam and AdamW on a processor ------------------------------------------------------------
+#
+# In a few calls for all parameters of a group: torch's arithmetic, state and bits. Around its arithmetic torch's `step` looks at devices,
+# types and hooks, parameter by parameter, which takes an eighth of a small micro-batch. The state stays where torch has it, so
+# checkpoints are the same, and a step of torch's own can follow at any time. Gradients are changed in place: a step is the last that
+# needs them.
+#
+#     SGD      d = g + decay p;  b = momentum b + (1 - dampening) d;  p -= lr (d + momentum b), or lr b without Nesterov
+#     Adam     g = g + decay p;  m = lerp(m, g, 1 - beta1);  v = beta2 v + (1 - beta2) g^2
+#              p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+#     AdamW    p = (1 - lr decay) p instead of g + decay p
+
+_Group = dict[str, Any]
+_State = MutableMapping[Tensor, dict[str, Any]]
+_UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
+
+
+def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
+    """Return what steps an optimizer: a few calls for torch's SGD, Adam and AdamW, else its own `step`."""
+    kind = next((kind for kind in _STEPS if isinstance(optimizer, kind)), None)
+    if kind is None or unwrap(type(optimizer).step) is not unwrap(kind.step):
+        return optimizer.step
+    for group in optimizer.param_groups:
+        # On the meta device, where steps are measured, torch's own is.
+        elsewhere = any(one.device.type != "cpu" for one in group["params"])
+        if elsewhere or isinstance(group["lr"], Tensor) or any(map(group.get, _UNUSUAL)):
+            return optimizer.step
+    stepped = _STEPS[kind]
+    own_hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks  # noqa: SLF001  nothing public says it
+    hooks = *own_hooks, torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks  # noqa: SLF001
+
+    def step() -> None:
+        if any(hooks) or "step" in vars(optimizer):
+            optimizer.step()
+            return
+        with torch.no_grad():
+            for group in optimizer.param_groups:
+                parameters = [one for one in group["params"] if one.grad is not None]
+                if parameters:
+                    stepped(group, optimizer.state, parameters, [one.grad for one in parameters])
+
+    return step
+
+
+def _sgd(group: _Group, state: _State, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    if decay := group["weight_decay"]:
+        torch._foreach_add_(gradients, parameters, alpha=decay)
+    if momentum := group["momentum"]:
+        begun = [(state[one]["momentum_buffer"], d) for one, d in zip(parameters, gradients, strict=True) if state[one]]
+        if begun:
+            moving, added = map(list, zip(*begun, strict=True))
+            torch._foreach_mul_(moving, momentum)
+            torch._foreach_add_(moving, added, alpha=1 - group["dampening"])
+        if len(begun) < len(parameters):
+            for one, d in zip(parameters, gradients, strict=True):
+                if not state[one]:
+                    state[one]["momentum_buffer"] = d.clone()
+        buffers = [state[one]["momentum_buffer"] for one in parameters]
+        if group["nesterov"]:
+            torch._foreach_add_(gradients, buffers, alpha=momentum)
+        else:
+            gradients = buffers
+    torch._foreach_add_(parameters, gradients, alpha=-group["lr"])
+
+
+def _adam(group: _Group, state: _State, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    lr, (beta1, beta2), eps, decay = group["lr"], group["betas"], group["eps"], group["weight_decay"]
+    for one in parameters:
+        if not state[one]:
+            step = torch.tensor(
+                0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+            )
+            state[one] |= {"step": step, "exp_avg": torch.zeros_like(one), "exp_avg_sq": torch.zeros_like(one)}
+    own = [state[one] for one in parameters]
+    counts, means, squares = ([one[name] for one in own] for name in ("step", "exp_avg", "exp_avg_sq"))
+    torch._foreach_add_(counts, 1.0)
+    if decay and group["decoupled_weight_decay"]:
+        torch._foreach_mul_(parameters, 1 - lr * decay)
+    elif decay:
+        torch._foreach_add_(gradients, parameters, alpha=decay)
+    torch._foreach_lerp_(means, gradients, 1 - beta1)
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+    # One by one, so that a step needs the memory of the largest parameter and not of all.
+    for parameter, count, mean, square in zip(parameters, counts, means, squares, strict=True):
+        t = count.item()
+        denominator = (square.sqrt() / (1 - beta2**t) ** 0.5).add_(eps)
+        parameter.addcdiv_(mean, denominator, value=-(lr / (1 - beta1**t)))
+
+
+_STEPS: dict[type[torch.optim.Optimizer], Callable[[_Group, _State, list[Tensor], list[Tensor]], None]] = {
+    SGD: _sgd,
+    Adam: _adam,
+}

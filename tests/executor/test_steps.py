@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.executor.steps import step_of
+from petra_graph.executor.update import step_of
 
 SETTINGS = [
     (torch.optim.SGD, {}),
