@@ -43,9 +43,9 @@ from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.device_types import Link
 from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
-from petra_graph.runtime.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch
+from petra_graph.runtime.system import keep_freed_memory
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from petra_graph.runtime.stop_signals import REQUESTS
+from petra_graph.runtime.system import REQUESTS
 from tests.support import ROOT
 
 # Whoever started the tests may ignore signals, and processes inherit that; a handler is theirs no more, and does as little.

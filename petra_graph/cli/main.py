@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from petra_graph.runtime.stop_signals import (
+from petra_graph.runtime.system import (
     PARENT,
     end_at_signals,
     end_with_parent,

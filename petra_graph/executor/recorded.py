@@ -1,4 +1,4 @@
-"""Operations of a stage that are recorded once and then replayed, as CUDA graphs are (`run.cuda_graphs`).
+"""What is not executed as it is written: recorded operations of a stage (`run.cuda_graphs`), compiled functions of blocks (`run.compile`).
 
     input --copied--> static input --> [ what was recorded ] --> output in the pool --copied--> output
 
@@ -15,20 +15,27 @@ Gradients: the first backward of a window writes, the others add, as autograd do
 
 Decision: what draws random numbers stays as written. Graphs would read a seed at each replay, but a node has a seed for each of its
 functions, and a graph has one.
+
+A function is compiled whole, for the shapes that it gets, or not at all: else bits would depend on how many stages a process has. A
+coupling's residual functions are compiled, and of other blocks `forward` and `inverse`: so each evaluation of the executor calls compiled
+code once. Only training calls it: evaluations are those of whoever loads the weights, and no last batch of another size is compiled.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from functools import wraps
+from typing import Any, Protocol
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks import Streams
-from petra_graph.blocks.randomness import draws_watched, unseeded
+from petra_graph.blocks import Block, Reversible, Streams
+from petra_graph.blocks.couplings import Coupling
+from petra_graph.blocks.randomness import current_states, draws_watched, unseeded
+from petra_graph.errors import RunFailed
 
 WARM_UP = 3
 """Executions as written before a recording: libraries choose their kernels."""
@@ -165,3 +172,57 @@ class _Kept:
     replay: Callable[[], Streams]
     reached: Sequence[nn.Parameter]
     """Those to which it adds gradients."""
+
+
+# --- compiled functions -------------------------------------------------------------------------------------------------
+
+
+def compile_functions(node: str, block: Block) -> None:
+    """Compile what a node's block computes in training; each function when it is first called with some shapes and types.
+
+    Its functions become attributes of this one object, which is on its device and is not to be copied afterwards.
+    """
+    import torch._functorch.config as differentiating
+    import torch._inductor.config as generating
+    from torch._dynamo import convert_frame
+
+    tracing = vars(convert_frame)["config"]  # `torch._dynamo.config` may be another copy of it
+    # One code object serves all blocks of a class, and the compiler would give up after 8 shapes of them.
+    tracing.recompile_limit = tracing.accumulated_recompile_limit = 2**16
+    generating.compile_threads = 1  # processes of its own would outlive an interruption
+    if hasattr(generating, "deterministic"):  # torch 2.10
+        generating.deterministic = True
+    if hasattr(differentiating, "backward_pass_autocast"):  # torch 2.9; `backpropagate` says why
+        differentiating.backward_pass_autocast = "off"  # noqa: S105  "pass" is no password here
+    names: tuple[str, ...] = ("forward",)
+    if isinstance(block, Coupling):
+        names = block.functions
+    elif isinstance(block, Reversible):
+        # One with a backward of its own, such as a permutation of channels, calls neither to go back.
+        names = ("forward", "inverse") if type(block).reverse_vjp is Reversible.reverse_vjp else ()
+    for name in names:
+        setattr(block, name, _compiled(node, block, getattr(block, name)))
+
+
+def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable[..., Any]:
+    compiled = torch.compile(function, dynamic=False, fullgraph=True)
+    examined = False
+
+    @wraps(function)
+    def call(*streams: Any, **more: Any) -> Any:
+        nonlocal examined
+        if not block.training:
+            return function(*streams, **more)
+        if examined:
+            return compiled(*streams, **more)
+        before = current_states()
+        found = compiled(*streams, **more)
+        if any(not torch.equal(*states) for states in zip(before, current_states(), strict=True)):
+            message = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
+            raise RunFailed(
+                f'node "{node}" cannot be compiled: {message}', hint="set dropout to 0, or leave out run.compile"
+            )
+        examined = True
+        return found
+
+    return call

@@ -21,8 +21,15 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.runtime.rank_info import RankInfo, machine_of_process
-from petra_graph.runtime.store import HERE, STORE_ENDED, RunStore, StoreGone, connect_store
+from petra_graph.runtime.store import (
+    HERE,
+    STORE_ENDED,
+    RankInfo,
+    RunStore,
+    StoreGone,
+    connect_store,
+    machine_of_process,
+)
 from petra_graph.runtime.waiting import AwakeTime
 
 _PART_SECONDS = 5.0

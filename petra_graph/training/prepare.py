@@ -22,9 +22,8 @@ from attrs import evolve, frozen
 
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
-from petra_graph.executor.compiled import compile_functions
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.executor.recorded import CudaGraphs
+from petra_graph.executor.recorded import CudaGraphs, compile_functions
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie

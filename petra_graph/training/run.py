@@ -21,9 +21,8 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.runtime.keep_freed_memory import keep_freed_memory
-from petra_graph.runtime.rank_info import rank_info_from
-from petra_graph.runtime.stop_signals import numbers_of
+from petra_graph.runtime.store import rank_info_from
+from petra_graph.runtime.system import keep_freed_memory, numbers_of
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.callbacks import Callbacks, attach_to_stages, companion_tensors
 from petra_graph.training.checkpoint import Checkpoints

@@ -13,7 +13,7 @@ import torch
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.catalog.blocks import RevMlp
 from petra_graph.errors import RunFailed
-from petra_graph.executor.compiled import compile_functions
+from petra_graph.executor.recorded import compile_functions
 from tests.support.pipelines import (
     CHAIN,
     CLASSES,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.runtime.rank_info import gpu_of, rank_info_from, visible_gpus
+from petra_graph.runtime.store import gpu_of, rank_info_from, visible_gpus
 
 GIVEN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 

@@ -14,8 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.runtime import world as module
-from petra_graph.runtime.rank_info import rank_info_from
-from petra_graph.runtime.store import RunStore
+from petra_graph.runtime.store import RunStore, rank_info_from
 from petra_graph.runtime.world import World
 
 

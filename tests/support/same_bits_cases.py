@@ -25,8 +25,8 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
-from petra_graph.runtime.rank_info import rank_info_from
-from petra_graph.runtime.stop_signals import hard_exit
+from petra_graph.runtime.store import rank_info_from
+from petra_graph.runtime.system import hard_exit
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World

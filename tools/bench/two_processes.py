@@ -41,11 +41,10 @@ from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.profiling import profile
 from petra_graph.record.profile_files import write_profile
-from petra_graph.runtime.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
-from petra_graph.runtime.rank_info import rank_info_from
-from petra_graph.runtime.stop_signals import hard_exit
+from petra_graph.runtime.store import rank_info_from
+from petra_graph.runtime.system import hard_exit, keep_freed_memory
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World

@@ -34,8 +34,8 @@ from petra_graph.errors import (
 )
 from petra_graph.record.run_directory import read_json, run_directory
 from petra_graph.runtime.failure import Failure
-from petra_graph.runtime.stop_signals import hard_exit, stop_requests
 from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
+from petra_graph.runtime.system import hard_exit, stop_requests
 from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.runtime.watchdog import Failed, Watchdog
 from petra_graph.runtime.world import World

@@ -33,9 +33,8 @@ from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, S
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.rank_info import launch_name, rank_info_from
-from petra_graph.runtime.stop_signals import LAUNCHER, REQUESTS, numbers_of, stop_requests
-from petra_graph.runtime.store import COMPLETE, HERE, RunStore, listen_here
+from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
+from petra_graph.runtime.system import LAUNCHER, REQUESTS, numbers_of, stop_requests
 from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.training.resume import first_folders
 

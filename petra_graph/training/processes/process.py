@@ -24,11 +24,10 @@ from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
-from petra_graph.runtime.rank_info import RankInfo, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.stage_io import MicroBatch
-from petra_graph.runtime.stop_signals import REQUESTS, hard_exit, started, stop_requests
-from petra_graph.runtime.store import RunStore
+from petra_graph.runtime.store import RankInfo, RunStore, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
+from petra_graph.runtime.system import REQUESTS, hard_exit, started, stop_requests
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
 from petra_graph.runtime.world import World

@@ -47,7 +47,7 @@ from petra_graph.record.run_directory import is_locked, locked, read_json, write
 from petra_graph.report.metric_text import chosen_on
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
 from petra_graph.report.tables import render, tables
-from petra_graph.runtime.stop_signals import PARENT, stop_requests
+from petra_graph.runtime.system import PARENT, stop_requests
 from petra_graph.spec.class_names import assignments
 from petra_graph.spec.layers import STDIN, parse_override
 from petra_graph.spec.load_spec import Given, dump

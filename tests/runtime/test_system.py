@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.runtime.stop_signals import REQUESTS, stop_requests
+from petra_graph.runtime.system import REQUESTS, stop_requests
 from tests.support.forks import until
 from tests.support.processes import environment
 
@@ -62,7 +62,7 @@ def test_a_process_that_ends_ignores_further_signals():
 STARTING = """
 import signal, time
 {before}
-from petra_graph.runtime.stop_signals import {names}
+from petra_graph.runtime.system import {names}
 {calls}
 print("ready", flush=True)
 while True:
@@ -130,7 +130,7 @@ def test_it_ends_with_its_parent(tmp_path):
 
 PARENT = """
 import os, time
-from petra_graph.runtime.stop_signals import end_with_parent
+from petra_graph.runtime.system import end_with_parent
 if os.fork() == 0:
     end_with_parent()
     with open({path!r}, "w") as file:
