@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
@@ -20,15 +20,6 @@ from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-
-
-@frozen(kw_only=True)
-class Evaluated:
-    """What the loss of an evaluation batch compares."""
-
-    outputs: Tensor
-    """The first, where the network returns several."""
-    targets: Tree
 
 
 @frozen(kw_only=True)
@@ -45,8 +36,8 @@ class HeadResult:
     """Mean over the targets, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
     """Sums over the samples, scalars; none where nobody asks for them."""
-    evaluated: Evaluated | None = None
-    """Of an evaluation batch."""
+    compared: tuple[Tensor, Tree] | None = None
+    """Of an evaluation batch: the outputs, the first where the network returns several, and the targets."""
 
 
 class Compared(NamedTuple):
@@ -79,24 +70,15 @@ class HeadRunner(SegmentRunner):
         """Run forward and loss, and differentiate both."""
         leaves = self.leaves(inputs)
         output = self.returned(self.run(micro_batch, leaves))
-        loss, weight, counted, targets = self.compare(micro_batch, output, target)
-        samples = len(main(targets))
-        share = self._one
-        if weight != samples or share is None or share.dtype != loss.dtype:
-            share = torch.full_like(loss, weight / samples)
-            if weight == samples:
-                self._one = share
+        compared = self.compare(micro_batch, output, target)
+        loss, one = compared.loss, self._one
+        if one is None or one.dtype != loss.dtype:
+            one = self._one = torch.ones_like(loss)
+        share = one if compared.share == 1.0 else torch.full_like(loss, compared.share)
         gradients = self.differentiate([loss], (share,), leaves)
         self.pending.append((micro_batch, Reversed(inputs, gradients)))
-        metrics = self._metrics(mapped(Tensor.detach, output), targets) if self.measures else {}
-        return HeadResult(
-            micro_batch=micro_batch,
-            samples=samples,
-            weight=weight,
-            counted=counted,
-            loss=loss.detach(),
-            metrics=metrics,
-        )
+        output = mapped(Tensor.detach, output)
+        return self._result(micro_batch, output, compared, loss.detach(), measures=self.measures)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
@@ -107,19 +89,12 @@ class HeadRunner(SegmentRunner):
         assert not self.pending
         return []
 
-    def eval_step(self, inputs: Streams, target: Tree) -> HeadResult:
-        """Evaluate the head and the loss, without a graph."""
+    def evaluate(self, inputs: Streams, target: Tree) -> HeadResult:
+        """Run forward and loss, without a graph."""
         output = self.returned(self.run(None, inputs))
-        loss, weight, counted, targets = self.compare(None, output, target)
-        return HeadResult(
-            micro_batch=-1,
-            samples=len(main(targets)),
-            weight=weight,
-            counted=counted,
-            loss=loss,
-            metrics=self._metrics(output, targets),
-            evaluated=Evaluated(outputs=main(output), targets=targets),
-        )
+        compared = self.compare(None, output, target)
+        result = self._result(-1, output, compared, compared.loss, measures=True)
+        return evolve(result, compared=(main(output), compared.targets))
 
     def returned(self, streams: Streams) -> Tree:
         """Return what the network returned, of which these are the tensors."""
@@ -130,18 +105,27 @@ class HeadRunner(SegmentRunner):
         """Compute the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
         device = main(output).device
         beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
-        with self.numerics.draws(self._name, micro_batch), self._behind:
+        (name,) = self.modules
+        with self.numerics.draws(f"the loss behind {name}", micro_batch), self._behind:
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
             return Compared(mean_loss(self.loss, output, beside, weight), weight, counted, beside)
 
-    def _metrics(self, output: Tree, targets: Tree) -> Mapping[str, Tensor]:
-        with torch.no_grad(), self._behind:
-            return self.loss.metrics(output, targets)
-
-    @cached_property
-    def _name(self) -> str:
-        return f"the loss behind {next(iter(self.modules))}"
+    def _result(
+        self, micro_batch: int, output: Tree, compared: Compared, loss: Tensor, *, measures: bool
+    ) -> HeadResult:
+        metrics: Mapping[str, Tensor] = {}
+        if measures:
+            with torch.no_grad(), self._behind:
+                metrics = self.loss.metrics(output, compared.targets)
+        return HeadResult(
+            micro_batch=micro_batch,
+            samples=len(main(compared.targets)),
+            weight=compared.weight,
+            counted=compared.counted,
+            loss=loss,
+            metrics=metrics,
+        )
 
     @cached_property
     def _behind(self) -> placed:

@@ -6,8 +6,8 @@ This module alone fixes them, so that a forward and its recomputation agree in e
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import Any, Self
@@ -43,19 +43,10 @@ class Normalisation:
         return cls(mean=facts.mean, std=facts.std)
 
 
-class _InTurn:
-    """Contexts as one, entered in order and left in the opposite one; not within itself."""
-
-    def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
-        self._contexts = contexts
-
-    def __enter__(self) -> None:
-        for one in self._contexts:
-            one.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        for one in reversed(self._contexts):
-            one.__exit__(*raised)
+@contextmanager
+def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
+    with one, other:
+        yield
 
 
 @frozen(kw_only=True, slots=False)
@@ -123,7 +114,7 @@ class NumericsContext:
         """
         draws = self.draws(name, micro_batch, module)
         if self._mixed or torch.is_autocast_enabled(self._autocast_type):
-            return _InTurn(draws, self.arithmetic())
+            return _both(draws, self.arithmetic())
         return draws
 
     def arithmetic(self) -> AbstractContextManager[Any]:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -108,7 +108,6 @@ class SegmentRunner(ABC):
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
-
     recorded: RecordedSegment | None = field(default=None, init=False)
     """Set where operations are recorded."""
 
@@ -156,13 +155,12 @@ class SegmentRunner(ABC):
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        if self.recorded is not None:
-            return self.recorded.forward(partial(self._evaluated, micro_batch), inputs)
-        return self._evaluated(micro_batch, *inputs)
 
-    def _evaluated(self, micro_batch: int, *inputs: Tensor) -> Streams:
-        with torch.no_grad(), self.frozen:
-            return self.run(micro_batch, inputs)
+        def evaluated(*inputs: Tensor) -> Streams:
+            with torch.no_grad(), self.frozen:
+                return self.run(micro_batch, inputs)
+
+        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
@@ -218,11 +216,9 @@ class Reconstruct(BodyRunner):
         Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
         """
         assert outputs is not None
-        parameters = None if self.versions is None else self.older_parameters(micro_batch)
-        if parameters is not None:
+        if (parameters := self.older_parameters(micro_batch)) is not None:
             return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
-        count = len(outputs)
-        name, module = self.reversible
+        count, (name, module) = len(outputs), self.reversible
 
         def reconstructed(*tensors: Tensor) -> Streams:
             with self.numerics.node(name, micro_batch, module):
@@ -261,8 +257,7 @@ class Recompute(BodyRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
         inputs = decode(self.buffer.take(micro_batch))
-        parameters = None if self.versions is None else self.older_parameters(micro_batch)
-        return self.recompute(micro_batch, inputs, gradients, parameters)
+        return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs as they wait."""
@@ -273,6 +268,15 @@ class Recompute(BodyRunner):
         self.buffer.append((micro_batch, kept))
 
 
+class _Graph(NamedTuple):
+    """A forward whose graph waits for its backward."""
+
+    inputs: Streams
+    outputs: Streams
+    parameters: Parameters | None
+    """The leaves that the graph ends in; None: the modules' own parameters."""
+
+
 @define(eq=False, slots=False)
 class StashGraph(BodyRunner):
     """Nodes whose forward keeps its graph, as plain backpropagation does."""
@@ -281,9 +285,12 @@ class StashGraph(BodyRunner):
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where the backward is to have those of the forward."""
-        graph = self._graph(micro_batch, inputs)
-        self.graphs.append((micro_batch, graph))
-        return tuple(map(Tensor.detach, graph.outputs))
+        versions = self.versions
+        parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
+        leaves = self.leaves(inputs)
+        outputs = self.run(micro_batch, leaves, parameters)
+        self.graphs.append((micro_batch, _Graph(leaves, outputs, parameters)))
+        return tuple(map(Tensor.detach, outputs))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the stashed graph."""
@@ -298,20 +305,4 @@ class StashGraph(BodyRunner):
     def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
         with self.frozen:
-            self.graphs.append((micro_batch, self._graph(micro_batch, cast(Streams, kept))))
-
-    def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
-        versions = self.versions
-        parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
-        leaves = self.leaves(inputs)
-        return _Graph(leaves, self.run(micro_batch, leaves, parameters), parameters)
-
-
-@frozen
-class _Graph:
-    """A forward whose graph waits for its backward."""
-
-    inputs: Streams
-    outputs: Streams
-    parameters: Parameters | None
-    """The leaves that the graph ends in; None: the modules' own parameters."""
+            self.forward(micro_batch, cast(Streams, kept))

@@ -321,7 +321,7 @@ class StageExecutor:
                 inputs = self._taken(segment, received)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
-                    result = runner.eval_step(inputs, target)
+                    result = runner.evaluate(inputs, target)
                 else:
                     outputs = runner.run(None, inputs)
                     for edge, stays in sends:

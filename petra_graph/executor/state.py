@@ -54,7 +54,8 @@ class SavedTensors:
             if value.scale is not None:
                 self.put(f"{name}/scale", value.scale)
             return
-        if not value.is_contiguous() and _dense(value):
+        # Where a tensor's elements fill a piece of memory in some order of dimensions, torch makes others like it.
+        if not value.is_contiguous() and torch.empty_like(value, device="meta").stride() == value.stride():
             self._fact("strides")[name] = list(value.stride())
         copy = torch.empty(value.shape, dtype=value.dtype)
         self.tensors[name] = copy.copy_(value.detach())
@@ -97,18 +98,6 @@ class SavedTensors:
     def _fact(self, name: str) -> Facts:
         found: Facts = self.facts.setdefault(name, {})
         return found
-
-
-def _dense(tensor: Tensor) -> bool:
-    """Whether a tensor's elements fill a piece of memory, each once, in some order of dimensions."""
-    expected = 1
-    for stride, size in sorted(
-        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
-    ):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 _CALLBACKS = "callbacks"

@@ -49,10 +49,10 @@ def evaluate(
         meters.add(result)
         if number % MOST == 0:
             meters.read()
-        if result.evaluated is not None:
-            metrics.update(result.evaluated.outputs, result.evaluated.targets)
+        if result.compared is not None:
+            metrics.update(*result.compared)
             for see in show:
-                see(epoch, meters.samples - result.samples, result.evaluated.outputs, result.evaluated.targets)
+                see(epoch, meters.samples - result.samples, *result.compared)
     meters.expect_targets(f"{split} data")
 
     means = meters.means()
@@ -98,7 +98,7 @@ class Meters:
         self.samples += result.samples
         self.weight += result.weight
         self.counted += result.counted
-        self._pending.append(evolve(result, evaluated=None))  # what was compared would stay in memory
+        self._pending.append(evolve(result, compared=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
         """Add the batches since the last reading to the sums, and return them with their losses."""
