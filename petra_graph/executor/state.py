@@ -20,7 +20,7 @@ again by the same forward, with running statistics frozen, since the first one h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -46,40 +46,41 @@ class SavedTensors:
     """Dense, none in memory of another."""
     facts: Facts = field(factory=dict)
 
-    def put(self, name: str, value: Tensor | EncodedTensor) -> None:
+    def put(self, name: str, value: Tensor) -> None:
         """Copy a tensor."""
-        if isinstance(value, EncodedTensor):
-            self._fact("encoded")[name] = str(value.dtype).removeprefix("torch.")
-            self.put(f"{name}/payload", value.payload)
-            if value.scale is not None:
-                self.put(f"{name}/scale", value.scale)
-            return
         # Where a tensor's elements fill a piece of memory in some order of dimensions, torch makes others like it.
         if not value.is_contiguous() and torch.empty_like(value, device="meta").stride() == value.stride():
             self._fact("strides")[name] = list(value.stride())
         copy = torch.empty(value.shape, dtype=value.dtype)
         self.tensors[name] = copy.copy_(value.detach())
 
-    def get(self, name: str, device: torch.device) -> Tensor | EncodedTensor:
-        """Return a tensor on a device, in the layout that it had."""
-        if (dtype := self._fact("encoded").get(name)) is not None:
-            scale = self.tensor(f"{name}/scale", device) if f"{name}/scale" in self.tensors else None
-            payload = self.tensor(f"{name}/payload", device)
-            return EncodedTensor(payload=payload, scale=scale, dtype=getattr(torch, dtype))
-        return self.tensor(name, device)
-
     def put_all(self, name: str, values: EncodedTensors) -> None:
-        """Copy several tensors."""
+        """Copy several tensors, as they are encoded."""
         self._fact("counts")[name] = len(values)
-        for index, value in enumerate(values):
-            self.put(f"{name}/{index}", value)
+        for own, value in ((f"{name}/{index}", value) for index, value in enumerate(values)):
+            if isinstance(value, Tensor):
+                self.put(own, value)
+                continue
+            self._fact("encoded")[own] = str(value.dtype).removeprefix("torch.")
+            self.put(f"{own}/payload", value.payload)
+            if value.scale is not None:
+                self.put(f"{own}/scale", value.scale)
 
     def get_all(self, name: str, device: torch.device) -> EncodedTensors:
-        """Return several tensors on a device."""
-        return tuple(self.get(f"{name}/{index}", device) for index in range(self._fact("counts")[name]))
+        """Return several tensors on a device, each in the layout that it had."""
+
+        def get(own: str) -> Tensor | EncodedTensor:
+            if (dtype := self._fact("encoded").get(own)) is None:
+                return self.tensor(own, device)
+            scale = self.tensor(f"{own}/scale", device) if f"{own}/scale" in self.tensors else None
+            return EncodedTensor(
+                payload=self.tensor(f"{own}/payload", device), scale=scale, dtype=getattr(torch, dtype)
+            )
+
+        return tuple(get(f"{name}/{index}") for index in range(self._fact("counts")[name]))
 
     def tensor(self, name: str, device: torch.device) -> Tensor:
-        """Return a tensor that is not encoded."""
+        """Return a tensor on a device, in the layout that it had."""
         stored = self.tensors[name]
         strides = self._fact("strides").get(name)
         shaped = (
@@ -127,7 +128,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
     for name, parameter in _parameters(executor.modules):
         if parameter.grad is not None:
             saved.put(f"gradients/{name}", parameter.grad)
-    _capture_optimizer(saved, updater, _parameters(executor.modules))
+    _capture_optimizer(saved, updater, dict(_parameters(executor.modules)))
     for parameter, weights in evaluated_weights(updater):
         for name, own in _parameters(executor.modules):  # nodes of a stage may share one
             if own is parameter:
@@ -174,7 +175,7 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
         own = {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}
         if own:
             companion.restore(own)
-    _restore_optimizer(saved, executor.updater, _parameters(executor.modules), device)
+    _restore_optimizer(saved, executor.updater, dict(_parameters(executor.modules)), device)
 
 
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
@@ -211,7 +212,7 @@ def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: tor
             runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
 
 
-def _capture_optimizer(saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter]) -> None:
     """Copy what an optimizer holds.
 
     Raises:
@@ -220,7 +221,6 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, parameters: Iterab
     optimizer = updater.optimizer
     if optimizer is None:
         return
-    named = dict(parameters)
     own = set(map(id, named.values()))
     if others := [key for key in optimizer.state if id(key) not in own]:
         message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {others[0]!r}"
@@ -247,14 +247,14 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, parameters: Iterab
 
 
 def _restore_optimizer(
-    saved: SavedTensors, updater: Updater, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device
+    saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter], device: torch.device
 ) -> None:
     """Give the parameters that the optimizer steps the state that it had of them, which may come from several stages."""
     optimizer = updater.optimizer
     if optimizer is None:
         return
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for name, parameter in parameters:
+    for name, parameter in named.items():
         keys = saved.facts["optimizer"].get(name)
         if keys is None or id(parameter) not in stepped:
             continue
@@ -262,7 +262,7 @@ def _restore_optimizer(
         for key, value in keys.items():
             if value in (_HERE, _ON_HOST):
                 on = device if value == _HERE else torch.device("cpu")
-                state[key] = saved.get(f"optimizer/{name}/{key}", on)
+                state[key] = saved.tensor(f"optimizer/{name}/{key}", on)
             else:
                 state[key] = _from_json(value)
         optimizer.state[parameter] = state

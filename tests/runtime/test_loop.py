@@ -9,6 +9,7 @@ from attrs import evolve
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
+from petra_graph.program.schedule import static_order
 from petra_graph.runtime import stage_io
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
@@ -110,6 +111,41 @@ def test_a_global_norm_steps_all_stages_together():
     built.train(batches((8,), 3))
     assert [j for j, _ in steps] == [1, 2, 3, 4, 5] * 2
     assert len({float(norm) for _, norm in steps[:5]}) == 1
+
+
+# --- the static order ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("graph", "schedule", "accumulation"), [("chain", "lockstep", 2), ("branches", "1f1b", 1)])
+def test_a_static_order_is_a_function_of_the_programs_alone(graph, schedule, accumulation):
+    how = {"schedule": schedule, "accumulation": accumulation}
+    built, other = (pipeline(GRAPHS[graph], SHAPES[graph], policy=policy, **how) for policy in ("static", "arrival"))
+    performed = []
+    for executor in built.executors:
+        for verb in ("forward", "backward", "update"):
+            note_operations(executor, verb, performed)
+    data = batches(SHAPES[graph], 7)
+    for each in (built, other):
+        each.train(data)
+    expected = [(stage, action.verb) for stage, action in static_order(built.programs, range(7))]
+    assert performed == expected
+    assert relative_error(built.parameters(), other.parameters()) == 0.0
+
+
+def note_operations(executor, verb: str, performed: list[tuple[int, str]]) -> None:
+    operation = getattr(executor, verb)
+    setattr(executor, verb, lambda *given: (performed.append((executor.program.index, verb)), operation(*given))[1])
+
+
+def test_one_norm_over_all_stages_under_a_static_order():
+    """Updates wait for each other there, and no stage may wait in the order for its own update's turn."""
+    clip = ClipSpec(limit=0.1, scope="global")
+    data = batches((8,), 9)
+    how = {"method": "gpipe", "accumulation": 4, "clip": clip}
+    built = [pipeline(GRAPHS["branches"], (8,), policy=policy, **how) for policy in ("arrival", "static")]
+    for each in built:
+        each.train(data)
+    assert relative_error(built[0].parameters(), built[1].parameters()) == 0.0
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
