@@ -12,11 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
 
-import petra_graph
-from petra_graph.autograd import ReversibleSequence, reversible
+from petra_graph.autograd import reversible
 from petra_graph.blocks import AdditiveCoupling
 from petra_graph.measure.tally import LiveBytes
 from tests.support.examples import examples
@@ -236,15 +233,6 @@ def test_a_copy_and_a_state_dictionary_are_the_same_network():
     assert next(iter(made.state_dict())) == "0.function.0.weight"
 
 
-def test_it_is_a_list_of_blocks():
-    made = sequence(depth=4, keep_graphs=1)
-    assert len(made) == 4
-    assert isinstance(made[1:3], ReversibleSequence)
-    assert list(made[1:3]) == list(made)[1:3]
-    assert made[1:3].keep_graphs == 1
-    assert petra_graph.reversible is reversible
-
-
 class ByHand(AdditiveCoupling):
     """A block whose author adds to `grad`, as the page of blocks allows."""
 
@@ -267,28 +255,6 @@ def test_blocks_of_ones_own_and_several_streams():
     expect_plain(made, inputs())
     one, other = made((inputs(), inputs(seed=1)))
     assert one.shape == other.shape == (4, FEATURES)
-
-
-def test_torch_counts_operations():
-    """Its hooks of several tensors must not be on leaves: parametrizations read parameters, a function reads a stream."""
-    made = reversible([nn.utils.parametrizations.weight_norm(nn.Linear(FEATURES, FEATURES)) for _ in range(2)])
-    with FlopCounterMode(display=False) as count:
-        made(torch.randn(4, FEATURES)).sum().backward()
-    product = 2 * 4 * FEATURES**2
-    assert count.get_total_flops() == 2 * 4 * product  # forward, again, and two products in its backward
-
-
-def test_tensors_without_values_have_shapes():
-    with FakeTensorMode():
-        made = reversible([branch() for _ in range(2)])
-        made(torch.randn(4, FEATURES)).sum().backward()
-    assert [one.grad.shape for one in made.parameters()] == [one.shape for one in made.parameters()]
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::torch.jit.TracerWarning")
-def test_a_trace_is_the_loop():
-    made, x = sequence().eval(), inputs()
-    torch.testing.assert_close(torch.jit.trace(made, x)(x), made(x))
 
 
 def test_a_program_may_be_recorded():

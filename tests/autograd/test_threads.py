@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from petra_graph.autograd import reversible
-from tests.support.sequences import FEATURES, branch
+from tests.support.sequences import FEATURES
 
 STEPS = 12
 
@@ -104,19 +104,3 @@ def test_running_statistics_follow_each_forward_once(norm):
         assert block.function[0].running_mean is not None
         if isinstance(norm, nn.BatchNorm1d):
             assert block.function[0].num_batches_tracked == 2 * STEPS
-
-
-def test_threads_may_differentiate_one_forward():
-    """Each took what the other's backward had left for it."""
-    made = reversible([branch(dropout=0.0) for _ in range(8)]).double().eval()
-    x = streams(1)[0, 0].requires_grad_()
-    loss = made(x).square().sum()
-    wanted = [x, *made.parameters()]
-    expected = torch.autograd.grad(loss, wanted, retain_graph=True)
-
-    def differentiate(_):
-        for _ in range(4):
-            found = torch.autograd.grad(loss, wanted, retain_graph=True)
-            assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-    in_threads(2, differentiate)

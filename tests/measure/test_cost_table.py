@@ -141,13 +141,6 @@ class InFloat32(Reader):
             return tuple(self.linear(stream.float()) for stream in streams)
 
 
-class Passing(AdditiveCoupling):
-    """F hands its input through: the gradient must not be shared with the message."""
-
-    def residual(self, x):
-        return x.view_as(x)
-
-
 class Attending(AdditiveCoupling):
     """Attention over four steps of a quarter of the features."""
 
@@ -219,11 +212,6 @@ def test_a_loss_that_fails_on_the_cpu_too_is_named():
         measure_costs(built_graph(CHAIN), conditions((8,), loss=guarded(Unwilling)))
 
 
-def test_a_function_that_hands_its_input_through():
-    table = measure_costs(with_block("Passing"), conditions((8,)))
-    assert table.nodes["rev1"].work["reverse"].shares == (1, None, None, 2)
-
-
 @pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_attention_takes_as_many_flops_whatever_kernel_is_at_hand(kernel, compute):
@@ -236,9 +224,3 @@ def test_attention_takes_as_many_flops_whatever_kernel_is_at_hand(kernel, comput
         "replay": 2,
         "reverse": 3,
     }
-
-
-def test_nothing_is_drawn_and_nothing_allocated():
-    state = torch.get_rng_state()
-    measure_costs(with_block("Reader", kind="buffered"), conditions((8,)))
-    assert torch.equal(state, torch.get_rng_state())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
-from petra_graph.errors import PluginError, Problem, SpecError
+from petra_graph.errors import PluginError
 from petra_graph.measure.node_shapes import measure_shapes
 
 
@@ -137,17 +135,6 @@ def test_a_block_that_a_run_would_fail_on(made, block, message, refused):
     assert problem.path == ("graph", "node", 1)
 
 
-def test_where_a_block_raised_is_said(made, refused):
-    (problem,) = refused(made(Raises), (8,))
-    line = inspect.getsourcelines(Raises)[1] + len(inspect.getsource(Raises).splitlines()) - 1
-    assert problem.hint == f"its input streams are 6, 6 (without the batch); it reads stem; raised at {__file__}:{line}"
-
-
-def test_an_inverse_of_other_shapes(made, refused):
-    (problem,) = refused(made(Halves), (8,))
-    assert problem.message == 'node "mine": the inverse of block "mine" returns 3, 6'
-
-
 class ReturnsFloat64(Buffered):
     def __init__(self, inputs):
         super().__init__(inputs)
@@ -203,37 +190,3 @@ def test_a_class_that_does_not_keep_its_kind(made, block, message):
     assert problem.path == ("graph", "node", 1)
     if block is NoInverse:
         assert outputs(made(block, kind="buffered")) == ((6,), (6,))
-
-
-class RefusesItsOptions(Buffered):
-    def __init__(self, inputs):
-        raise SpecError(Problem(message="too wide", hint="4 at most", path=("width",)))
-
-    def forward(self, *streams):
-        return streams
-
-
-def test_a_refused_option_of_a_block_is_one_of_its_node(made):
-    with pytest.raises(SpecError) as caught:
-        measure_shapes(made(RefusesItsOptions, kind="buffered"), (8,), torch.float32)
-    (problem,) = caught.value.problems
-    assert (problem.message, problem.path) == (
-        'node "mine": block "mine": too wide',
-        ("graph", "node", 1, "options", "width"),
-    )
-
-
-def test_measuring_leaves_running_statistics_and_gradients_alone(made):
-    seen = []
-
-    class Counts(Buffered):
-        def __init__(self, inputs):
-            super().__init__(inputs)
-            self.norm = nn.BatchNorm1d(6)
-
-        def forward(self, x, t):
-            seen.append((torch.is_grad_enabled(), self.norm.track_running_stats))
-            return self.norm(x), t
-
-    measure_shapes(made(Counts), (8,), torch.float32)
-    assert seen == [(False, False)]

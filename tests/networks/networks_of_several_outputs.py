@@ -88,17 +88,6 @@ class InADictionary(nn.Module):
         return {"out": self.b(self.a(x).tanh())}
 
 
-class TwoHeads(nn.Module):
-    """A head of one's own, of which the rest of the network is in other nodes."""
-
-    def __init__(self):
-        super().__init__()
-        self.b, self.aux = nn.Linear(6, 3), nn.Linear(6, 3)
-
-    def forward(self, h):
-        return (self.b(h), self.aux(h)) if self.training else self.b(h)
-
-
 class _Loss:
     def metrics(self, output, target):
         return {}
