@@ -230,11 +230,11 @@ class OwnTensor(Two):
 
 
 class OneNode(nn.Module):
-    """No parts: all of it is one node, which runs as it is, whatever its forward does."""
+    """No parts: all of it is one node, which runs as it is, whatever its forward does; a layer has the name of the node."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.norm, self.b = nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES)
+        self.onenode, self.norm, self.b = nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES)
         self.scale = nn.Parameter(torch.ones(16))
         self.register_buffer("shift", torch.linspace(0, 1, 16), persistent=False)
         self.pooler = nn.Linear(16, 16)  # not used
@@ -246,7 +246,7 @@ class OneNode(nn.Module):
 
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            a = self.a(x)
+            a = self.onenode(x)
         return self.b(Reversal.apply(self.norm(a.float()).tanh() * self.scale + self.shift))
 
 

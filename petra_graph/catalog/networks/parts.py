@@ -175,9 +175,9 @@ def _nodes(module: nn.Module) -> Any:
 
 
 def parts_of(module: nn.Module) -> Mapping[str, Any]:
-    """Return the parts of a network by name; where it declares none, all of its modules."""
+    """Return the parts of a network by name, as far as they are not the network itself; of an nn.Sequential, all of its modules."""
     if (declared := _nodes(module)) is None:
-        return dict(module.named_modules())
+        return dict(module.named_modules()) if type(module).forward is nn.Sequential.forward else {}
     return {name: one[0] if isinstance(one, tuple) else one for name, one in declared.items()}
 
 
