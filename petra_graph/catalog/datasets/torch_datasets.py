@@ -20,6 +20,7 @@ import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from petra_graph.blocks import random_key
@@ -34,6 +35,7 @@ from petra_graph.plugins import (
     seed_generators,
     seeded,
 )
+from petra_graph.plugins.tensor_trees import mapped, named_leaves
 
 _PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
 _WIDENED = {
@@ -96,8 +98,8 @@ class TorchSplit:
             for index in map(int, indices):
                 seed_generators(random_key(*at, index))
                 rows.append(self.read(index, self.dataset[index]))
-        samples, targets = zip(*rows, strict=True)
-        return _stack(samples), _stack(targets)
+        stacked: tuple[Any, Any] = tree_map(lambda *each: torch.stack(each), *rows)
+        return stacked
 
     def read(self, index: int, sample: Any) -> tuple[Any, Any]:
         """Return the tensors of a sample that the Dataset has given; errors as of `fetch`."""
@@ -105,9 +107,9 @@ class TorchSplit:
             x, y = read_sample(sample)
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
-        inputs = {f'x["{name}"]' if name else "x": one for name, one in self.facts.inputs.items()}
-        declared = inputs | {f"y{place}": one for place, one in self.facts.targets.items()}
-        given = _named("x", x) | _named("y", y)
+        declared = {f'x["{name}"]' if name else "x": one for name, one in self.facts.inputs.items()}
+        declared |= {f"y{place}": one for place, one in self.facts.targets.items()}
+        given = _named(x, y)
         hint = "let every sample have one shape and type: crop, resize or pad"
         if given.keys() != declared.keys():
             message = f"sample {index} of the {self.part} data has {', '.join(given)}"
@@ -126,12 +128,24 @@ class TorchStream:
     dataset: Any
     read: Callable[[int, Any], tuple[Any, Any]]
     """Makes (x, y) of a sample and its number in the pass; raises RunFailed if it is not like the first one."""
+    first: tuple[Any, Any]
+    """The first sample, as it is before processes share the work."""
+    _compared: list[bool] = field(factory=list, init=False)
 
     def iterate(self, *, seed: int, number: int) -> Iterator[tuple[Any, Any]]:
-        """Yield the samples of a pass, which the Dataset is told if it has `set_epoch`."""
-        set_epoch = getattr(self.dataset, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(number)
+        """Yield the samples of a pass, which the Dataset is told if it has `set_epoch`.
+
+        Raises:
+            RunFailed: one is not like the first one, or the stream is another one in this process than in others.
+        """
+        if not self._compared and torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._compared.append(True)
+            if not _are_equal(self.first, read_sample(_take_first("train", self.dataset))):
+                message = "the training stream begins with another sample in this process than on its own: it follows the process's rank"
+                hint = "let it yield all samples in every process: one reads the samples, and another one their targets"
+                raise RunFailed(message, hint)
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(number)
         for index, sample in enumerate(self.dataset):
             yield self.read(index, sample)
 
@@ -227,7 +241,9 @@ def open_datasets(
     }
     whole = TorchSplit(dataset=datasets["train"], facts=facts, part="training", unaugmented=splits.get("plain"))
     opened = TorchDataSet(
-        train=TorchStream(dataset=whole.dataset, read=whole.read) if _is_iterable(whole.dataset) else whole,
+        train=TorchStream(dataset=whole.dataset, read=whole.read, first=first["train"])
+        if _is_iterable(whole.dataset)
+        else whole,
         test=splits["test"],
         validation=splits.get("validation"),
         facts=facts,
@@ -254,9 +270,10 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
             raise ValueError(f"{name} is empty")
         if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
             raise ValueError(f"{name} is a dictionary whose keys are not texts")
-    if isinstance(x, Mapping):
-        return {key: _tensor(f'x["{key}"]', one) for key, one in x.items()}, _mapped(_target, y)
-    return _tensor("x", x), _mapped(_target, y)
+    inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
+    if isinstance(y, Mapping):
+        return inputs, {key: _target(one) for key, one in y.items()}
+    return inputs, tuple(map(_target, y)) if isinstance(y, tuple | list) else _target(y)
 
 
 def _make_dataset(option: str, location: str, code: Any) -> Any:
@@ -287,6 +304,9 @@ def _is_iterable(dataset: object) -> bool:
 
 
 def _first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
+    def refused(message: str, hint: str) -> SpecError:
+        return SpecError(Problem(message=message, hint=hint, path=(option,)))
+
     held = list(_find_generators(dataset, "", _DEPTH, set()))
     streams = _is_iterable(dataset)
     earlier = _take_first(option, dataset) if streams else None  # a stream may seed its generators whenever it begins
@@ -294,19 +314,21 @@ def _first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
     sample = _take_first(option, dataset)
     moved = [path for (path, one), state in zip(held, before, strict=True) if _state(one) != state]
     if moved:
-        message = f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it"
-        hint = "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index"
-        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
+        raise refused(
+            f"the Dataset draws from a generator of its own, `{moved[0]}`: a sample would depend on those read before it",
+            "draw from random, np.random or torch without a generator: they are seeded for each sample, by seed, epoch and index",
+        )
     try:
-        x, y = read_sample(sample)
-        same = not streams or _are_equal((x, y), read_sample(earlier))
+        found = read_sample(sample)
+        again = read_sample(earlier) if streams else found
     except ValueError as error:
-        raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
-    if not same:
-        message = "the stream has another first sample when it is iterated again, with the same state of all generators"
-        hint = "let __iter__ begin anew, with a generator that it makes itself or the global ones: a resumed run reads the stream again"
-        raise SpecError(Problem(message=message, hint=hint, path=(option,)))
-    return x, y
+        raise refused(f"sample 0: {error}", _PAIR) from None
+    if not _are_equal(found, again):
+        raise refused(
+            "the stream has another first sample when it is iterated again, with the same state of all generators",
+            "let __iter__ begin anew, with a generator that it makes itself or the global ones: a resumed run reads the stream again",
+        )
+    return found
 
 
 def _take_first(option: str, dataset: Any) -> Any:
@@ -349,42 +371,34 @@ def _has_channels_last(x: Tensor) -> bool:
 
 def _facts(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        came = ", ".join(f"{place} {_described(one)}".lstrip() for place, one in _named("", y).items())
+        came = ", ".join(f"{place} {_described(one)}".lstrip() for place, one in named_leaves(y))
         message = f"classes are counted by integers, and y of sample 0 is {came}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
-    for place, one in _named("x", x).items():
+    for place, one in named_leaves(x):
         if _has_channels_last(one):
-            message = f"{place} of sample 0 is {_described(one)}, an image whose channels come last"
+            message = f"x{place} of sample 0 is {_described(one)}, an image whose channels come last"
             hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
             raise SpecError(Problem(message=message, hint=hint, path=("train",)))
+    shapes, types = ([mapped(of, part) for part in (x, y)] for of in (lambda one: tuple(one.shape), _type))
     return DataFacts(
-        shape=_mapped(lambda one: tuple(one.shape), x),
-        dtype=_mapped(_type, x),
+        shape=shapes[0],
+        dtype=types[0],
         classes=len(classes) if isinstance(classes, Sequence) else classes,
         class_names=tuple(classes) if isinstance(classes, Sequence) else None,
-        target_shape=_mapped(lambda one: tuple(one.shape), y),
-        target_dtype=_mapped(_type, y),
+        target_shape=shapes[1],
+        target_dtype=types[1],
     )
 
 
-def _mapped(function: Callable[[Any], Any], part: Any) -> Any:
-    """Return what a function makes of a part of a sample, or of each value in it, in the same dictionary or tuple."""
-    if isinstance(part, Mapping):
-        return {key: function(one) for key, one in part.items()}
-    return tuple(map(function, part)) if isinstance(part, tuple | list) else function(part)
-
-
-def _named(name: str, part: Any) -> dict[str, Tensor]:
-    """Return the tensors of a part of a sample by the names that messages give them, as in `x["image"]` and `y[0]`."""
-    if isinstance(part, Mapping):
-        return {f'{name}["{key}"]': one for key, one in part.items()}
-    return {f"{name}[{at}]": one for at, one in enumerate(part)} if isinstance(part, tuple) else {name: part}
+def _named(x: Any, y: Any) -> dict[str, Tensor]:
+    """Return the tensors of a sample by the names that messages give them, as in `x["image"]` and `y[0]`."""
+    return {f"{name}{place}": one for name, part in (("x", x), ("y", y)) for place, one in named_leaves(part)}
 
 
 def _are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    left, right = (_named("x", x) | _named("y", y) for x, y in (one, other))
-    return left.keys() == right.keys() and all(torch.equal(tensor, right[name]) for name, tensor in left.items())
+    left, right = _named(*one), _named(*other)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 def _type(tensor: Tensor) -> str:
@@ -430,12 +444,3 @@ def _image_tensor(name: str, image: Any) -> Tensor:
     mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
     pixels = torch.from_numpy(np.array(image.convert(mode)))
     return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
-
-
-def _stack(rows: Sequence[Any]) -> Any:
-    first = rows[0]
-    if isinstance(first, Tensor):
-        return torch.stack(tuple(rows))
-    if isinstance(first, Mapping):
-        return {key: torch.stack([one[key] for one in rows]) for key in first}
-    return tuple(map(torch.stack, zip(*rows, strict=True)))

@@ -106,12 +106,12 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
         sections,
         about=[f"{plural(len(groups), 'group')} of runs, which differ in their seed alone within a group"],
-        answers=list(_answers(groups)),
+        answers=list(answers(groups)),
         state=[f"{status}: {', '.join(held)}" for status, held in sorted(stopped.items()) if status != "done"],
     )
 
 
-def _answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
+def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
     """Yield which group is the best, whether the next one is worse by more than chance, and what has chosen it."""
     best, metric = groups[0], groups[0].judged_by
     if metric is None:

@@ -1,7 +1,6 @@
 """The paper's Figures 5 and 6 of a run: the similarity of the three gradients, over training and over the stages.
 
-They are made from the run's directory alone. A point is the mean of an epoch's measurements, as in the paper; in a run of few epochs, each
-measurement is one.
+They are made from the run's directory alone. A point is the mean of an epoch's measurements, as in the paper.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from typing import Any
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import RecordedRun, quantity_and_stage, read_run
 
-_FEW_EPOCHS = 10
-"""From this number of epochs on, points are means over an epoch."""
 _EPOCHS_A_WINDOW = 30
 """The paper smooths 300 epochs over 10."""
 _DROP = 0.5
@@ -34,8 +31,8 @@ _LINES = (
     ("delayed_cosine_to_end_to_end", "delayed and end-to-end", "#7d7d7d", "^--"),
 )
 
-Points = Mapping[str, Mapping[int, Sequence[tuple[int, float, float]]]]
-"""By quantity and stage: the epoch, the time in epochs since the run's start, and the value."""
+Points = Mapping[str, Mapping[int, Mapping[int, float]]]
+"""The means by quantity, stage and epoch."""
 
 
 def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
@@ -55,7 +52,7 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
     points = _points(recorded)
     if not points:
         raise SpecError(f"{run} holds no measurement of a probe")
-    epochs = max(epoch for stages in points.values() for found in stages.values() for epoch, *_ in found)
+    epochs = max(epoch for stages in points.values() for found in stages.values() for epoch in found)
     rates = {point.epoch: point.value for point in recorded.metrics.get("learning_rate", ())}
     base = output or run / "fidelity"
     paths = {name: base.with_name(f"{base.name}-{name}.png") for name in ("training", "stages")}
@@ -71,8 +68,7 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
         "learning rate": {str(epoch): rate for epoch, rate in rates.items()},
         "means by epoch": {
             quantity: {
-                str(stage): [_at_epoch(found, epoch) for epoch in range(1, epochs + 1)]
-                for stage, found in stages.items()
+                str(stage): [found.get(epoch) for epoch in range(1, epochs + 1)] for stage, found in stages.items()
             }
             for quantity, stages in points.items()
         },
@@ -80,23 +76,13 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
 
 
 def _points(run: RecordedRun) -> Points:
-    rates = run.metrics.get("learning_rate", ())  # recorded where an epoch ends
-    probed = {found: points for name, points in run.metrics.items() if (found := quantity_and_stage(name))}
-    steps = [point.step for points in probed.values() for point in points]
-    length = rates[-1].step / rates[-1].epoch if rates else max(steps, default=1)
-    averaged = max((point.epoch for points in probed.values() for point in points), default=0) >= _FEW_EPOCHS
-    made: dict[str, dict[int, list[tuple[int, float, float]]]] = {}
-    for (quantity, stage), points in sorted(probed.items()):
-        timed = [(point.epoch, point.epoch if averaged else point.step / length, point.value) for point in points]
-        grouped = groupby(sorted(timed), key=lambda one: one[:2])
-        means = [(epoch, at, fmean(value for *_, value in each)) for (epoch, at), each in grouped]
-        made.setdefault(quantity, {})[stage] = means
+    made: dict[str, dict[int, dict[int, float]]] = {}
+    for name, points in sorted(run.metrics.items()):
+        if (found := quantity_and_stage(name)) is not None:
+            grouped = groupby(sorted(points, key=lambda point: point.epoch), key=lambda point: point.epoch)
+            means = {epoch: fmean(point.value for point in each) for epoch, each in grouped}
+            made.setdefault(found[0], {})[found[1]] = means
     return made
-
-
-def _at_epoch(points: Sequence[tuple[int, float, float]], epoch: int) -> float | None:
-    values = [value for at, _, value in points if at == epoch]
-    return fmean(values) if values else None
 
 
 def _chosen_epochs(rates: Mapping[int, float], epochs: int) -> list[int]:
@@ -119,15 +105,15 @@ def _draw_training(run: RecordedRun, points: Points, epochs: int, path: Path) ->
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    window = max(1, epochs // _EPOCHS_A_WINDOW) if epochs >= _FEW_EPOCHS else 1
+    window = max(1, epochs // _EPOCHS_A_WINDOW)
     stages = sorted({stage for found in points.values() for stage in found})
     figure = Figure(figsize=(12.5, 6.6), layout="constrained")
     for axis, (title, quantities) in zip(figure.subplots(2, 3, sharex=True).flat, _PANELS, strict=False):
         for quantity, dash in zip(quantities, ("-", "--"), strict=False):
             for stage, found in points.get(quantity, {}).items():
                 colour = colormaps["plasma"](0.85 * stages.index(stage) / max(1, len(stages) - 1))
-                values = smooth([value for *_, value in found], window)
-                axis.plot([at for _, at, _ in found], values, dash, color=colour, linewidth=1.3, label=stage)
+                values = smooth(list(found.values()), window)
+                axis.plot(list(found), values, dash, color=colour, linewidth=1.3, label=stage)
                 if quantity == "reconstruction_error" and any(values):
                     axis.set_yscale("log")
         axis.set_title(f"{title}", fontsize=9.5)
@@ -148,7 +134,7 @@ def _draw_stages(run: RecordedRun, points: Points, epochs: Sequence[int], path: 
     axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
     for axis, epoch in zip(axes, epochs, strict=True):
         for quantity, label, colour, style in _LINES:
-            found = {stage: _at_epoch(values, epoch) for stage, values in points.get(quantity, {}).items()}
+            found = {stage: means.get(epoch) for stage, means in points.get(quantity, {}).items()}
             axis.plot(found.keys(), found.values(), style, color=colour, label=label, markersize=4)
         axis.set_title(f"epoch {epoch}", fontsize=9.5)
         axis.grid(alpha=0.25)
