@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData
@@ -184,6 +184,23 @@ def test_one_that_it_only_holds_is_not(dataset):
     held = Pairs(ROWS.sample)
     held.rng = np.random.default_rng(0)
     assert len(dataset(held).train) == 6
+
+
+class Sharded(IterableDataset):
+    """Every rank yields samples of its own, as loaders for data parallelism do."""
+
+    def __iter__(self):
+        yield torch.full((2,), float(dist.get_rank() if dist.is_initialized() else 0)), 0
+
+
+def test_a_stream_that_follows_the_process_is_refused(dataset, monkeypatch):
+    streams = [dataset(Sharded(), sample(torch.zeros(2))).train for _ in range(2)]
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    assert len(list(streams[0].iterate(seed=0, number=0))) == 1
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    with pytest.raises(RunFailed, match="it follows the process's rank"):
+        next(streams[1].iterate(seed=0, number=0))
 
 
 class Boxes(dict):
