@@ -25,9 +25,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from attrs import evolve, frozen
@@ -74,12 +75,7 @@ _TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
-    """Time a specification's nodes.
-
-    Args:
-        path: the specification.
-        overrides: `--set` assignments.
-        micro_batches: how many are timed, at least; each operation's median counts.
+    """Time a specification's nodes, each in at least this number of micro-batches; each operation's median counts.
 
     Raises:
         SpecError, PluginError: as `prepare`.
@@ -91,56 +87,36 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     keep_freed_memory()
-    trainings = start_trainings(ready)
+    trainings = [TimedTraining.warm(ready, *one) for one in _TRAININGS]
     for _ in range(-(-micro_batches // BURST)):
-        for training in trainings:
+        for training in trainings:  # in turns, on a machine that drifts
             training.burst(BURST)
-    return profile_of(ready, trainings)
-
-
-def start_trainings(ready: Prepared) -> list[TimedTraining]:
-    """Return the trainings that time all operations, each warm."""
-    trainings = []
-    for method, schedule, operations in _TRAININGS:
-        spec = evolve(
-            ready.spec,
-            method=MethodSpec(name=method, schedule=schedule),  # every micro-batch an update
-            optimizer=clip_by_stage(ready.spec.optimizer),
-        )
-        network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
-        prepared = evolve(ready, network=network, placement=placement, programs=network.programs(placement))
-        training = TimedTraining(prepared, operations)
-        training.burst(WARM_UP)
-        if ready.on_cuda and not ready.spec.run.compile:  # compiled code is not called kernel by kernel
-            training.weigh()
-        training.forget()
-        trainings.append(training)
-    return trainings
-
-
-def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
+    network, spec, costs = ready.network, ready.spec, ready.network.costs()
     devices = [torch.device(program.device) for program in ready.programs]
-    on_gpu = devices[0].type == "cuda"
-    network, spec = ready.network, ready.spec
-    costs = network.costs()
+    watches = [watch for training in trainings for watch in training.watches.values()]
+    measured: dict[str, Any] = {
+        "name": spec.name,
+        "micro_batch": spec.data.batch,
+        "threads": spec.run.threads,
+        "settings": network.settings,
+        "nodes": operation_seconds(trainings, lambda watch, verb: median(watch.times[verb])),
+        "sizes": {name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        "outside": median(trainings[0].outside),
+        "link": time_link(devices),
+        "wall_seconds": sum(median(one) for watch in watches for one in watch.times.values()),
+    }
+    if devices[0].type != "cuda":
+        cpu_seconds = sum(median(one) for watch in watches for one in watch.cpu_times.values())
+        return Profile(
+            device=f"cpu ({_processor()})", device_type="cpu", kind="cpu", cpu_seconds=cpu_seconds, **measured
+        )
     return Profile(
-        name=spec.name,
-        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({_processor()})",
-        device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name if on_gpu else "cpu",
-        kind="cuda" if on_gpu else "cpu",
-        micro_batch=spec.data.batch,
-        threads=spec.run.threads,
-        settings=network.settings,
-        nodes=operation_seconds(trainings, lambda watch, verb: median(watch.times[verb])),
-        host=operation_seconds(trainings, lambda watch, verb: median(watch.host_times[verb])) if on_gpu else {},
-        workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]) if on_gpu else {},
-        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
-        outside=median(trainings[0].outside),
-        link=time_link(devices),
-        wall_seconds=sum(median(one) for each in trainings for watch in each.watches() for one in watch.times.values()),
-        cpu_seconds=None
-        if on_gpu
-        else sum(median(one) for each in trainings for watch in each.watches() for one in watch.cpu_times.values()),
+        device=torch.cuda.get_device_name(devices[0]),
+        device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
+        kind="cuda",
+        host=operation_seconds(trainings, lambda watch, verb: median(watch.host_times[verb])),
+        workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]),
+        **measured,
     )
 
 
@@ -161,8 +137,10 @@ def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T
     """Return what was measured of each operation, by node, in the first training that has it."""
     found: _Found[T] = defaultdict(dict)
     for training in trainings:
-        for name, operations in training.by_operation(of).items():
-            found[name] = operations | found[name]
+        for name, verbs in training.operations.items():
+            found[name] = {operation: of(training.watches[name], verb) for operation, verb in verbs.items()} | found[
+                name
+            ]
     return found
 
 
@@ -176,66 +154,59 @@ def _processor() -> str:
 
 
 class TimedTraining:
-    """One training, every node a stage; it works in bursts, so that trainings can take turns on a machine that drifts."""
+    """One training, every node a stage, which works in bursts."""
 
-    def __init__(self, prepared: Prepared, operations: _Operations) -> None:
-        self._operations = operations
-        self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
+    def __init__(self, prepared: Prepared, kinds: _Operations) -> None:
         executors = prepared.executors()
-        self._watches: dict[str, Stopwatch] = {}
+        self.watches: dict[str, Stopwatch] = {}
+        self.operations: dict[str, dict[Operation, Verb]] = {}
+        """Those that this training is for, by node."""
         for executor in executors:
-            watch = self._watches[executor.program.nodes[0]] = Stopwatch(torch.device(executor.program.device))
+            (name,) = executor.program.nodes
+            watch = self.watches[name] = Stopwatch(torch.device(executor.program.device))
             executor.observe(watch)
+            if (names := kinds.get(prepared.network.graph.nodes[name].kind)) is not None:
+                forward, backward = names
+                self.operations[name] = {forward: "forward", "update": "update"}
+                if backward is not None:
+                    self.operations[name][backward] = "backward"
         self._scheduler = Scheduler(executors)
-        self._data = repeat_epochs(prepared)
+        self._data: Generator[MicroBatch] = (one for epoch in count() for one in prepared.opened.epoch(epoch))
         self._done = 0
         self.outside: list[float] = []
         """Seconds of a micro-batch that no operation takes, burst by burst."""
 
-    def watches(self) -> Iterable[Stopwatch]:
-        return self._watches.values()
+    @classmethod
+    def warm(cls, ready: Prepared, method: str, schedule: ScheduleName, kinds: _Operations) -> Self:
+        """Return the training of a method, warm, with its operations weighed on a GPU."""
+        spec = evolve(
+            ready.spec,
+            method=MethodSpec(name=method, schedule=schedule),  # every micro-batch an update
+            optimizer=clip_by_stage(ready.spec.optimizer),
+        )
+        network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
+        made = cls(evolve(ready, network=network, placement=placement, programs=network.programs(placement)), kinds)
+        made.burst(WARM_UP)
+        if ready.on_cuda and not spec.run.compile:  # compiled code is not called kernel by kernel
+            for watch in made.watches.values():
+                watch.weighs = True
+            made.burst(2)
+        made.outside.clear()
+        for watch in made.watches.values():
+            watch.weighs = False
+            for times in (watch.times, watch.cpu_times, watch.host_times):
+                times.clear()
+        return made
 
     def burst(self, micro_batches: int) -> None:
-        inside = sum(watch.inside for watch in self.watches())
+        inside = sum(watch.inside for watch in self.watches.values())
         numbers = range(self._done, self._done + micro_batches)
         began = time.perf_counter()
         self._scheduler.train(self._data, numbers, lambda _: None)
         seconds = time.perf_counter() - began
         self._done += micro_batches
-        inside = sum(watch.inside for watch in self.watches()) - inside
+        inside = sum(watch.inside for watch in self.watches.values()) - inside
         self.outside.append(max(0.0, seconds - inside) / micro_batches)
-
-    def weigh(self) -> None:
-        """Do two micro-batches in which a GPU's operations are weighed."""
-        for weighs in (True, False):
-            for watch in self.watches():
-                watch.weighs = weighs
-            if weighs:
-                self.burst(2)
-
-    def forget(self) -> None:
-        self.outside.clear()
-        for watch in self.watches():
-            watch.forget()
-
-    def by_operation(self, of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
-        """Return what `of` says of each operation that this training is for, by node."""
-        found: _Found[T] = {}
-        for name, watch in self._watches.items():
-            if (names := self._operations.get(self._kinds[name])) is not None:
-                forward, backward = names
-                found[name] = {forward: of(watch, "forward"), "update": of(watch, "update")}
-                if backward is not None:
-                    found[name][backward] = of(watch, "backward")
-        return found
-
-
-def repeat_epochs(prepared: Prepared) -> Generator[MicroBatch]:
-    """Yield micro-batches as training would, epoch after epoch."""
-    epoch = 0
-    while True:
-        yield from prepared.opened.epoch(epoch)
-        epoch += 1
 
 
 @frozen
@@ -289,11 +260,6 @@ class Stopwatch(StageObserver):
     """Measures one stage; a GPU's work is done before an operation begins, and before it counts as ended."""
 
     def __init__(self, device: torch.device, gpu: Gpu | None = None) -> None:
-        """Begin with nothing.
-
-        Args:
-            gpu: the device, as a GPU; None: as `device` says.
-        """
         self.device = device
         self.gpu = gpu or (Gpu(device) if device.type == "cuda" else None)
         self.times: dict[Verb, list[float]] = defaultdict(list)
@@ -317,11 +283,6 @@ class Stopwatch(StageObserver):
 
     def update(self) -> AbstractContextManager[None]:
         return self._measure("update")
-
-    def forget(self) -> None:
-        """Forget all times."""
-        for times in (self.times, self.cpu_times, self.host_times):
-            times.clear()
 
     @contextmanager
     def _measure(self, verb: Verb) -> Iterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -144,11 +142,10 @@ def predict(
         int,
         Option("Print at most N classes for each sample, the likeliest first.", "N", least=1),
     ] = 3,
-    batch: Annotated[int | None, Option("Samples at a time. Default: as in evaluations.", "N", least=1)] = None,
     device: Device = "cpu",
     form: Annotated[
-        Literal["table", "csv", "png", "npy", "json"] | None,
-        Option("Default: table; for FILE.csv csv, for other files JSON, for a folder png.", names=("--format",)),
+        Literal["table", "png", "npy", "json"] | None,
+        Option("Default: table; for a file JSON, for a folder png.", names=("--format",)),
     ] = None,
     output: Annotated[
         Path | None, Option("A file; of several samples as png or npy a folder, a PATH without suffix.", "PATH")
@@ -188,7 +185,7 @@ def predict(
         raise click.UsageError(f"A text that is continued has no other form: leave out --format {form}.")
     chosen = form or ("text" if given else _form_of(output))
     _expect_place(chosen, output)
-    opened = _open(run, overrides if batch is None else (*overrides, f"data.evaluation_batch={batch}"), changed=changed)
+    opened = _open(run, overrides, changed=changed)
     from petra_graph.inference import predict as predictions
     from petra_graph.inference.samples import read_samples
 
@@ -206,8 +203,6 @@ def predict(
     found = predictions.predict_samples(opened, network, samples, top=top, device=device, summed_up=chosen == "table")
     if chosen == "json":
         write_result(json_text([prediction.record() for prediction in found]), output)
-    elif chosen == "csv":
-        write_result(_csv_text(found), output)
     else:
         write_result(table_text([_row(one, probable=opened.gives_logits) for one in found]), output)
 
@@ -220,7 +215,7 @@ def _form_of(output: Path | None) -> str:
     """Return the form of predictions that follows from their path."""
     if output is None:
         return "table"
-    return "png" if _is_folder(output) else {".csv": "csv", ".png": "png", ".npy": "npy"}.get(output.suffix, "json")
+    return "png" if _is_folder(output) else {".png": "png", ".npy": "npy"}.get(output.suffix, "json")
 
 
 def _expect_place(form: str, output: Path | None) -> None:
@@ -230,18 +225,6 @@ def _expect_place(form: str, output: Path | None) -> None:
             raise click.UsageError(f"--format {form} writes one file, and {output} is a folder.")
     elif not _is_folder(output) and (output is None or output.suffix != f".{form}"):
         raise click.UsageError(f"--format {form} writes a file for each sample: give a folder with --output.")
-
-
-def _csv_text(found: Sequence[Prediction]) -> str:
-    """Return a row for each class of a prediction, the likeliest first, or for each value."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    values = ["class", "name", "score"] if any(one.best for one in found) else ["element", "output"]
-    table.writerow(["file", "index", "position", *values])
-    for one in found:
-        rows = [(best.number, best.name, best.score) for best in one.best] or enumerate(one.output)
-        table.writerows([one.file, one.index, " ".join(map(str, one.position)), *row] for row in rows)
-    return text.getvalue().rstrip("\n")
 
 
 def _row(one: Prediction, *, probable: bool) -> list[str]:

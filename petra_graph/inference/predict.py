@@ -181,7 +181,7 @@ def _expect_images(run: SavedRun) -> None:
     if fault:
         raise SpecError(
             f"the network's predictions are not images: a sample gets {fault}",
-            "write arrays with --format npy, or a table with --format csv",
+            "write arrays with --format npy, or JSON",
         )
 
 

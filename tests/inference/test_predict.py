@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,18 +157,6 @@ def test_arrays_have_the_probabilities_of_all_classes(runs, images):
     found = np.load("out/half.npy")
     assert found.shape == (2, 6, 8)
     assert np.allclose(found.sum(0), 1)
-
-
-def test_a_table_of_all_classes_for_a_spreadsheet(runs, images):
-    assert main(["predict", runs[0], "images/half.png", "--output", "all.csv", "--top", "9"]) == 0
-    with Path("all.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 6 * 8 * 2
-    assert (rows[-2]["position"], rows[-2]["name"], rows[-1]["name"]) == ("5 7", "bright", "dark")
-    assert float(rows[-2]["score"]) + float(rows[-1]["score"]) == pytest.approx(1)
-    assert main(["predict", runs[1], "images/half.png", "--format", "csv", "--output", "values.txt"]) == 0
-    with Path("values.txt").open() as file:
-        assert [row["element"] for row in csv.DictReader(file)] == [str(number) for number in range(3 * 6 * 8)]
 
 
 def test_one_image_is_summed_up_and_may_be_one_file(runs, images, capsys):
