@@ -1,8 +1,9 @@
-"""The core, the distributions of plugins/ and the list of changes have one version."""
+"""The core, the distributions of plugins/ and the list of changes have one version, and the workflow tests what is promised."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -34,3 +35,38 @@ def test_a_distribution_has_the_core_s_version_and_asks_for_it(name):
 def test_the_changes_begin_with_it():
     text = (ROOT / ".github" / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (\d+\.\d+\.\d+.*)$", text, re.MULTILINE)[0] == __version__
+
+
+# --- the workflow ----------------------------------------------------------------------------------------------------
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOW = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+VISION = tomllib.loads((ROOT / "plugins" / "petra-graph-vision" / "pyproject.toml").read_text())["project"]
+LOWEST = dict(line.split(">=") for line in [*VISION["dependencies"], *PROJECT["dependencies"]])
+
+
+def in_workflow(key: str) -> list[str]:
+    return re.findall(rf'^ +(?:- )?{key}: "(.*)"$', WORKFLOW, re.MULTILINE)
+
+
+def test_the_lowest_and_the_newest_torch_are_tested():
+    lowest = " ".join(f"{name}=={LOWEST[name]}.*" for name in ("torch", "torchvision"))
+    assert in_workflow("torch") == [lowest, "torch torchvision"]
+
+
+def test_the_lowest_and_the_newest_python_are_tested():
+    supported = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: 3." in name]
+    assert PROJECT["requires-python"] == f">={supported[0]}"
+    assert in_workflow("python") == [supported[0], supported[-1]]
+
+
+def test_the_workflow_calls_what_everybody_calls():
+    assert "run: .ci/run" in WORKFLOW
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_make_installs_the_torch_that_it_is_told():
+    told = {"TORCH": "torch==2.8.* torchvision==0.23.*", "VENV": "elsewhere"}
+    words = ["make", "--dry-run", "test", *(f"{name}={value}" for name, value in told.items())]
+    planned = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"pip install --quiet {told['TORCH']}" in planned
