@@ -139,43 +139,11 @@ def test_nodes_need_no_names():
     assert spec.graph.node[0].block == "module"
 
 
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (
-            lambda: pg.make_spec([torch.nn.Linear(2, 2)], data=pg.from_torch(TRAIN, TRAIN)),
-            "of a torch.nn.Module, pg.buffered",
-        ),
-        (lambda: pg.make_spec([], data=TRAIN), r"of a torch Dataset, data=pg.from_torch\("),
-    ],
-)
-def test_objects_that_a_run_makes_itself(call, reason):
-    with pytest.raises(SpecError, match=reason):
-        call()
-
-
 def test_problems_of_a_spec_made_in_code_are_all_told():
     with pytest.raises(SpecError) as caught:
         pg.make_spec(nodes=[{"name": "a", "blok": "x"}], data={"name": "digits", "batch": 0}, rum={})
     assert len(caught.value.problems) >= 3
     assert {str(problem.where) for problem in caught.value.problems} >= {'spec["graph.node.0.blok"]', 'spec["rum"]'}
-
-
-@pytest.mark.parametrize(
-    ("tables", "said"),
-    [
-        (
-            {"data": torch.utils.data.DataLoader([1])},
-            "data cannot be an object of class DataLoader\n    help: a run makes it itself",
-        ),
-        ({"lr": 0.1}, 'spec["lr"]: unknown key "lr" in the specification'),
-        ({"run": {"epochs": "x"}}, 'spec["run.epochs"]: epochs in [run] must be an integer (got "x")'),
-    ],
-)
-def test_what_users_of_torch_write(tables, said):
-    with pytest.raises(SpecError) as caught:
-        pg.make_spec(**{"nodes": [], "data": {"name": "digits"}, **tables})
-    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["tests.test_api:Rows", "tests.test_api:Mine"])

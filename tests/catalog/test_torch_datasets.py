@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData
@@ -314,19 +314,6 @@ def test_an_item_that_raises_is_named_with_its_line(dataset):
         checked.train.fetch(np.arange(6), seed=0, epoch=0)
     with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
         dataset(broken_at(0))
-
-
-def test_a_data_set_is_opened_once_for_its_facts_and_a_run_and_anew_for_the_next(dataset):
-    times = []
-
-    def make():
-        times.append(1)
-        return TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
-
-    dataset(make, ROWS)
-    assert len(times) == 1
-    dataset(make, ROWS)
-    assert len(times) == 2
 
 
 def test_a_share_is_of_the_dataset_without_augmentation():

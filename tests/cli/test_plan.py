@@ -106,22 +106,6 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, sp
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--compare", "--expand"), "different tables"),
-        (("--format", "dot"), "'dot' is not one of 'text', 'html', 'trace'"),
-        (("--compare", "--format", "trace"), "A trace is of one plan"),
-        (("--profile", "no.json"), "cannot read the profile no.json"),
-        (("--set", "partition.devices=0"), "must be at least 1"),
-    ],
-)
-def test_bad_usage_ends_with_2(call, spec, arguments, message):
-    code, out, err = call("plan", spec, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-
-
 def test_methods_compared(call, spec):
     """Exit code 3: none of them fits."""
     assert printed(call, "plan", spec, "--compare").startswith("small: methods compared")
@@ -165,17 +149,3 @@ def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
     assert "training of 3 epochs" in out
     assert [device["capacity_bytes"] for device in document["devices"]] == [40 * 10**9] * 2
     assert "0.0 % of 37.3 GiB" in out or "0.1 % of 37.3 GiB" in out
-
-
-def test_an_epoch_of_unknown_length(call, write):
-    head, tail = SPEC.split('name = "digits"\nbatch = 128\noptions = { crop_padding = 1 }\n')
-    options = "{ root = 'x', size = 8, classes = 10, crop_padding = 0 }"
-    spec = write("folder.toml", f'{head}name = "image-folder"\nbatch = 128\noptions = {options}\n{tail}')
-    document = json.loads(printed(call, "plan", spec, "--json"))
-    assert document["run"] | {"epochs": 0} == {
-        "epochs": 0,
-        "micro_batches_per_epoch": None,
-        "epoch_seconds": None,
-        "seconds": None,
-    }
-    assert "an epoch unknown" in " ".join(printed(call, "plan", spec, "--verbose").split())

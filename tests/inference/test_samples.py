@@ -166,38 +166,3 @@ def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):
     )
     (found,) = read_samples(["notes.txt"], data, opened.facts)
     assert torch.equal(found.values, torch.full((2, 3, 8, 6), 5, dtype=torch.uint8))
-
-
-PICTURES = """\
-from PIL import Image
-
-class Pictures:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return Image.new("RGB", (6, 8), (51, 102, 255)), index % 2
-
-class Tensors(Pictures):
-    def __getitem__(self, index):
-        import torch
-        return torch.randn(3, 8, 6), index % 2
-"""
-
-
-def test_images_are_read_as_a_dataset_of_pil_images_gives_them(write, here, monkeypatch):
-    write("pictures.py", PICTURES)
-    monkeypatch.syspath_prepend(str(here))
-    Image.new("RGB", (6, 8), (51, 102, 255)).save("image.png")
-    plugin = discover().resolve(DATA_SET, "torch")
-
-    def read_by(name):
-        chosen, problems = read_options(plugin, {"train": f"pictures:{name}", "test": f"pictures:{name}"}, ())
-        assert problems == ()
-        data = build_plugin(plugin, chosen)
-        found = read_samples(["image.png"], ConfiguredPlugin(plugin=plugin, options=chosen, path=()), data.test.facts)
-        return found[0].values, data.test.fetch(np.arange(1), seed=0, epoch=0)[0]
-
-    assert torch.equal(*read_by("Pictures"))
-    with pytest.raises(SpecError, match=r"image\.png is an image, and the network reads float32 \[3, 8, 6\]"):
-        read_by("Tensors")

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -48,31 +47,6 @@ def test_the_best_and_any_checkpoint(copy):
     assert not equal(weights(run, str(first))[0], weights(run, str(last))[0])
     losses = {at: checkpoint.read_manifest(copy, at).metrics["test/loss"] for at in (first, last)}
     assert weights(run, "best")[1].endswith(str(min(losses, key=losses.__getitem__)))
-
-
-def test_a_network_and_a_file_have_the_same_names(copy, trained):
-    network, _ = SavedRun.open(trained).load()
-    file = load_file(copy / "weights.safetensors")
-    assert equal(dict(network.state_dict()), file)
-    assert set(torch.nn.ModuleDict({"own": network}).state_dict()) == {f"own.{name}" for name in file}
-    other, _ = SavedRun.open(trained).load(str(min(checkpoint.numbers(copy))))
-    assert not equal(dict(other.state_dict()), file)
-    other.load_state_dict(file)
-    assert equal(dict(other.state_dict()), file)
-
-
-def test_paths_as_a_shell_completes_them(copy, monkeypatch):
-    shutil.copy(copy / "weights.safetensors", copy / "averages.safetensors")
-    monkeypatch.chdir(copy.parent)
-    at = max(checkpoint.numbers(copy))
-    folder = checkpoint.folder_of(Path(copy.name), at)
-    for which in (f"{copy.name}/averages.safetensors", f"./{copy.name}/averages.safetensors", f"{folder}/"):
-        assert equal(weights(SavedRun.open(copy.name), which)[0], weights(SavedRun.open(copy.name))[0])
-    torch.save(load_file(copy / "weights.safetensors"), "weights.pt")
-    assert equal(weights(SavedRun.open(copy.name), "weights.pt")[0], weights(SavedRun.open(copy.name))[0])
-    with pytest.raises(SpecError, match=r"has no weights '\./none\.safetensors'") as error:
-        SavedRun.open(copy.name).load("./none.safetensors")
-    assert "the path of a file" in error.value.problems[0].hint
 
 
 def test_weights_with_a_flipped_bit_are_refused_wherever_they_are_read(copy, tmp_path):
@@ -128,18 +102,6 @@ def test_no_run(tmp_path, monkeypatch):
         SavedRun.open("latest")
     with pytest.raises(SpecError, match="has no resolved"):
         SavedRun.open(tmp_path)
-
-
-def test_facts_are_those_of_the_opened_data(copy):
-    facts = json.loads((copy / "data.json").read_text())
-    facts["class_names"] = [f"class {number}" for number in range(10)]
-    (copy / "data.json").write_text(json.dumps(facts))
-    assert SavedRun.open(copy, changed=True).facts.class_names == tuple(facts["class_names"])
-    channels = {"shape": [3, 8, 8], "mean": [0.5, 0.5], "std": [1.0, 1.0, 1.0]}
-    for text in ("{", "[" * 100_000, json.dumps({**facts, "classes": "ten"}), json.dumps({**facts, **channels})):
-        (copy / "data.json").write_text(text)
-        with pytest.raises(SpecError, match=r"data\.json is damaged"):
-            SavedRun.open(copy)
 
 
 BLOCK = """\

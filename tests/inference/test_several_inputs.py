@@ -54,29 +54,6 @@ def test_samples_are_read_from_a_file_of_arrays(run, capsys):
     assert len(pg.open_run(run).predict(samples)) == 2
 
 
-@pytest.mark.parametrize(
-    ("arrays", "fault"),
-    [
-        (
-            {"numbers": np.ones((2, 3), np.float32)},
-            "wrong.npz has numbers, and the network reads the inputs image, numbers",
-        ),
-        (
-            {"numbers": np.ones((2, 3), np.float32), "image": np.zeros((1, 4, 4), np.uint8)},
-            "wrong.npz has 1 of image, 2 of numbers",
-        ),
-        (
-            {"numbers": np.ones((2, 4), np.float32), "image": np.zeros((2, 1, 4, 4), np.uint8)},
-            "numbers of wrong.npz has float32 [2, 4], and the network reads float32 [3]",
-        ),
-    ],
-)
-def test_the_input_that_is_wrong_is_named(run, capsys, arrays, fault):
-    np.savez("wrong.npz", **arrays)
-    assert main(["predict", str(run), "wrong.npz"]) == 2
-    assert fault in capsys.readouterr().err
-
-
 def test_one_array_is_refused_with_what_to_write(run, capsys):
     np.save("one.npy", np.ones(3))
     assert main(["predict", str(run), "one.npy"]) == 2

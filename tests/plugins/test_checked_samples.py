@@ -105,25 +105,6 @@ def tokens_and_mask(indices):
 TWO_INPUTS = DataFacts(shape={"tokens": (4,), "mask": (4,)}, dtype={"tokens": "int64", "mask": "float32"}, classes=3)
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (lambda x: x["mask"], 'samples are one tensor, where the data set declares ["tokens"], ["mask"]'),
-        (lambda x: {"mask": x["mask"]}, 'samples are ["mask"], where the data set declares ["tokens"], ["mask"]'),
-        (
-            lambda x: x | {"mask": x["mask"].double()},
-            'samples["mask"] are float64 [20, 4] on cpu, where the data set declares',
-        ),
-        (lambda x: x | {"mask": 1.0}, 'samples["mask"] are float, where the data set declares float32 [20, 4] on cpu'),
-    ],
-)
-def test_the_input_that_is_wrong_is_named(change, fault):
-    given = Given(lambda indices: (change(tokens_and_mask(indices)), torch.from_numpy(indices % 3)))
-    with pytest.raises(RunFailed) as caught:
-        CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS).fetch(np.arange(20), seed=0, epoch=0)
-    assert fault in caught.value.problems[0].message
-
-
 def test_several_inputs_come_in_the_declared_order():
     given = Given(lambda indices: (tokens_and_mask(indices), torch.from_numpy(indices % 3)))
     split = CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS)
@@ -164,17 +145,6 @@ def test_a_sample_that_is_not_finite_is_blamed_and_not_the_stem(here):
         problem.message == f'data set "{Rows.__module__}:Rows", sample 441 of its training data: samples are not finite'
     )
     assert "learning rate" not in problem.hint
-
-
-def test_what_raises_in_mixing_is_named():
-    class Mixing(Given):
-        def mix(self, samples, targets, indices, *, seed, epoch):
-            return samples / "2", targets
-
-    split = CheckedSplit(name='data set "mine"', part="training", split=Mixing(plain), facts=FACTS)
-    with pytest.raises(RunFailed, match=r"samples 0..3 of its training data, mixed: TypeError"):
-        split.mix(*split.fetch(np.arange(4), seed=0, epoch=0), np.arange(4), seed=0, epoch=0)
-    assert CheckedSplit(name="", part="training", split=Given(plain), facts=FACTS).mix is None
 
 
 # Validation samples

@@ -25,7 +25,6 @@ from petra_graph.plugins.kinds import (
     LR_SCHEDULE,
     METRIC,
     OPTIMIZER,
-    expand,
 )
 from petra_graph.plugins.stage_facts import DELAYED
 
@@ -279,12 +278,6 @@ def test_losses_of_torch_functions_and_instances(code):
     assert loss.metrics(output, torch.randn(8, 7)) == {}
 
 
-def test_options_of_a_loss_that_is_a_function():
-    output, target = torch.randn(8, 7), torch.arange(8) % 7
-    loss = built(LOSS, nn.functional.cross_entropy, label_smoothing=0.3)
-    assert loss(output, target) == nn.functional.cross_entropy(output, target, label_smoothing=0.3)
-
-
 def test_a_loss_with_parameters_that_nothing_trains_is_refused():
     class Learnt(nn.Module):
         def __init__(self):
@@ -311,12 +304,6 @@ def test_the_first_value_of_a_loss(value, message):
     assert message in str(error.value)
 
 
-def test_values_of_a_metric_are_numbers_by_name():
-    for value, expected in ((torch.tensor(0.5), {"": 0.5}), ({"a": 1, "b": torch.ones(())}, {"a": 1.0, "b": 1.0})):
-        made = SimpleNamespace(update=lambda output, target: None, compute=lambda value=value: value)
-        assert built(METRIC, lambda made=made: made).compute() == expected
-
-
 def test_a_schedule_is_a_function_of_the_update_and_the_horizon():
     factor = built(
         LR_SCHEDULE,
@@ -326,13 +313,6 @@ def test_a_schedule_is_a_function_of_the_update_and_the_horizon():
     )
     assert factor(5) == 0.25
     assert type(factor(5)) is float
-
-
-@pytest.mark.parametrize("nodes", [(), [{}]])
-def test_an_architecture_returns_nodes(nodes):
-    plugin, options, _ = read(ARCHITECTURE, lambda facts: nodes)
-    with pytest.raises(PluginError, match="it returns something else than a tuple of NodeSpec"):
-        expand(plugin, options, FACTS)
 
 
 def test_what_a_constructor_draws_follows_from_the_seed_and_the_name_of_the_plugin():

@@ -75,21 +75,6 @@ def test_lockstep_is_equation_5(stages, micro_batches, accumulation):
                 updates[j] += 1
 
 
-@given(stages=st.integers(1, 6), micro_batches=counts, accumulation=windows)
-def test_1f1b_is_a_forward_or_a_backward_at_each_half_tick(stages, micro_batches, accumulation):
-    """Stage j, d before the head, does its backward of m at half tick 2m + J + d."""
-    found = clock("1f1b", stages, micro_batches, accumulation)
-    updates = [0] * stages
-    for half in range(2 * micro_batches + 2 * stages):
-        due = [(j, divmod(half - stages - (stages - 1 - j), 2)) for j in range(stages)]
-        now = [(j, m) for j, (m, rest) in due if rest == 0 and 0 <= m < micro_batches]
-        for j, m in now:
-            assert found.at_backward(m, j) == tuple(updates)
-        for j, m in now:
-            if (m + 1) % accumulation == 0 or m == micro_batches - 1:
-                updates[j] += 1
-
-
 @pytest.mark.parametrize("schedule", ["1f1b", "fill-drain"])
 def test_where_the_pipeline_flushes_all_stages_update_at_once(schedule):
     found = clock(schedule, 3, 10, 4, "window")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from petra_graph_text.training import TokenCrossEntropy
-from petra_graph_text.transformer import RevTransformer, TokenEmbedding, TokenLogits, gpt, rotated, vit
+from petra_graph_text.transformer import RevTransformer, TokenEmbedding, TokenLogits, rotated, vit
 from torch.nn import functional
 
 from petra_graph.plugins import DataFacts, SpecError
@@ -83,19 +83,6 @@ def test_rotated_products_depend_on_distances_alone(first: int, apart: int) -> N
 def test_a_width_that_heads_cannot_share() -> None:
     with pytest.raises(ValueError, match="cannot split 8 features into 3 heads"):
         RevTransformer([(4, 8)] * 2, heads=3)
-
-
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        (DataFacts(shape=(3, 8, 8), classes=10), "gpt needs samples int64"),
-        (DataFacts(shape=(8,), dtype="int64", classes=10), "a target for each token"),
-        (DataFacts(shape=(8,), dtype="int64", target_shape=(8,)), "vocabulary is unknown"),
-    ],
-)
-def test_gpt_refuses_what_are_no_tokens(facts: DataFacts, message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        gpt(facts)
 
 
 def test_vit_refuses_squares_that_do_not_divide() -> None:

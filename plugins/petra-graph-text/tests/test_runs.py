@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import petra_graph
 from petra_graph.cli.main import main
 
 HERE = Path(__file__).parent.parent
@@ -103,27 +100,6 @@ def test_a_run_that_goes_on_writes_each_sample_once() -> None:
     assert (latest() / "samples.txt").read_text() == whole
 
 
-def test_characters_are_counted_where_the_spec_does_not_say_how_many(capsys: pytest.CaptureFixture[str]) -> None:
-    """`validate`, `plan` and `run` asked for a number that a person had to find out."""
-    Path("verse.toml").write_text(SPEC.replace("vocabulary = 14, ", ""))
-    assert main(["validate", "verse.toml"]) == 0
-    assert main(["plan", "verse.toml", "--json"]) == 0
-    assert main(["run", "verse.toml", "--fast-dev-run"]) == 0
-    resolved = tomllib.loads((latest() / "resolved.toml").read_text())
-    assert resolved["data"]["options"]["vocabulary"] == 14
-    assert resolved["graph"]["node"][0]["options"]["vocabulary"] == 14
-    Path("verse.txt").unlink()
-    capsys.readouterr()
-    assert main(["predict", "latest", "--prompt", "the ", "--tokens", "3"]) == 0, "a trained network needs no data"
-    assert capsys.readouterr().out.startswith("the ")
-    assert main(["validate", "verse.toml"]) == 2
-    said = capsys.readouterr().err
-    assert "the size of the vocabulary is unknown" not in said, "which follows from the missing file"
-    assert "there is no file or folder" in said
-    Path("verse.toml").write_text(SPEC)
-    assert main(["plan", "verse.toml"]) == 0, "a given number needs no files"
-
-
 def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
     Path("vit.toml").write_text(
         """
@@ -142,23 +118,3 @@ def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["validate", str(spec)]) == 0
     assert main(["plan", str(spec), "--json"]) == 0
-
-
-def test_without_delay_petra_is_backpropagation() -> None:
-    """Reconstruction, one evaluation of attention and of the MLP in the backward, with dropout: 1e-10 after 20 updates."""
-    found = []
-    for method in ("petra", "backprop"):
-        changes: dict[str, Any] = {
-            "method.name": method,
-            "method.schedule": "sequential",
-            "architecture.options.dropout": 0.1,
-            "architecture.options.positions": "learned",
-            "precision.compute": "float64",
-            "data.options.samples": 160,
-            "run.epochs": 1,
-            "callback": [],
-        }
-        found.append(petra_graph.train("verse.toml", changes).load().state_dict())
-    petra, backprop = found
-    difference = sum(float((petra[name] - backprop[name]).square().sum()) for name in petra) ** 0.5
-    assert difference < 1e-10 * sum(float(value.square().sum()) for value in backprop.values()) ** 0.5

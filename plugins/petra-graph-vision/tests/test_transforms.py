@@ -119,23 +119,6 @@ def test_wrong_tables_are_refused(case):
         kit.opened(ImageFolder, root="x", size=16, **{key: [table]})
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (
-            {"name": "CenterCrop", "size": 8},
-            r"CenterCrop returns torch.uint8 \[3, 8, 8\] of an image, uint8 \[3, 16, 16\]",
-        ),
-        ({"name": "Normalize", "mean": [0.5], "std": [0.5]}, "Normalize cannot be applied to an image"),
-        ({"name": "ToPILImage"}, "ToPILImage returns Image of an image"),
-    ],
-)
-def test_what_gives_other_samples_is_refused(opened, table, message):
-    with pytest.raises(SpecError, match=message) as caught:
-        opened(augment=(table,))
-    assert [problem.path for problem in caught.value.problems] == [("augment",)]
-
-
 SPEC = """
 name = "mixed"
 
