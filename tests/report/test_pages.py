@@ -76,6 +76,7 @@ def test_curves(pages):
     assert [title for title in pictures(pages["one run"]) if title in curves] == curves
     probe = ["cosine to other gradients", "norm ratio to other gradients", "relative error of reconstructed inputs"]
     assert pictures(pages["one run with a probe"])[-3:] == probe
+    assert re.search(r"memory\s+measured</th>", pages["three runs"])
     assert pictures(pages["three runs"]) == [
         *("test loss", "train loss", "test top1", "train top1", "test top5", "train top5", "throughput"),
     ]

@@ -15,6 +15,7 @@ from petra_graph.report.metric_text import FIRST, chosen_on, final_metrics, valu
 from petra_graph.report.pages.page import Section, render_page
 from petra_graph.report.pages.run_page import comparison_charts, run_page
 from petra_graph.report.plan_tables import schedule_label
+from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.report.run_groups import (
     RunGroup,
     Spread,
@@ -26,7 +27,7 @@ from petra_graph.report.run_groups import (
     spread_texts,
 )
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import PLAIN, listed, plural
+from petra_graph.units import PLAIN, listed, memory, plural
 
 FILE = "report.html"
 _SPREAD = (
@@ -143,6 +144,8 @@ def _apart(best: Spread, other: Spread) -> str:
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
     held = [(group.name, run) for group in groups for run in group.runs]
     runs = [run for _, run in held]
+    processes = [(run.summary.get("measured") or {}).get("processes", ()) for run in runs]
+    sizes = [[one["bytes"]["measured"] for one in compare_with_plan(None, 0, each)["processes"]] for each in processes]
     bests = [
         run.best and f"{run.best.metric} {value_text(run.best.metric, run.best.value, run.scales)}" for run in runs
     ]
@@ -156,4 +159,5 @@ def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
         value_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
         value_column("best", bests),
         value_column("samples\na second", [run.rate for run in runs], PLAIN.text),
+        value_column("memory\nmeasured", [sum(each) if each else None for each in sizes], memory),
     ]
