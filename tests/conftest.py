@@ -128,7 +128,7 @@ def shared_folder(here):
 @pytest.fixture(scope="session")
 def saved_runs(tmp_path_factory):
     """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe; each has a plan."""
-    from petra_graph.planning.plan_spec import plan
+    from petra_graph.planning.plan_spec import Planner
     from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.plugins.callback import Listener
     from petra_graph.training.run import run
@@ -139,7 +139,7 @@ def saved_runs(tmp_path_factory):
 
     def train(*overrides: str) -> Path:
         spec, changes = str(folder / "small.toml"), [f"run.directory={folder}/runs", *overrides]
-        saved = SavedPlan(plan(spec, changes).document(with_timeline=True), "a plan")
+        saved = SavedPlan(Planner(spec, changes).plan(with_timeline=True), "a plan")
         ended = run(spec, changes, Listener(), saved=saved)
         return Path(ended.summary["directory"])
 

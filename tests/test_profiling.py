@@ -69,7 +69,7 @@ def test_processor_time_stands_beside_the_clock_s_and_a_plan_says_where_they_par
     assert taken.wall_seconds >= sum(taken.nodes["rev.0"][name] for name in ("forward", "reverse"))
     for cpu, said in ((0.99, 0), (0.2, 1)):
         made = planned(evolve(taken, cpu_seconds=cpu * taken.wall_seconds))
-        warnings = made.document(with_timeline=False)["warnings"]
+        warnings = made.as_json()["warnings"]
         assert sum("other programs used it too" in text for text in warnings) == said
     assert taken_under_load(evolve(taken, cpu_seconds=None)) == ""
 
@@ -80,7 +80,7 @@ def test_it_is_read_as_it_was_written(taken, here):
 
 
 def test_a_plan_adds_its_times_up(taken, planned):
-    document = planned(taken).document(with_timeline=False)
+    document = planned(taken).as_json()
     stem, first, second, head = document["stages"]
     nodes = taken.nodes
     assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
@@ -113,23 +113,21 @@ def test_a_plan_takes_the_longer_of_the_host_and_the_device(taken, planned):
             {"head": ["forward_backward"], "stem": ["forward", "recompute"]}.get(name, ["forward", "reverse"])
         )
     )
-    together = planned(made, ON_H100, "method.accumulation=1").prediction
+    together = planned(made, ON_H100, "method.accumulation=1")
     assert together.timing.tick_seconds == pytest.approx(host + sum(steps))
-    assert sum(one.per_micro_batch(1) for one in together.seconds) == pytest.approx(together.timing.tick_seconds)
-    apart = planned(
-        made, ON_H100, "method.accumulation=1", "partition.devices=4", "partition.stages=per-block"
-    ).prediction
-    stem, first, *_ = apart.seconds
+    assert sum(one.seconds.per_micro_batch(1) for one in together.stages) == pytest.approx(together.timing.tick_seconds)
+    apart = planned(made, ON_H100, "method.accumulation=1", "partition.devices=4", "partition.stages=per-block")
+    stem, first, *_ = (stage.seconds for stage in apart.stages)
     assert first.forward == pytest.approx(made.host["rev.0"]["forward"])
     assert stem.update == pytest.approx(made.nodes["stem"]["update"] + sum(steps) / 4)
 
 
 def test_what_kernels_allocate_inside_themselves_is_planned(taken, planned):
-    without = planned(on_a_gpu(taken), ON_H100).prediction.total_memory
+    without = planned(on_a_gpu(taken), ON_H100).totals.bytes
     workspace = {name: dict.fromkeys(own, 2**30) for name, own in taken.nodes.items()}
     prediction = planned(on_a_gpu(taken, workspace=workspace), ON_H100)
-    assert prediction.prediction.total_memory.total == without.total + 2**30
-    said = prediction.document(with_timeline=False)["assumptions"]
+    assert prediction.totals.bytes.total == without.total + 2**30
+    said = prediction.assumptions
     assert "memory has what kernels allocated inside themselves while the profile was taken" in said
 
 

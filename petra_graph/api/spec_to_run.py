@@ -16,12 +16,12 @@ from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
 from petra_graph.api.tables_in_code import made_again, module_table
+from petra_graph.compiler.plan import Document, Plan
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
-from petra_graph.program.plan_document import Document
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
@@ -34,19 +34,24 @@ from petra_graph.training.run import run
 
 
 class PlanView:
-    """A plan, or plans compared."""
+    """A plan."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        """Its values."""
+
+    @property
+    def document(self) -> Document:
         """The plan as `petra-graph plan --json` prints it."""
+        return self.plan.as_json()
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
-        return plan_text(self.document, width=width, verbose=verbose)
+        return plan_text(self.plan, width=width, verbose=verbose)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file; matplotlib draws it."""
-        return page(self.document)
+        return page(self.plan)
 
     def __repr__(self) -> str:
         return self.text()
@@ -106,7 +111,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
         NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
     """
     planner = Planner(given_specification(spec), assignments(changes))
-    return PlanView(planner.plan().document(with_timeline=True))
+    return PlanView(planner.plan(with_timeline=True))
 
 
 def train(
@@ -146,7 +151,7 @@ def train(
         return Run(_train_on_processes(chosen, overrides, processes, directory, plan))
     saved = None
     if plan is not None:
-        saved = SavedPlan(plan.document, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
+        saved = SavedPlan(plan.plan, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
     with threads_as_before():
         result = run(chosen, overrides, listener or progress(), directory, saved)
     assert result.summary is not None, "this process records"

@@ -30,6 +30,7 @@ from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
+    from petra_graph.compiler.plan import Document, Plan
     from petra_graph.planning.network import MeasuredNetwork
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
@@ -181,7 +182,7 @@ def plan(
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
-        document = SavedPlan.read(spec).document
+        shown: Plan | Document = SavedPlan.read(spec).plan
     else:
         import_torch()
         from petra_graph.planning.plan_spec import Planner
@@ -196,36 +197,37 @@ def plan(
         if compare:
             from petra_graph.planning.compare_plans import compare_methods
 
-            document = compare_methods(planner)
+            shown = compare_methods(planner)
         else:
-            document = planner.document(with_timeline=form != "text")
+            shown = planner.advised(with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
     if form == "text":
-        write_result(_plan_text(document, output, stages, verbose), output, coloured=True)
+        write_result(_plan_text(shown, output, stages, verbose), output, coloured=True)
     else:
-        write_result(_written_as(document, form), output)
-    return NoFeasiblePlan.exit_code if compare and document["recommended"] is None else 0
+        write_result(_written_as(shown, form), output)
+    nothing_fits = isinstance(shown, dict) and shown["recommended"] is None
+    return NoFeasiblePlan.exit_code if nothing_fits else 0
 
 
-def _plan_text(document: dict[str, Any], output: Path | None, stages: bool, verbose: bool) -> str:
+def _plan_text(shown: Plan | Document, output: Path | None, stages: bool, verbose: bool) -> str:
     from petra_graph.report.plan_text import plan_text
 
     width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
     colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return plan_text(document, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
+    return plan_text(shown, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
 
 
-def _written_as(document: dict[str, Any], form: str) -> str:
+def _written_as(shown: Plan | Document, form: str) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
-        return page(document)
-    if form == "trace":
+        return page(shown)
+    if form == "trace" and not isinstance(shown, dict):
         from petra_graph.report.trace import trace
 
-        return trace(document)
-    return json_text(document)
+        return trace(shown)
+    return json_text(shown if isinstance(shown, dict) else shown.as_json())
 
 
 # --- validate ---

@@ -25,7 +25,7 @@ from typing import get_args
 
 from attrs import frozen
 
-from petra_graph.compiler.simulation import StageSeconds
+from petra_graph.compiler.simulation import BothWays, StageSeconds
 from petra_graph.program.channels import Direction
 from petra_graph.program.device_types import EFFICIENCY, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
@@ -165,13 +165,14 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Oper
     return StageSeconds(**{verb: sum(clock(name, operation) for operation in own) for verb, own in done.items()})
 
 
-def flops(program: StageProgram, costs: CostTable) -> dict[Direction, int]:
+def flops(program: StageProgram, costs: CostTable) -> BothWays:
     """Return the floating-point operations of a stage's forward and of its backward."""
     nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
-    return {one: sum(node[one] for node in nodes) for one in get_args(Direction)}
+    return BothWays(forward=sum(node.forward for node in nodes), backward=sum(node.backward for node in nodes))
 
 
-def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Direction, int]:
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:
     """Return those of one of its nodes."""
     done, work = operations(segment, delayed=program.delayed), costs.nodes[name].work
-    return {one: sum(work[operation].flops for operation in done[one]) for one in get_args(Direction)}
+    forward, backward = (sum(work[operation].flops for operation in done[one]) for one in get_args(Direction))
+    return BothWays(forward=forward, backward=backward)

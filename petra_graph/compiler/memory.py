@@ -24,7 +24,7 @@ from math import ceil
 from typing import Literal, get_args
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.compiler.stage_memory import Device, EncodedShare, Message, Queues, StageMemory, Tensor
 from petra_graph.graph.node_graph import INPUT
@@ -61,9 +61,10 @@ class StageBytes:
     the same device; in the head, gradients that wait for the backward; what the device's libraries keep."""
     channels: int = 0
     """Messages sent and not yet received."""
+    total: int = field(init=False)
 
-    @property
-    def total(self) -> int:
+    @total.default
+    def _total(self) -> int:
         return sum(getattr(self, part) for part in PARTS)
 
 

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulation import BothWays, Pipeline, StageSeconds, pipeline
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
@@ -125,11 +125,11 @@ class PlannerInputs(Lowering):
         apart = len({device.machine for device in self.devices}) > 1
         return apart or (self.replicas > 1 and len(self.devices) * self.replicas > self.machine_devices)
 
-    def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, MessageBytes]:
+    def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, BothWays]:
         size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
         edges = dict.fromkeys(key.edge for key in size)
         return {
-            edge: MessageBytes(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
+            edge: BothWays(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
             for edge in edges
         }
 

@@ -76,8 +76,8 @@ class StageSeconds:
 
 
 @frozen(kw_only=True)
-class MessageBytes:
-    """Sizes of one edge's messages."""
+class BothWays:
+    """Bytes, or floating-point operations, of a micro-batch."""
 
     forward: int = field(default=0, validator=ge(0))
     backward: int = field(default=0, validator=ge(0))
@@ -177,7 +177,7 @@ def pipeline(
     programs: Sequence[StageProgram],
     seconds: Sequence[StageSeconds],
     *,
-    channel_bytes: Mapping[Edge, MessageBytes],
+    channel_bytes: Mapping[Edge, BothWays],
     links: Mapping[tuple[str, str], Link],
     policy: Policy = "arrival",
 ) -> Pipeline:

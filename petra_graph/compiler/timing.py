@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil, isclose
-from typing import NamedTuple
 
 import networkx as nx
 from attrs import frozen
@@ -112,7 +111,8 @@ def _link_seconds(pipeline: Pipeline) -> Mapping[tuple[str, str], float]:
     return found
 
 
-class Event(NamedTuple):
+@frozen
+class Event:
     """One operation of a stage; times in seconds."""
 
     stage: int
@@ -185,6 +185,8 @@ class Timing:
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
     """Of a run between two drains, beyond its ticks."""
+    exposed_links: float
+    """The share of the devices' time by which messages on links lengthen the steady state."""
 
     @property
     def bubble_fraction(self) -> float:
@@ -218,6 +220,9 @@ def timing(pipeline: Pipeline) -> Timing:
         seconds = {device: sum(map(of, stages)) for device, stages in pipeline.hosted.items()}
         return {device: one / steady.seconds if steady.seconds else 0.0 for device, one in seconds.items()}
 
+    exposed = 0.0
+    if steady.seconds and any(channel.seconds for channel in pipeline.channels.values()):
+        exposed = max(0.0, 1 - tick(pipeline.with_free_links()).seconds / steady.seconds)
     return Timing(
         tick_seconds=steady.seconds,
         exact=steady.exact,
@@ -227,6 +232,7 @@ def timing(pipeline: Pipeline) -> Timing:
         fill_seconds=fill,
         drain_seconds=drain,
         overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
+        exposed_links=exposed,
     )
 
 

@@ -8,15 +8,13 @@ from typing import Any
 
 from attrs import evolve
 
-from petra_graph.compiler.durations import flops
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.plan import Document, Plan
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.plan_advice import device_guesses, shared_assumptions
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.predict_plan import Baseline, Plan
 from petra_graph.planning.share_devices import (
     NOT_LOOKED_AT,
+    Baseline,
     baseline,
     clip_by_stage,
     figures,
@@ -26,7 +24,6 @@ from petra_graph.planning.share_devices import (
     replace_method,
 )
 from petra_graph.program.method import METHODS
-from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import MethodSpec, Spec
 from petra_graph.units import memory
@@ -55,6 +52,8 @@ def compare_methods(planner: Planner) -> Document:
         made, plan, error = _try_plan(lambda: planner.plan(spec))
         if plan is not None:
             plans.append(plan)
+            if spec.method.schedule == "auto":
+                made["note"] = "; ".join(filter(None, [made["note"], schedule_text(plan.schedule)]))
         return {**_described(given, spec), **_figures_of_method(plan, spec.method), **made, "error": error}
 
     rows, refused = list[dict[str, Any]](), list[Exception]()
@@ -82,7 +81,7 @@ def compare_methods(planner: Planner) -> Document:
         "rows": rows,
         "recommended": recommend(rows),
         "speedup_over": over.name if over else "nothing: not even a synchronous pipeline fits",
-        "assumptions": [*_assumptions(plans), NOT_LOOKED_AT],
+        "assumptions": [*_said(plans), NOT_LOOKED_AT],
     }
 
 
@@ -102,19 +101,20 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Document:
         made, plan, error = _try_plan(partial(_plan_of, make))
         errors.append(error)
         if plan is not None:
+            first = None if plans else make()
+            over = over if first is None else baseline(first.spec, first.plan)
             plans.append(plan)
-            over = over or baseline(plan.spec, make().plan)
         speed = made["samples_per_second"]
         speedup = speed / over.samples_per_second if speed is not None and over else None
-        stages = None if plan is None else len(plan.prediction.programs)
+        stages = None if plan is None else len(plan.stages)
         rows.append({"name": name, "stages": stages, **made, "speedup": speedup, "refused": plan is None})
     if all(isinstance(error, SpecError) for error in errors) and errors[0] is not None:
         raise errors[0]
     return {
-        "name": plans[0].spec.name if plans else "plans",
+        "name": plans[0].name if plans else "plans",
         "rows": rows,
         "speedup_over": f"{over.name}, by the first plan" if over else "nothing: not even a synchronous pipeline fits",
-        "assumptions": _assumptions(plans),
+        "assumptions": _said(plans),
     }
 
 
@@ -135,20 +135,14 @@ def _try_plan(make: Callable[[], Plan]) -> tuple[dict[str, Any], Plan | None, No
 
 
 def _note(plan: Plan) -> str:
-    notes = list(_too_large(plan.prediction))
-    if plan.spec.method.schedule == "auto":
-        notes.append(schedule_text(plan.prediction.placement.schedule))
-    if not plan.prediction.timing.exact:
-        notes.append("about: no period was found, and times are means over a long simulation")
+    notes = [] if plan.timing.exact else ["about: no period was found, and times are means over a long simulation"]
+    short = {device.name: device.spare_bytes or 0 for device in plan.devices}
+    worst = min(plan.devices, key=lambda device: short[device.name])
+    if short[worst.name] < 0:
+        notes.append(
+            f"does not fit: {worst.name} needs {memory(-short[worst.name])} more than its {memory(worst.room or 0)}"
+        )
     return "; ".join(notes)
-
-
-def _too_large(prediction: Prediction) -> Iterator[str]:
-    known = {name: left for name, left in prediction.spare_bytes.items() if left is not None}
-    worst = min(known, key=known.__getitem__, default=None)
-    if worst is not None and (left := known[worst]) < 0:
-        room = left + prediction.device_memory[worst].total
-        yield f"does not fit: {worst} needs {memory(-left)} more than its {memory(room)}"
 
 
 def _described(given: Spec, spec: Spec) -> dict[str, Any]:
@@ -168,14 +162,12 @@ def _described(given: Spec, spec: Spec) -> dict[str, Any]:
 def _figures_of_method(plan: Plan | None, table: MethodSpec) -> dict[str, Any]:
     if plan is None:
         return dict.fromkeys(_OF_METHODS)
-    prediction = plan.prediction
     in_paper = "lockstep" in METHODS[table.name].schedules and table.keep is None
-    work = [flops(program, prediction.inputs.costs) for program in prediction.programs]
     return {
-        "paper_total": prediction.paper["total"] if in_paper else None,
-        "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
-        "flops": sum(sum(each.values()) for each in work),
-        "seconds_per_micro_batch": prediction.timing.tick_seconds,
+        "paper_total": plan.paper_accounting["total"] if in_paper else None,
+        "channel_bytes": sum(stage.channel_bytes.forward + stage.channel_bytes.backward for stage in plan.stages),
+        "flops": sum(stage.flops.forward + stage.flops.backward for stage in plan.stages),
+        "seconds_per_micro_batch": plan.timing.tick_seconds,
     }
 
 
@@ -209,9 +201,6 @@ def _methods(given: MethodSpec) -> Iterator[MethodSpec]:
         yield given
 
 
-def _assumptions(plans: Iterable[Plan]) -> list[str]:
-    """Return the assumptions of several plans, each sentence once; cuts are each plan's own."""
-    said: list[str] = []
-    for plan in plans:
-        said += [*device_guesses(plan.prediction.inputs), *shared_assumptions(plan.prediction, plan.spec)]
-    return list(dict.fromkeys(said))
+def _said(plans: Iterable[Plan]) -> list[str]:
+    """Return the assumptions of several plans, each sentence once."""
+    return list(dict.fromkeys(text for plan in plans for text in plan.assumptions))

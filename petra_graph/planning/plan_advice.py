@@ -6,16 +6,21 @@ stage that all others wait for; those of a run are in `planning.run_advice`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import ceil
 
+from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.prediction import Prediction
 from petra_graph.compiler.profile_check import taken_under_load
+from petra_graph.compiler.simulation import Pipeline
+from petra_graph.compiler.timing import Timing
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.run_advice import products_note, run_warnings
+from petra_graph.program.channels import Carrier, Edge
 from petra_graph.program.device_types import EFFICIENCY, Link
+from petra_graph.program.placement import Placement
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import PartitionSpec
 from petra_graph.units import DECIMAL, memory, plural, seconds, size_text
@@ -32,48 +37,40 @@ PROFILE_RATIO = (0.9, 1.2)
 """The same as `CPU_RATIO` of throughput by a profile, on the quiet machine; others loaded the machine up to 1.6."""
 
 
-def throughput_range(prediction: Prediction, spec: Spec) -> tuple[float, float]:
+def throughput_range(inputs: PlannerInputs, spec: Spec, planned: float) -> tuple[float, float]:
     """Return the samples a second between which a run on these devices is to be expected, by what such plans were compared with."""
-    planned = prediction.timing.samples_per_second(spec.data.batch, spec.partition.replicas)
-    low, high = PROFILE_RATIO if prediction.inputs.profile else _data_sheet_ratio(prediction.inputs, spec)
-    return planned / high, planned / low
+    ratios = [PROFILE_RATIO]
+    if inputs.profile is None:
+        of_gpu = (GPU_RATIO[0], GPU_RATIO_WITHOUT_TF32 if spec.precision.products == "ieee" else GPU_RATIO[1])
+        ratios = [CPU_RATIO if device.type.kind == "cpu" else of_gpu for device in inputs.devices]
+    return planned / max(high for _, high in ratios), planned / min(low for low, _ in ratios)
 
 
-def _data_sheet_ratio(inputs: PlannerInputs, spec: Spec) -> tuple[float, float]:
-    of_gpu = (GPU_RATIO[0], GPU_RATIO_WITHOUT_TF32 if spec.precision.products == "ieee" else GPU_RATIO[1])
-    ratios = [CPU_RATIO if device.type.kind == "cpu" else of_gpu for device in inputs.devices]
-    return min(low for low, _ in ratios), max(high for _, high in ratios)
-
-
-def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Yield the assumptions of a plan."""
-    yield from shared_assumptions(prediction, spec)
-    if not prediction.timing.exact:
+def placement_notes(placement: Placement, speed: Timing) -> Iterator[str]:
+    """Yield what was decided for a placement, and how good it and its numbers are."""
+    yield from placement.notes
+    if placement.guarantee:
+        yield f"the cut: {placement.guarantee}"
+    if not speed.exact:
         yield (
             "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
             "the tick (throughput, speed-up, bubble) is no more exact"
         )
-    if prediction.placement.guarantee:
-        yield f"the cut: {prediction.placement.guarantee}"
 
 
-def shared_assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Yield what all plans of a network on the same devices assume, wherever its stages are."""
-    inputs = prediction.inputs
+def assumptions(
+    inputs: PlannerInputs, spec: Spec, pipeline: Pipeline, carriers: Mapping[Edge, Carrier]
+) -> Iterator[str]:
+    """Yield what the plans of a network on the same devices assume, wherever its stages are."""
     yield from _of_times(inputs, spec.partition)
     yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
-    yield from _of_links(prediction, spec.partition)
-    yield from _of_memory(prediction, spec)
+    yield from _of_links(inputs, spec.partition, pipeline, carriers)
+    yield from _of_memory(inputs, spec, shared=len(pipeline.hosted) < len(pipeline.stages))
     if inputs.replicas > 1:
         yield (
             "devices and bytes are those of one replica, the speed is that of all; every update waits for a ring all-reduce of its stage's "
             "gradients, with no overlap"
         )
-
-
-def device_guesses(inputs: PlannerInputs) -> list[str]:
-    """Return the sentences on devices whose figures are on no data sheet, each once."""
-    return list(dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess))
 
 
 def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
@@ -90,6 +87,7 @@ def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
             "`petra-graph profile` times the real device"
         )
         yield from (_FOUND[kind] for kind in hosts)
+        yield from dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
     else:
         threads = plural(profile.threads, "thread")
         yield f"times are measured in a profile of {profile.device}, {threads}: the median of each operation"
@@ -115,14 +113,14 @@ _FOUND = {
 }
 
 
-def _of_links(prediction: Prediction, partition: PartitionSpec) -> Iterator[str]:
-    links = {link for pair, link in prediction.pipeline.links.items() if pair}
-    if links:
-        by = " and ".join(sorted(set(prediction.carriers.values()) - {"queue"}))
+def _of_links(
+    inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline, carriers: Mapping[Edge, Carrier]
+) -> Iterator[str]:
+    if links := set(pipeline.links.values()):
+        by = " and ".join(sorted(set(carriers.values()) - {"queue"}))
         yield (
             f"between devices, at worst: {_text(reduce(Link.slower, links))} each way, during computation; between processes: {by}"
         )
-    inputs = prediction.inputs
     if inputs.crosses_machines:
         network = next(device.network or device.link for device in inputs.devices)
         stated = None not in (partition.link_latency, partition.link_bandwidth)
@@ -136,10 +134,9 @@ def _text(link: Link) -> str:
     return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s"
 
 
-def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    inputs = prediction.inputs
+def _of_memory(inputs: PlannerInputs, spec: Spec, *, shared: bool) -> Iterator[str]:
     alone = "memory counts tensors, each stage at its own peak"
-    if len(prediction.device_memory) == len(prediction.programs):
+    if not shared:
         yield alone
     else:
         turns = {
@@ -169,57 +166,44 @@ _FULL = 0.9
 """Share of a memory limit above which a warning says so."""
 
 
-def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
+def warnings(
+    plan: Plan, inputs: PlannerInputs, network: MeasuredNetwork, programs: Sequence[StageProgram]
+) -> Iterator[str]:
     """Yield the warnings, most important first."""
     state = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
-    yield from (f"{guess}: {state}" for guess in device_guesses(prediction.inputs))
-    if (profile := prediction.inputs.profile) is not None and (loaded := taken_under_load(profile)):
+    guesses = dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
+    yield from (f"{guess}: {state}" for guess in guesses)
+    if inputs.profile is not None and (loaded := taken_under_load(inputs.profile)):
         yield loaded
-    method = prediction.inputs.method
-    if len(prediction.device_memory) == 1 and any(program.delayed for program in prediction.programs):
-        remedy = (
-            'method.schedule = "sequential"'
-            if "sequential" in method.schedules
-            else 'method.name = "reversible-backprop"'
-        )
+    if len(plan.devices) == 1 and any(program.delayed for program in programs):
+        sequential = "sequential" in inputs.method.schedules
+        remedy = 'method.schedule = "sequential"' if sequential else 'method.name = "reversible-backprop"'
         yield f"one device does one stage after another, so delay brings no speed, and costs accuracy: set {remedy}"
-    yield from run_warnings(network, prediction.programs)
-    yield from _nearly_full(prediction)
-    yield from _unused(prediction)
-    yield from _unbalanced(prediction, network.spec)
-
-
-def _nearly_full(prediction: Prediction) -> Iterator[str]:
-    for device in prediction.inputs.devices:
-        held = prediction.device_memory.get(device.name)
-        most = device.memory_bytes or device.type.memory_bytes
-        if held is not None and most is not None and held.total > _FULL * most:
+    yield from run_warnings(network, programs)
+    for device in plan.devices:
+        if device.room is not None and device.bytes.total > _FULL * device.room:
             yield (
-                f"{device.name} needs {size_text(held.total)} of {size_text(most)}, and the kernels themselves need memory on top of that: use "
-                "more devices or a smaller batch, or set partition.memory lower and let the planner find a cut"
+                f"{device.name} needs {size_text(device.bytes.total)} of {size_text(device.room)}, and the kernels themselves need memory on top "
+                "of that: use more devices or a smaller batch, or set partition.memory lower and let the planner find a cut"
             )
-
-
-def _unused(prediction: Prediction) -> Iterator[str]:
-    devices = prediction.inputs.devices
-    idle = [device.name for device in devices if device.name not in prediction.device_memory]
-    if idle:
+    if idle := len(inputs.devices) - len(plan.devices):
         yield (
-            f"{len(devices)} devices for {plural(len(prediction.programs), 'stage')} leave {len(idle)} of them idle: set "
+            f"{len(inputs.devices)} devices for {plural(len(programs), 'stage')} leave {idle} of them idle: set "
             "partition.stages higher, partition.devices lower (it counts those of one replica), or partition.replicas"
         )
+    if inputs.method.flush == "drain" and max(program.depth for program in programs) > 1:
+        yield from _unbalanced(plan, network.spec)  # others wait by definition
 
 
-def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
+def _unbalanced(plan: Plan, spec: Spec) -> Iterator[str]:
     """Name the device that limits the speed, or say that messages do, if devices wait for long."""
-    exchange = prediction.timing.exchange
-    used = {device: share + exchange[device] for device, share in prediction.timing.utilisation.items()}
+    tick = plan.timing.tick_seconds or 1.0
+    used = {one.name: one.utilisation + one.exchange_seconds_per_tick / tick for one in plan.devices}
     mean = sum(used.values()) / len(used)
-    ahead = max(stage.depth for stage in prediction.pipeline.stages) > 1
-    if mean >= _IDLE or prediction.pipeline.flushes or not ahead:
-        return  # a method without forwards ahead, or one that flushes, waits by definition
     slowest = max(used, key=lambda device: used[device])
-    enough = ceil(sum(used.values()) / used[slowest])
+    enough = ceil(sum(used.values()) / used[slowest]) if used[slowest] else 0
+    if mean >= _IDLE:
+        return
     if used[slowest] < _IDLE:
         yield (
             f"devices work {mean:.0%} of the time, because stages wait for messages, or their depths do not allow another forward: "

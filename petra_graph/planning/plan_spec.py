@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
+from attrs import evolve
+
+from petra_graph.compiler.plan import Plan
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
-from petra_graph.planning.predict_plan import Plan, predict
+from petra_graph.planning.predict_plan import predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.share_devices import baseline, better_use
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.program.plan_document import Document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -40,7 +42,7 @@ class Planner:
         return self.checked.spec
 
     @uncompiled()
-    def plan(self, variant: Spec | None = None) -> Plan:
+    def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant with the same network.
 
         Raises:
@@ -50,7 +52,7 @@ class Planner:
         """
         problems = ProblemCollector(loaded=self.checked.loaded)
         devices = problems.attempt(planned_devices, (variant or self.spec).partition)
-        network = problems.attempt(lambda: self._measured if variant is None else self._measured.variant(variant))
+        network = problems.attempt(lambda: self.network if variant is None else self.network.variant(variant))
         if network is not None:
             problems.add(head_problems(network, self.checked.facts))
         if devices is None or network is None:
@@ -60,17 +62,19 @@ class Planner:
         placement = problems.require(place_network, network, devices)
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
-        return problems.require(predict, network, placement)
+        return problems.require(predict, network, placement, with_timeline=with_timeline)
 
-    def document(self, *, with_timeline: bool) -> Document:
-        """Return the plan of the specification as JSON, with a better use of the same devices among its warnings; errors as of `plan`."""
-        plan = self.plan()
-        return plan.document(
-            with_timeline=with_timeline, over=baseline(self.spec, self.plan), better=better_use(plan, self.plan)
-        )
+    def advised(self, *, with_timeline: bool = False) -> Plan:
+        """Return the plan with its speed-up, and with a better use of the same devices as its first warning; errors as of `plan`."""
+        plan = self.plan(with_timeline=with_timeline)
+        over, (better, looked_at) = baseline(self.spec, self.plan), better_use(self.spec, plan, self.plan)
+        if over is not None:
+            speedup = plan.timing.samples_per_second / over.samples_per_second
+            plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
+        return evolve(plan, other_uses=looked_at, warnings=(*[better] * bool(better), *plan.warnings))
 
     @cached_property
-    def _measured(self) -> MeasuredNetwork:
+    def network(self) -> MeasuredNetwork:
         return measure(self.checked)
 
 

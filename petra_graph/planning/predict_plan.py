@@ -2,102 +2,263 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Iterator, Mapping, Sequence
 
-from petra_graph.compiler.prediction import Prediction, document
+import attrs
+
+from petra_graph.compiler.durations import flops, node_flops, node_seconds
+from petra_graph.compiler.memory import StageBytes, stage_memory, summed
+from petra_graph.compiler.plan import (
+    Certainty,
+    Exposed,
+    Plan,
+    PlannedDevice,
+    PlannedEdge,
+    PlannedNode,
+    PlannedRun,
+    PlannedStage,
+    PlannedTiming,
+    Totals,
+)
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulation import BothWays, Pipeline
+from petra_graph.compiler.timing import Event, Timing, simulate, staleness, timing
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.plan_advice import assumptions, throughput_range, warnings
+from petra_graph.planning.plan_advice import assumptions, placement_notes, throughput_range, warnings
 from petra_graph.planning.shared_across_stages import count_parameters
 from petra_graph.plugins.optimizer import asks_for_delay
+from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.placement import Placement
-from petra_graph.program.plan_document import Document
-from petra_graph.spec.model import Spec
+from petra_graph.program.stage_program import Segment, StageProgram
+
+TICKS_SHOWN = 6
+"""Ticks of the steady state in a timeline."""
+_FLOAT32 = 4
+"""Bytes of a value."""
 
 
-@frozen
-class Baseline:
-    """What speed-ups are over."""
-
-    samples_per_second: float
-    name: str
-
-
-@frozen(kw_only=True)
-class Plan:
-    """A network with the prediction of its placement."""
-
-    network: MeasuredNetwork
-    prediction: Prediction
-
-    @property
-    def spec(self) -> Spec:
-        return self.network.spec
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether every device has the memory that it needs; None if the memory of one is not known."""
-        spare = _spare_bytes(self.prediction)
-        return None if spare is None else spare >= 0
-
-    @property
-    def samples_per_second(self) -> float:
-        """Of all replicas."""
-        return self.prediction.timing.samples_per_second(self.spec.data.batch, self.spec.partition.replicas)
-
-    @property
-    def peak_bytes(self) -> int:
-        """What the fullest device holds."""
-        return max(held.total for held in self.prediction.device_memory.values())
-
-    @uncompiled()
-    def document(
-        self, *, with_timeline: bool, over: Baseline | None = None, better: tuple[str, int] | None = None
-    ) -> Document:
-        """Return the plan as JSON.
-
-        Args:
-            with_timeline: list the first operations one by one.
-            over: what the speed-up is over; None: it is not known.
-            better: a better use of the devices, which is the first warning, or "", and how many were looked at.
-        """
-        optimizer = self.network.checked.optimizer
-        slowest, fastest = throughput_range(self.prediction, self.spec)
-        return document(
-            self.spec,
-            self.prediction,
-            self.network.shapes,
-            trained=count_parameters(self.network.shapes, [stage.nodes for stage in self.prediction.placement.stages])[
-                1
-            ],
-            micro_batches=self.network.micro_batches,
-            delay_aware=[str(optimizer.plugin)] * asks_for_delay(optimizer.plugin, optimizer.options),
-            assumptions=[*self.prediction.placement.notes, *assumptions(self.prediction, self.spec)],
-            certainty={
-                "samples_per_second_low": slowest,
-                "samples_per_second_high": fastest,
-                "spare_bytes": _spare_bytes(self.prediction),
-            },
-            warnings=[*filter(None, (better or ())[:1]), *warnings(self.prediction, self.network)],
-            speedup=self.samples_per_second / over.samples_per_second if over else None,
-            speedup_over=over.name if over else None,
-            other_uses=better[1] if better else None,
-            with_timeline=with_timeline,
-        )
-
-
-def predict(network: MeasuredNetwork, placement: Placement) -> Plan:
+@uncompiled()
+def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bool = False) -> Plan:
     """Predict a placement: a plan's, or a run's.
+
+    Args:
+        with_timeline: list the first operations one by one; there are many.
 
     Raises:
         SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
+    spec, optimizer = network.spec, network.checked.optimizer
     inputs = network.planner_inputs(placement.devices)
-    return Plan(network=network, prediction=Prediction(inputs=inputs, placement=placement))
+    programs = inputs.placed(placement)
+    pipeline = inputs.pipeline(programs)
+    speed, batch = timing(pipeline), inputs.costs.micro_batch
+
+    held = stage_memory(programs, inputs.costs, transport=inputs.transport)
+    stages = tuple(_stages(inputs, placement, programs, pipeline, held))
+    devices = tuple(_devices(inputs, programs, speed, _device_memory(inputs, programs, held)))
+    spare = [device.spare_bytes for device in devices]
+    known = [left for left in spare if left is not None]
+    throughput = speed.samples_per_second(batch, inputs.replicas)
+    slowest, fastest = throughput_range(inputs, spec, throughput)
+
+    many, epoch_seconds = network.micro_batches, None
+    if many is not None:  # The pipeline drains at the end of each epoch.
+        epoch_seconds = many * speed.tick_seconds + max(0.0, speed.overhead_seconds)
+    shown: tuple[Event, ...] = ()
+    if with_timeline:
+        windows = -(-(max(program.depth for program in programs) + TICKS_SHOWN) // inputs.accumulation)
+        shown = simulate(pipeline, windows * inputs.accumulation).events
+
+    plan = Plan(
+        name=spec.name,
+        method=inputs.method.name,
+        schedule=placement.schedule,
+        accumulation=inputs.accumulation,
+        replicas=inputs.replicas,
+        micro_batch=batch,
+        samples_per_update=batch * inputs.accumulation * inputs.replicas,
+        stages=stages,
+        totals=Totals(
+            parameters=sum(stage.parameters for stage in stages),
+            trained=count_parameters(network.shapes, [stage.nodes for stage in stages])[1],
+            bytes=summed(device.bytes for device in devices),
+        ),
+        paper_accounting=paper_accounting(programs, inputs.costs),
+        timing=PlannedTiming(
+            tick_seconds=speed.tick_seconds,
+            samples_per_second=throughput,
+            bubble_fraction=speed.bubble_fraction,
+            exposed_communication=Exposed(all_reduce=speed.exchange_fraction, links=speed.exposed_links),
+            utilisation=tuple(device.utilisation for device in devices),
+            fill_seconds=speed.fill_seconds,
+            drain_seconds=speed.drain_seconds,
+            overhead_seconds=speed.overhead_seconds,
+            outside_seconds=inputs.outside_seconds,
+            exact=speed.exact,
+            limited_by=speed.limited_by,
+        ),
+        run=PlannedRun(
+            epochs=spec.run.epochs,
+            micro_batches_per_epoch=many,
+            epoch_seconds=epoch_seconds,
+            seconds=None if epoch_seconds is None else spec.run.epochs * epoch_seconds,
+        ),
+        devices=devices,
+        nodes=tuple(_nodes(inputs, programs, network.shapes)),
+        edges=tuple(_edges(inputs, programs, pipeline)),
+        timeline=shown,
+        delay_aware=(str(optimizer.plugin),) * asks_for_delay(optimizer.plugin, optimizer.options),
+        certainty=Certainty(
+            samples_per_second_low=slowest,
+            samples_per_second_high=fastest,
+            spare_bytes=min(known) if len(known) == len(spare) else None,
+        ),
+        notes=tuple(placement_notes(placement, speed)),
+        assumptions=tuple(assumptions(inputs, spec, pipeline, inputs.carriers(programs))),
+    )
+    return attrs.evolve(plan, warnings=tuple(warnings(plan, inputs, network, programs)))
 
 
-def _spare_bytes(prediction: Prediction) -> int | None:
-    """Return the bytes left on the device that has least left; None if a device's memory is not known."""
-    left = prediction.spare_bytes.values()
-    known = [bytes_left for bytes_left in left if bytes_left is not None]
-    return min(known) if len(known) == len(left) else None
+def _stages(
+    inputs: PlannerInputs,
+    placement: Placement,
+    programs: Sequence[StageProgram],
+    pipeline: Pipeline,
+    held: Sequence[StageBytes],
+) -> Iterator[PlannedStage]:
+    sizes = inputs.channel_bytes(programs)
+    for program, stage, timed, own in zip(programs, placement.stages, pipeline.stages, held, strict=True):
+        kinds = {segment.kind for segment in program.segments}
+        yield PlannedStage(
+            index=program.index,
+            nodes=program.nodes,
+            kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
+            device=program.device,
+            depth=program.depth,
+            distance=stage.distance,
+            staleness=staleness(timed),
+            parameters=sum(inputs.costs.nodes[name].parameters for name in program.nodes),
+            flops=flops(program, inputs.costs),
+            seconds=timed.seconds,
+            bytes=own,
+            channel_bytes=BothWays(
+                forward=sum(sizes[edge].forward for edge in program.sends),
+                backward=sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+            ),
+        )
+
+
+def _device_memory(
+    inputs: PlannerInputs, programs: Sequence[StageProgram], held: Sequence[StageBytes]
+) -> Mapping[str, StageBytes]:
+    """Return what each device holds at its largest moment: of one stage, that and the libraries."""
+    if len({program.device for program in programs}) < len(programs):
+        return inputs.device_memory(programs)
+    libraries = inputs.transport.libraries
+    return {
+        program.device: attrs.evolve(own, working=own.working + libraries)
+        for program, own in zip(programs, held, strict=True)
+    }
+
+
+def _devices(
+    inputs: PlannerInputs, programs: Sequence[StageProgram], speed: Timing, held: Mapping[str, StageBytes]
+) -> Iterator[PlannedDevice]:
+    for device in inputs.devices:
+        if device.name in held:
+            used, waiting = speed.utilisation[device.name], speed.exchange[device.name]
+            yield PlannedDevice(
+                name=device.name,
+                type=device.type.name,
+                stages=tuple(program.index for program in programs if program.device == device.name),
+                memory_bytes=device.memory_bytes,
+                capacity_bytes=device.type.memory_bytes,
+                bytes=held[device.name],
+                busy_seconds_per_tick=used * speed.tick_seconds,
+                utilisation=used,
+                exchange_seconds_per_tick=waiting * speed.tick_seconds,
+            )
+
+
+def _nodes(
+    inputs: PlannerInputs, programs: Sequence[StageProgram], shapes: Mapping[str, NodeShapes]
+) -> Iterator[PlannedNode]:
+    for program in programs:
+        for segment in program.segments:
+            yield from (_node(inputs, program, segment, name, shapes[name]) for name in segment.nodes)
+
+
+def _node(inputs: PlannerInputs, program: StageProgram, segment: Segment, name: str, shapes: NodeShapes) -> PlannedNode:
+    node = inputs.graph.nodes[name]
+    return PlannedNode(
+        name=name,
+        kind=node.kind,
+        block=node.block,
+        stage=program.index,
+        parameters=shapes.parameters,
+        keeps=None if node.kind == "head" else segment.keeps,
+        inputs=tuple(producer for producer in node.inputs if producer != INPUT),
+        outputs=tuple(tuple(shape) for shape in shapes.outputs),
+        flops=node_flops(program, segment, name, inputs.costs),
+        seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
+    )
+
+
+def _edges(inputs: PlannerInputs, programs: Sequence[StageProgram], pipeline: Pipeline) -> Iterator[PlannedEdge]:
+    sizes, carriers = inputs.channel_bytes(programs), inputs.carriers(programs)
+    capacity = {channel.key: channel.capacity for program in programs for channel in program.channels}
+    for edge in (Edge(*ends) for ends in inputs.graph.digraph.edges):
+        key, inside = ChannelKey(edge, "forward"), sum(inputs.costs.nodes[edge.producer].output_bytes)
+        sent = sizes.get(edge) or BothWays(forward=inside, backward=inside)
+        yield PlannedEdge(
+            producer=edge.producer,
+            consumer=edge.consumer,
+            forward_bytes=sent.forward,
+            backward_bytes=sent.backward,
+            cut=edge in sizes,
+            capacity=capacity[key] if edge in sizes and pipeline.channels[key].link is not None else None,
+            transport=carriers.get(edge),
+        )
+
+
+def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Mapping[str, int]:
+    """Count the bytes of all stages, by part, as table 3 of the PETRA paper does, to be shown beside the true ones.
+
+    For a node with P parameters, R running statistics and an input of S values, in a stage of staleness tau:
+
+        model             P + R + S
+        input buffer      S tau             if the node keeps its input
+        parameter buffer  P ceil(tau / k)   if the backward uses the forward's parameters
+
+    All in float32. S counts one stream of a reversible node and of the head, and all of a buffered node, so a reversible node's
+    stored input is under-counted by half. The first node's input buffer is counted in the rows where reversible nodes keep
+    their inputs, and left out of the others.
+    """
+    model = input_buffer = parameter_buffer = 0
+    segments = [segment for program in programs for segment in program.segments]
+    kinds = {segment.keeps for segment in segments if segment.kind == "reversible"}
+    samples_count = kinds != {"nothing"}
+    for program in programs:
+        staleness = program.depth - 1
+        for segment in program.segments:
+            for name in segment.nodes:
+                node = costs.nodes[name]
+                model += node.parameters + node.statistics + _paper_inputs(node)
+                if segment.backward == "stored" and segment.kind != "head":
+                    parameter_buffer += node.parameters * -(-staleness // program.accumulation)
+            first = costs.nodes[segment.nodes[0]]
+            reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+            if segment.kind != "head" and segment.keeps != "nothing" and (samples_count or not reads_samples):
+                input_buffer += _paper_inputs(first) * staleness
+    parts = {"model": model, "input_buffer": input_buffer, "parameter_buffer": parameter_buffer}
+    parts["total"] = sum(parts.values())
+    return {part: _FLOAT32 * values for part, values in parts.items()}
+
+
+def _paper_inputs(node: NodeCost) -> int:
+    """Return the number of input values that count for a node."""
+    return sum(node.input_values) if node.kind == "buffered" else node.input_values[0]

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any, Literal
 
-from attrs import evolve
+from attrs import evolve, frozen
 
+from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError, shown
-from petra_graph.planning.predict_plan import Baseline, Plan
-from petra_graph.planning.run_advice import staleness
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
 from petra_graph.units import factor, memory, noun, plural
@@ -48,19 +47,26 @@ PlanVariant = Callable[[Spec], Plan]
 """Plans another specification of the same network."""
 
 
+@frozen
+class Baseline:
+    """What speed-ups are over."""
+
+    samples_per_second: float
+    name: str
+
+
 def baseline(spec: Spec, plan_variant: PlanVariant) -> Baseline | None:
     """Return plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits."""
     alone = [_alone(spec, places[0], "backprop", None) for places in _kinds(spec)]
     if plans := [plan for variant in alone if (plan := _tried(variant, plan_variant))]:
-        best = max(plans, key=lambda plan: plan.samples_per_second)
-        kind = best.prediction.inputs.devices[0].type.name
-        return Baseline(best.samples_per_second, f"plain backpropagation on one {kind}")
+        best = max(plans, key=lambda plan: plan.timing.samples_per_second)
+        return Baseline(best.timing.samples_per_second, f"plain backpropagation on one {best.devices[0].type}")
     method = replace_method(spec.method, "1f1b-flush", "1f1b")
     for keep in (None, "auto"):
         variant = evolve(spec, method=evolve(method, keep=keep), optimizer=clip_by_stage(spec.optimizer))
         if plan := _tried(variant, plan_variant):
             return Baseline(
-                plan.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
+                plan.timing.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
             )
     return None
 
@@ -161,21 +167,21 @@ def _tried(variant: Spec, plan_variant: PlanVariant) -> Plan | None:
     return None if plan.fits is False else plan
 
 
-def better_use(plan: Plan, plan_variant: PlanVariant) -> tuple[str, int]:
-    """Return what to set so that the devices of a plan are used better, as a sentence or "", and how many other uses were looked at."""
-    plans = [plan, *(other for spec in other_uses(plan.spec) if (other := _tried(spec, plan_variant)))]
-    rows = [figures(one) for one in plans]
+def better_use(given: Spec, plan: Plan, plan_variant: PlanVariant) -> tuple[str, int]:
+    """Return what to set so that the devices of a specification's plan are used better, as a sentence or "", and how many other uses were looked at."""
+    found = [(given, plan), *((spec, other) for spec in other_uses(given) if (other := _tried(spec, plan_variant)))]
+    rows = [figures(one) for _, one in found]
     best = recommend(rows) or 0
-    spec, row = plans[best].spec, rows[best]
-    faster = row["samples_per_second"] >= _FASTER * plan.samples_per_second
-    if not faster and row["staleness"] >= rows[0]["staleness"]:
-        return "", len(plans) - 1
+    spec, row, own = found[best][0], rows[best], rows[0]
+    faster = row["samples_per_second"] >= _FASTER * own["samples_per_second"]
+    if not faster and row["staleness"] >= own["staleness"]:
+        return "", len(rows) - 1
     late = f"{plural(row['staleness'], 'update')} late" if row["staleness"] else "without staleness"
-    speed = factor(row["samples_per_second"] / plan.samples_per_second)
+    speed = factor(row["samples_per_second"] / own["samples_per_second"])
     held = memory(row["memory_peak"])
     return (
-        f"{described_use(spec)} would be {speed} as fast, {late}, in {held} a device: set {'; '.join(keys_to_set(plan.spec, spec))}"
-    ), len(plans) - 1
+        f"{described_use(spec)} would be {speed} as fast, {late}, in {held} a device: set {'; '.join(keys_to_set(given, spec))}"
+    ), len(rows) - 1
 
 
 def described_use(spec: Spec) -> str:
@@ -193,14 +199,13 @@ def described_use(spec: Spec) -> str:
 
 def figures(plan: Plan) -> dict[str, Any]:
     """Return the speed and the memory of a plan, as rows have them."""
-    prediction = plan.prediction
     return {
-        "memory_total": prediction.total_memory.total,
+        "memory_total": plan.totals.bytes.total,
         "memory_peak": plan.peak_bytes,
         "fits": plan.fits,
-        "staleness": max(map(staleness, prediction.programs)),
-        "samples_per_second": plan.samples_per_second,
-        "exact": prediction.timing.exact,
+        "staleness": plan.staleness,
+        "samples_per_second": plan.timing.samples_per_second,
+        "exact": plan.timing.exact,
     }
 
 

@@ -1,7 +1,4 @@
-"""What the views of a plan's document share: short names for many things, titles, the columns of tables, the blocks of the timeline.
-
-Every view reads the document alone, so that any plan that was ever saved can be shown again.
-"""
+"""What the views of a plan share: short names for many things, titles, the columns of tables, the blocks of the timeline."""
 
 from __future__ import annotations
 
@@ -10,9 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import attrs
+
 from petra_graph import units
-from petra_graph.compiler.memory import PARTS
-from petra_graph.program.plan_document import Document
+from petra_graph.compiler.memory import PARTS, StageBytes
+from petra_graph.compiler.plan import Plan, PlannedNode
+from petra_graph.compiler.simulation import BothWays, StageSeconds
+from petra_graph.compiler.timing import Event
 from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, number, one_line, percent, plural, seconds
@@ -49,7 +50,7 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
 
 
-def graph_lines(nodes: Sequence[Document]) -> list[str]:
+def graph_lines(nodes: Sequence[PlannedNode]) -> list[str]:
     """Return the graph in words, a run of nodes that each read the node before to a line; of many lines, the first ones.
 
     stem → left.0-2
@@ -57,9 +58,9 @@ def graph_lines(nodes: Sequence[Document]) -> list[str]:
     join reads left.2, right.0 → body.0-1
     """
     lines = []
-    for run in _runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]]):
-        names = [node["name"] for node in run]
-        if inputs := run[0]["inputs"]:
+    for run in _runs(nodes, lambda node, after: list(after.inputs) == [node.name]):
+        names = [node.name for node in run]
+        if inputs := run[0].inputs:
             reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
             lines.append(" → ".join(filter(None, [reading, nodes_label(names[1:], " → ")])))
         else:
@@ -83,89 +84,86 @@ def _is_next_copy(name: str, after: str) -> bool:
     return one is not None and other is not None and (one[1], int(one[2]) + 1) == (other[1], int(other[2]))
 
 
-def title_lines(document: Document) -> tuple[str, str]:
+def title_lines(plan: Plan) -> tuple[str, str]:
     """Return a line on the network, and a line on its training."""
-    kinds = Counter(node["kind"] for node in document["nodes"])
-    totals = document["totals"]
-    parameters, trained = totals["parameters"], totals.get("trained", totals["parameters"])
+    kinds = Counter(node.kind for node in plan.nodes)
+    parameters, trained = plan.totals.parameters, plan.totals.trained
     of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
-    network = f"{plural(len(document['nodes']), 'node')} ({of_kinds}), {units.count(parameters)} parameters" + (
+    network = f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(parameters)} parameters" + (
         f", {units.count(trained)} of them trained" if trained < parameters else ""
     )
-    samples = document.get("samples_per_update")
-    update = "" if samples is None else f", {samples:,} samples an update"
     training = (
-        f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "
-        f"{document['accumulation']}, micro-batch {document['micro_batch']}{update}: "
-        f"{plural(len(document['stages']), 'stage')} on {plural(len(document['devices']), 'device')}"
+        f"{plan.method}, schedule {schedule_label(plan.schedule)}, accumulation {plan.accumulation}, "
+        f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
+        f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')}"
     )
-    if document.get("replicas", 1) > 1:
-        every = plural(document["replicas"] * len(document["devices"]), "device")
-        training += f" in each of {document['replicas']} replicas, {every} in all"
+    if plan.replicas > 1:
+        every = plural(plan.replicas * len(plan.devices), "device")
+        training += f" in each of {plan.replicas} replicas, {every} in all"
     return network, training
 
 
-def stage_columns(document: Document, node_width: int = 60, *, brief: bool = False) -> list[Column]:
+def stage_columns(plan: Plan, node_width: int = 60, *, brief: bool = False) -> list[Column]:
     """Return a stage's nodes and device, its depth and staleness, its seconds and its memory; and its work, messages and parts of memory."""
-    stages = document["stages"]
-    kinds = [stage["kind"] for stage in stages]
+    stages = plan.stages
+    kinds = [stage.kind for stage in stages]
     columns = [
-        value_column("stage", (stage["index"] for stage in stages)),
-        name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), node_width),
-        name_column("device", (stage["device"] for stage in stages), 18),
-        value_column("depth", (stage["depth"] for stage in stages)),
-        value_column("stale\nupdates", (stage["staleness"] for stage in stages), number),
-        *_both_ways("", [stage["seconds"] for stage in stages], seconds),
-        value_column("memory\ntotal", (stage["bytes"]["total"] for stage in stages), memory),
+        value_column("stage", (stage.index for stage in stages)),
+        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), node_width),
+        name_column("device", (stage.device for stage in stages), 18),
+        value_column("depth", (stage.depth for stage in stages)),
+        value_column("stale\nupdates", (stage.staleness for stage in stages), number),
+        *_both_ways("", [stage.seconds for stage in stages], seconds),
+        value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory),
     ]
     if brief:
         return columns
-    held = parts_held(stage["bytes"] for stage in stages)
+    held = parts_held(stage.bytes for stage in stages)
     return [
         *columns[:2],
         name_column("kind", kinds, 16, [_KIND_STYLES.get(kind, "") for kind in kinds]),
         *columns[2:5],
-        value_column("parameters", (stage["parameters"] for stage in stages), units.count),
+        value_column("parameters", (stage.parameters for stage in stages), units.count),
         *columns[5:7],
-        *_both_ways("", [stage["flops"] for stage in stages], units.flops),
-        *_both_ways("sent\n", [stage["channel_bytes"] for stage in stages], memory),
+        *_both_ways("", [stage.flops for stage in stages], units.flops),
+        *_both_ways("sent\n", [stage.channel_bytes for stage in stages], memory),
         *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
         columns[7],
     ]
 
 
-def _both_ways(head: str, rows: Iterable[Mapping[str, float]], write: Callable[[float], str]) -> Iterator[Column]:
+def _both_ways(head: str, rows: Iterable[BothWays | StageSeconds], write: Callable[[float], str]) -> Iterator[Column]:
     rows = list(rows)
     for verb in ("forward", "backward"):
-        yield value_column(f"{head}{verb}", (row[verb] for row in rows), write)
+        yield value_column(f"{head}{verb}", (getattr(row, verb) for row in rows), write)
 
 
-def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[str, list[int]]:
+def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
     """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
     counts = list(counts)
-    held = {part: [count.get(part, 0) for count in counts] for part in PARTS}
+    held = {part: [getattr(count, part) for count in counts] for part in PARTS}
     return {part: values for part, values in held.items() if any(values)}
 
 
-def device_columns(document: Document, name_width: int = 60) -> list[Column]:
+def device_columns(plan: Plan, name_width: int = 60) -> list[Column]:
     """Return a device's work and its memory, as a share of its limit, too."""
-    devices = document["devices"]
+    devices = plan.devices
     used, limits = (
-        [device["bytes"]["total"] for device in devices],
-        [device["memory_bytes"] for device in devices],
+        [device.bytes.total for device in devices],
+        [device.memory_bytes for device in devices],
     )
     columns = [
-        name_column("device", (device["name"] for device in devices), name_width),
-        name_column("type", (device["type"] for device in devices), 16),
-        name_column("stages", (ranges_label(device["stages"]) for device in devices), 16),
-        value_column("busy\na tick", (device["busy_seconds_per_tick"] for device in devices), seconds),
-        value_column("busy", (device["utilisation"] for device in devices), percent),
+        name_column("device", (device.name for device in devices), name_width),
+        name_column("type", (device.type for device in devices), 16),
+        name_column("stages", (ranges_label(device.stages) for device in devices), 16),
+        value_column("busy\na tick", (device.busy_seconds_per_tick for device in devices), seconds),
+        value_column("busy", (device.utilisation for device in devices), percent),
     ]
-    waiting = [device.get("exchange_seconds_per_tick", 0.0) for device in devices]
+    waiting = [device.exchange_seconds_per_tick for device in devices]
     if any(waiting):
         columns.append(value_column("all-reduce\na tick", waiting, seconds))
     columns.append(value_column("memory\nused", used, memory))
-    capacities = [device.get("capacity_bytes") for device in devices]
+    capacities = [device.capacity_bytes for device in devices]
     for head, mosts in (("of its\nlimit", limits), ("of its\ncapacity", capacities)):
         if any(mosts):
             both = list(zip(used, mosts, strict=True))
@@ -176,58 +174,64 @@ def device_columns(document: Document, name_width: int = 60) -> list[Column]:
     return columns
 
 
-def totals(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
+def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
-    counts, timing, run = document["totals"]["bytes"], document["timing"], document.get("run")
-    paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
-    about = "" if timing.get("exact", True) else "about "
-    exposed = timing.get("exposed_communication", {})
-    busy = timing["utilisation"]
+    timing, run = plan.timing, plan.run
+    exposed, busy, many = timing.exposed_communication, timing.utilisation, run.micro_batches_per_epoch
+    about = "" if timing.exact else "about "
+    of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
     times = [
-        ("throughput", about + units.rate(timing["samples_per_second"])),
-        *([("speed-up", about + units.factor(timing["speedup"]))] if timing.get("speedup") else []),
-        ("tick", about + seconds(timing["tick_seconds"])),
-        ("bubble", about + percent(timing["bubble_fraction"])),
-        ("exposed all-reduce", percent(exposed.get("all_reduce", 0.0))),
-        ("exposed messages", percent(exposed.get("links", 0.0))),
-        ("to fill the pipeline", seconds(timing["fill_seconds"])),
-        ("to drain it", seconds(timing["drain_seconds"])),
-        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}" if busy else "unknown"),
+        ("throughput", about + units.rate(timing.samples_per_second)),
+        *([("speed-up", about + units.factor(timing.speedup))] if timing.speedup else []),
+        ("tick", about + seconds(timing.tick_seconds)),
+        ("bubble", about + percent(timing.bubble_fraction)),
+        ("exposed all-reduce", percent(exposed.all_reduce)),
+        ("exposed messages", percent(exposed.links)),
+        ("to fill the pipeline", seconds(timing.fill_seconds)),
+        ("to drain it", seconds(timing.drain_seconds)),
+        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}"),
     ]
-    if run is not None:
-        many = run["micro_batches_per_epoch"]
-        of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
-        for name, value in (
-            (f"an epoch{of}", run["epoch_seconds"]),
-            (f"training of {plural(run['epochs'], 'epoch')}", run["seconds"]),
-        ):
-            times.append((name, "unknown" if value is None else about + units.duration(value)))
+    for name, value in (
+        (f"an epoch{of}", run.epoch_seconds),
+        (f"training of {plural(run.epochs, 'epoch')}", run.seconds),
+    ):
+        times.append((name, "unknown" if value is None else about + units.duration(value)))
     return [
-        ("memory, all stages", [(PART_NAMES.get(part, part), memory(held)) for part, held in counts.items() if held]),
-        ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper]),
+        (
+            "memory, all stages",
+            [
+                (PART_NAMES.get(part, part), memory(held))
+                for part, held in attrs.asdict(plan.totals.bytes).items()
+                if held
+            ],
+        ),
+        (
+            "paper's accounting",
+            [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in plan.paper_accounting.items()],
+        ),
         ("time", times),
     ]
 
 
-def notes_on_stages(document: Document) -> Iterator[str]:
+def notes_on_stages(plan: Plan) -> Iterator[str]:
     """Yield which plugins know the delay of their stage, and what single nodes keep for their backwards."""
-    if plugins := document.get("delay_aware"):
-        late = units.listed((number(stage["staleness"]) for stage in document["stages"]), _DEPTHS)
+    if plugins := plan.delay_aware:
+        late = units.listed((number(stage.staleness) for stage in plan.stages), _DEPTHS)
         yield f"told the delay of its stage, in updates while the pipeline is full ({late}): {', '.join(plugins)}"
-    nodes = [node for node in document["nodes"] if node.get("keeps")]
-    if len({(node["kind"], node["keeps"]) for node in nodes}) > len({node["kind"] for node in nodes}):
+    nodes = [node for node in plan.nodes if node.keeps]
+    if len({(node.kind, node.keeps) for node in nodes}) > len({node.kind for node in nodes}):
         ways: dict[str, list[str]] = {}
         for node in nodes:
-            ways.setdefault(node["keeps"], []).append(node["name"])
+            ways.setdefault(str(node.keeps), []).append(node.name)
         yield f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
 
 
-def ticks_once_full(document: Document, ticks: int) -> list[Document]:
+def ticks_once_full(plan: Plan, ticks: int) -> list[Event]:
     """Return the blocks of some ticks from when every stage has begun its first backward: from then on the pipeline is full."""
     backwards: dict[int, float] = {}
-    for block in document["timeline"]:
-        if block["verb"] == "backward":
-            backwards[block["stage"]] = min(block["start"], backwards.get(block["stage"], block["start"]))
+    for block in plan.timeline:
+        if block.verb == "backward":
+            backwards[block.stage] = min(block.start, backwards.get(block.stage, block.start))
     start = max(backwards.values(), default=0.0)
-    end = start + ticks * document["timing"]["tick_seconds"]
-    return [block for block in document["timeline"] if block["end"] > start and block["start"] < end]
+    end = start + ticks * plan.timing.tick_seconds
+    return [block for block in plan.timeline if block.end > start and block.start < end]

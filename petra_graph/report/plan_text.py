@@ -2,7 +2,7 @@
 
 The answers are whether it fits, how full it is, how fast, how stale, what to change, and how sure all that is. Plans of one network side by
 side, as `plan --compare` and variations of a spec give them, are a table. A value that does not apply, or that belongs to a plan that does
-not exist, is null in the document and a dash here; the row's note says why.
+not exist, is None and a dash here; the row's note says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from petra_graph import units
-from petra_graph.program.plan_document import Document, excess, room
+from petra_graph.compiler.plan import Document, Plan, PlannedDevice
 from petra_graph.report.plan_tables import (
     device_columns,
     graph_lines,
@@ -56,44 +56,44 @@ Answers = list[tuple[str, str]]
 
 
 def plan_text(
-    document: Document, *, width: int, colour: bool = False, stages: bool = False, verbose: bool = False
+    plan: Plan | Document, *, width: int, colour: bool = False, stages: bool = False, verbose: bool = False
 ) -> str:
     """Write a plan, or plans side by side, for a terminal of a width of 60 columns or more; `colour` writes ANSI escapes.
 
     Of a plan, the tables of stages and devices are written where they are short: with `stages` that of stages with all its columns, with
     `verbose` everything.
     """
-    if "stages" in document:
-        parts = _sections(document, width, stages or verbose, verbose)
+    if isinstance(plan, Plan):
+        parts = _sections(plan, width, stages or verbose, verbose)
     else:
-        parts = _parts(document, width, verbose)
+        parts = _parts(plan, width, verbose)
     return render(parts, width=width, colour=colour)
 
 
-def _sections(document: Document, width: int, stages: bool, verbose: bool) -> Iterator[RenderableType]:
-    yield Text(one_line(document["name"]), "bold")
-    yield worded(answers(document))
-    yield Text("\n" + "\n".join(title_lines(document)))
+def _sections(plan: Plan, width: int, stages: bool, verbose: bool) -> Iterator[RenderableType]:
+    yield Text(one_line(plan.name), "bold")
+    yield worded(answers(plan))
+    yield Text("\n" + "\n".join(title_lines(plan)))
     if verbose:
         yield heading("graph")
-        yield from listed_lines(graph_lines(document["nodes"]))
-    columns = stage_columns(document, max(16, width // 4), brief=not stages)
+        yield from listed_lines(graph_lines(plan.nodes))
+    columns = stage_columns(plan, max(16, width // 4), brief=not stages)
     if stages or is_short(columns, width):
         yield heading("stages")
         yield from tables(columns, width)
-        yield from listed_lines(notes_on_stages(document))
-    columns = device_columns(document, max(16, width // 5))
+        yield from listed_lines(notes_on_stages(plan))
+    columns = device_columns(plan, max(16, width // 5))
     if verbose or is_short(columns, width):
         yield heading("devices")
         yield from tables(columns, width)
     if verbose:
-        made = [table(pair_columns(title, pairs)) for title, pairs in totals(document)]
+        made = [table(pair_columns(title, pairs)) for title, pairs in totals(plan)]
         yield Text()
         yield Columns(made, padding=(1, 4))
-    yield from assumption_lines(document["assumptions"], verbose=verbose)
-    if document["warnings"]:
+    yield from assumption_lines([*plan.notes, *plan.assumptions], verbose=verbose)
+    if plan.warnings:
         yield heading("warnings")
-        yield from listed_lines(document["warnings"], "!", "yellow")
+        yield from listed_lines(plan.warnings, "!", "yellow")
 
 
 def assumption_lines(said: Sequence[str], *, verbose: bool) -> Iterator[RenderableType]:
@@ -103,102 +103,93 @@ def assumption_lines(said: Sequence[str], *, verbose: bool) -> Iterator[Renderab
         yield from listed_lines(said, "-") if verbose else ()
 
 
-def answers(document: Document) -> Answers:
+def answers(plan: Plan) -> Answers:
     """Return the six answers."""
     return [
-        ("fits", _fit(document)),
-        ("fullest", _fullest(document)),
-        ("speed", _speed(document)),
-        ("staleness", _staleness(document)),
-        ("change", _change(document)),
-        ("how sure", _certainty(document)),
+        ("fits", _fit(plan)),
+        ("fullest", _fullest(plan)),
+        ("speed", _speed(plan)),
+        ("staleness", _staleness(plan)),
+        ("change", _change(plan)),
+        ("how sure", _certainty(plan)),
     ]
 
 
-def _fullest_device(document: Document) -> Document:
+def _fullest_device(plan: Plan) -> PlannedDevice:
     """Return the device whose memory is used most: by its share where the memory of every device is known, else by its bytes."""
-    devices: list[Document] = document["devices"]
-    known = all(room(device) for device in devices)
-    return max(devices, key=lambda device: device["bytes"]["total"] / ((room(device) or 1) if known else 1))
+    known = all(device.room for device in plan.devices)
+    return max(plan.devices, key=lambda device: device.bytes.total / ((device.room or 1) if known else 1))
 
 
-def _fit(document: Document) -> str:
-    devices = document["devices"]
-    unknown = [device for device in devices if not room(device)]
-    over = [device for device in devices if excess(device)]
-    if over:
-        most = max(over, key=excess)
-        others = f"; {plural(len(over) - 1, 'other device')} too" if len(over) > 1 else ""
-        return f"no; {_name(most)} needs {memory(excess(most))} more than its {memory(room(most) or 0)}{others}"
+def _fit(plan: Plan) -> str:
+    unknown = [device for device in plan.devices if not device.room]
+    short = {place: -left for place, device in enumerate(plan.devices) if (left := device.spare_bytes or 0) < 0}
+    if short:
+        most = max(short, key=short.__getitem__)
+        others = f"; {plural(len(short) - 1, 'other device')} too" if len(short) > 1 else ""
+        device = plan.devices[most]
+        return f"no; {_name(device)} needs {memory(short[most])} more than its {memory(device.room or 0)}{others}"
     if unknown:
-        kinds = listed(dict.fromkeys(one_line(device["type"]) for device in unknown))
+        kinds = listed(dict.fromkeys(one_line(device.type) for device in unknown))
         return f"unknown; the memory of {kinds} is not stated: set partition.memory"
-    fullest = _fullest_device(document)
-    whole = room(fullest) or 1
-    left = whole - fullest["bytes"]["total"]
+    fullest = _fullest_device(plan)
+    whole = fullest.room or 1
+    left = whole - fullest.bytes.total
     return f"yes; {memory(left)} ({percent(left / whole, 0)}) to spare on the fullest device"
 
 
-def _fullest(document: Document) -> str:
-    device = _fullest_device(document)
-    whole = room(device)
-    of = "" if whole is None else f" of {memory(whole)}"
-    stages = f"{noun(len(device['stages']), 'stage')} {ranges_label(device['stages'])}"
-    return f"{memory(device['bytes']['total'])}{of}; {_name(device)} with {stages}"
+def _fullest(plan: Plan) -> str:
+    device = _fullest_device(plan)
+    of = "" if device.room is None else f" of {memory(device.room)}"
+    stages = f"{noun(len(device.stages), 'stage')} {ranges_label(device.stages)}"
+    return f"{memory(device.bytes.total)}{of}; {_name(device)} with {stages}"
 
 
-def _name(device: Document) -> str:
-    name, kind = one_line(device["name"]), one_line(device["type"])
+def _name(device: PlannedDevice) -> str:
+    name, kind = one_line(device.name), one_line(device.type)
     return name if name == kind else f"{name} ({kind})"
 
 
-def _speed(document: Document) -> str:
-    timing, run = document["timing"], document.get("run") or {}
-    about = "" if timing.get("exact", True) else "about "
-    over = timing.get("speedup")
-    baseline = f"; {about}{factor(over)} {one_line(timing['speedup_over'])}" if over else ""
-    planned, expected = timing["samples_per_second"], expected_throughput(document)
-    if expected is None or _profiled(document):
-        expected = (planned, planned)
-    low, high = expected
+def _speed(plan: Plan) -> str:
+    timing, run, sure = plan.timing, plan.run, plan.certainty
+    about = "" if timing.exact else "about "
+    baseline = ""
+    if timing.speedup is not None:
+        baseline = f"; {about}{factor(timing.speedup)} {one_line(timing.speedup_over or '')}"
+    planned, low, high = timing.samples_per_second, sure.samples_per_second_low, sure.samples_per_second_high
+    if _profiled(plan):
+        low = high = planned
     text = (about + rate(high) if low == high else f"{PLAIN.text(low)} to {rate(high)}") + baseline
-    if (spent := run.get("seconds")) is not None:
-        times = dict.fromkeys(duration(spent * planned / speed) for speed in (high, low))
-        text += f"; {' to '.join(times)} for {plural(run['epochs'], 'epoch')}"
+    if run.seconds is not None:
+        times = dict.fromkeys(duration(run.seconds * planned / speed) for speed in (high, low))
+        text += f"; {' to '.join(times)} for {plural(run.epochs, 'epoch')}"
     return text
 
 
-def expected_throughput(document: Document) -> tuple[float, float] | None:
-    """Return the samples a second between which a run is to be expected; None in a plan of a version that did not say it."""
-    sure = document.get("certainty") or {}
-    low, high = sure.get("samples_per_second_low"), sure.get("samples_per_second_high")
-    return None if low is None or high is None else (low, high)
-
-
-def _source_of_times(document: Document) -> str:
-    lines = (one_line(text) for text in document["assumptions"])
+def _source_of_times(plan: Plan) -> str:
+    lines = map(one_line, plan.assumptions)
     clauses = (re.split("[,:] ", text.removeprefix(_TIMES))[0] for text in lines if text.startswith(_TIMES))
     return next(clauses, "unknown")
 
 
-def _profiled(document: Document) -> bool:
+def _profiled(plan: Plan) -> bool:
     """Whether the times are a profile's; a data sheet gives a range alone."""
-    return _source_of_times(document).startswith("measured")
+    return _source_of_times(plan).startswith("measured")
 
 
-def _staleness(document: Document) -> str:
-    worst = max(document["stages"], key=lambda stage: stage["staleness"])
-    if not worst["staleness"]:
+def _staleness(plan: Plan) -> str:
+    worst = max(plan.stages, key=lambda stage: stage.staleness)
+    if not worst.staleness:
         return "none; no gradient is late"
-    known = f"; known to {' and '.join(plugins)}" if (plugins := document.get("delay_aware")) else ""
-    return f"{plural(worst['staleness'], 'update')}; the gradients of stage {worst['index']}, the latest{known}"
+    known = f"; known to {' and '.join(plan.delay_aware)}" if plan.delay_aware else ""
+    return f"{plural(worst.staleness, 'update')}; the gradients of stage {worst.index}, the latest{known}"
 
 
-def _change(document: Document) -> str:
+def _change(plan: Plan) -> str:
     """Return the keys that the first warning which names any says to set, or else the first warning."""
-    warnings = [one_line(text) for text in document["warnings"]]
+    warnings = [one_line(text) for text in plan.warnings]
     if not warnings:
-        looked = document.get("other_uses")
+        looked = plan.other_uses
         others = f"none of {plural(looked, 'other use')} of these devices is better; " if looked else ""
         return f"nothing; {others}plan --compare looks at other methods"
     found = [(place, action[1]) for place, text in enumerate(warnings, start=1) if (action := _ACTION.search(text))]
@@ -206,13 +197,12 @@ def _change(document: Document) -> str:
     return f"{text}; {f'warning {place} of {len(warnings)}' if len(warnings) > 1 else 'the warning'} says why"
 
 
-def _certainty(document: Document) -> str:
-    parts = [_source_of_times(document)]
-    if found := expected_throughput(document):
-        planned = document["timing"]["samples_per_second"]
-        low, high = (planned / each for each in reversed(found))
-        quiet = " on a quiet machine" if _profiled(document) else ""
-        parts.append(f"such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}")
+def _certainty(plan: Plan) -> str:
+    parts = [_source_of_times(plan)]
+    planned, sure = plan.timing.samples_per_second, plan.certainty
+    low, high = (planned / speed for speed in (sure.samples_per_second_high, sure.samples_per_second_low))
+    quiet = " on a quiet machine" if _profiled(plan) else ""
+    parts.append(f"such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}")
     return "; ".join(parts)
 
 

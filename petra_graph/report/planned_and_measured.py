@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from petra_graph.program.plan_document import Document
+from petra_graph.compiler.plan import Plan
 from petra_graph.report.plan_tables import ranges_label
 from petra_graph.report.tables import Column, name_column, render, table, value_column
 from petra_graph.units import memory, percent, rate, seconds
@@ -20,9 +20,9 @@ _VERBS = ("forward", "backward", "update")
 _ANY_WIDTH = 1000
 
 
-def compare_with_plan(plan: Document | None, stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if not planned or not measured."""
-    planned = {stage["index"]: stage for stage in plan["stages"]} if plan else {}
+    planned = {stage.index: stage for stage in plan.stages} if plan else {}
     rows, sizes = [], []
     for index in range(1, stages + 1):
         timed, both = [one for process in processes for one in process["stages"] if one["stage"] == index], {}
@@ -31,14 +31,14 @@ def compare_with_plan(plan: Document | None, stages: int, processes: Sequence[Ma
             held = [one[verb] for one in timed if verb in one]
             operations = sum(one["operations"] for one in held)
             both[verb] = {
-                "planned": planned[index]["seconds"].get(verb) if plan else None,
+                "planned": getattr(planned[index].seconds, verb) if plan else None,
                 "measured": sum(one["seconds"] for one in held) / operations if operations else None,
             }
         rows.append({"stage": index, "seconds": both})
     for process in processes:
         own = [stage["stage"] for stage in process["stages"]]
         grown = sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
-        size = sum(planned[index]["bytes"]["total"] for index in own) if plan else None
+        size = sum(planned[index].bytes.total for index in own) if plan else None
         sizes.append({"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown}})
     return {"stages": rows, "processes": sizes}
 

@@ -8,36 +8,35 @@ from __future__ import annotations
 
 import json
 
-from petra_graph.program.plan_document import Document
+from petra_graph.compiler.plan import Plan
 from petra_graph.report.plan_tables import nodes_label
 
 
-def trace(document: Document) -> str:
+def trace(plan: Plan) -> str:
     """Write a plan's timeline as trace JSON."""
-    processes = {device["name"]: number for number, device in enumerate(document["devices"], start=1)}
+    processes = {device.name: number for number, device in enumerate(plan.devices, start=1)}
     # The names of devices and stages, and the numbers that viewers sort them by.
     named = [("process", number, number, name) for name, number in processes.items()]
-    for stage in document["stages"]:
-        title = f"stage {stage['index']}: {nodes_label(stage['nodes'])}"
-        named.append(("thread", processes[stage["device"]], stage["index"], title))
+    for stage in plan.stages:
+        title = f"stage {stage.index}: {nodes_label(stage.nodes)}"
+        named.append(("thread", processes[stage.device], stage.index, title))
     events = []
     for kind, process, thread, name in named:
         common = {"ph": "M", "pid": process, "tid": thread}
         events.append({"name": f"{kind}_name", **common, "args": {"name": name}})
         events.append({"name": f"{kind}_sort_index", **common, "args": {"sort_index": thread}})
-    for block in document["timeline"]:
-        verb, micro_batch, stage = block["verb"], block["micro_batch"], block["stage"]
-        events.append(
-            {
-                "name": f"{verb[0].upper()}{micro_batch}",
-                "cat": verb,
-                "ph": "X",
-                "pid": processes[block["device"]],
-                "tid": stage,
-                # In microseconds with three decimals: viewers count in nanoseconds.
-                "ts": round(block["start"] * 1e6, 3),
-                "dur": round((block["end"] - block["start"]) * 1e6, 3),
-                "args": {"verb": verb, "micro_batch": micro_batch, "stage": stage},
-            }
-        )
+    events += [
+        {
+            "name": f"{block.verb[0].upper()}{block.micro_batch}",
+            "cat": block.verb,
+            "ph": "X",
+            "pid": processes[block.device],
+            "tid": block.stage,
+            # In microseconds with three decimals: viewers count in nanoseconds.
+            "ts": round(block.start * 1e6, 3),
+            "dur": round((block.end - block.start) * 1e6, 3),
+            "args": {"verb": block.verb, "micro_batch": block.micro_batch, "stage": block.stage},
+        }
+        for block in plan.timeline
+    ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))

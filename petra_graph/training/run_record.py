@@ -19,6 +19,7 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
+from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import (
     PetraGraphError,
@@ -34,7 +35,6 @@ from petra_graph.planning.run_advice import products_note, run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Started
 from petra_graph.plugins.contract import FIRST_PARTY
-from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read_manifest
 from petra_graph.record.run_directory import (
@@ -50,7 +50,6 @@ from petra_graph.record.run_directory import (
 )
 from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.plan_tables import ticks_once_full
-from petra_graph.report.plan_text import expected_throughput
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
@@ -81,7 +80,7 @@ _KIB = 1024
 class RunRecord:
     run: Started
     spec: Spec
-    plan: Document | None = None
+    plan: Plan | None = None
     """The plan of what runs, if there is one."""
     measured: Sequence[Mapping[str, Any]] | None = None
     """What all processes have measured (`measure_process`); None if they have not come to the end."""
@@ -174,17 +173,18 @@ class RunRecord:
         """Write the plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own."""
         directory = self.directory
         if prepared.saved is not None:
-            self.plan = prepared.saved.document
+            self.plan = prepared.saved.plan
         elif prepared.placement.by_cost:
             from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
 
-            self.plan = predict(prepared.network, prepared.placement).document(with_timeline=True)
+            self.plan = predict(prepared.network, prepared.placement, with_timeline=True)
         else:
             with suppress(PetraGraphError):
-                self.plan = SavedPlan.read(str(directory)).document
+                self.plan = SavedPlan.read(str(directory)).plan
             return
-        write_json(directory / PLAN, self.plan | {"timeline": []})
-        write_text(directory / TIMELINE, json.dumps(ticks_once_full(self.plan, _TICKS)) + "\n")
+        write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
+        ticks = [attrs.asdict(event) for event in ticks_once_full(self.plan, _TICKS)]
+        write_text(directory / TIMELINE, json.dumps(ticks) + "\n")
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
@@ -229,11 +229,12 @@ class RunRecord:
             "weights": None if status == "failed" else WEIGHTS,
         }
         if plan is not None:
-            expected = expected_throughput(plan)
+            sure = plan.certainty
+            expected = sure.samples_per_second_low, sure.samples_per_second_high
             made["predicted"] = {
-                "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
-                "expected_samples_per_second": expected and [round(end, 1) for end in expected],
-                "memory_bytes": plan["totals"]["bytes"]["total"],
+                "samples_per_second": round(plan.timing.samples_per_second, 1),
+                "expected_samples_per_second": [round(end, 1) for end in expected],
+                "memory_bytes": plan.totals.bytes.total,
                 "from": "profile" if spec.partition.profile else "data sheet",
             }
         if self.digests:
@@ -249,7 +250,7 @@ class RunRecord:
             begun = resumed_from[-1] if resumed_from else 0
             made["measured"] = {"from_micro_batch": begun, "processes": self.measured}
             if plan is not None:
-                made["planned_and_measured"] = compare_with_plan(plan, len(plan["stages"]), self.measured)
+                made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), self.measured)
         if run.metrics:
             made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
         if self.trial:
@@ -357,7 +358,7 @@ def run_notes(prepared: Prepared) -> list[str]:
     return [*prepared.placement.notes, *products]
 
 
-def start_warnings(prepared: Prepared, processes: int, plan: Document | None = None) -> Iterator[str]:
+def start_warnings(prepared: Prepared, processes: int, plan: Plan | None = None) -> Iterator[str]:
     """Yield the warnings of devices and cores that are not here, and of the plan."""
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
@@ -367,4 +368,4 @@ def start_warnings(prepared: Prepared, processes: int, plan: Document | None = N
     need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
     if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
         yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
-    yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan["warnings"]
+    yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan.warnings

@@ -6,81 +6,78 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
+from petra_graph.compiler.memory import stage_memory, summed
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.timing import timing
 from petra_graph.program.device_types import Link
 from tests.support.settings import setting
 
 
-def by_hand(used):
-    return place_stages(used, partition(used.graph, per_block(used.graph), [""]))
+def programs_of(used):
+    return used.placed(place_stages(used, partition(used.graph, per_block(used.graph), [""])))
 
 
-def per_block_prediction(count=5, schedule="lockstep", **changes):
+def timing_per_block(count=5, schedule="lockstep", **changes):
     used = setting(count, schedule=schedule, **changes)
-    return Prediction(inputs=used, placement=by_hand(used))
+    return timing(used.pipeline(programs_of(used)))
 
 
 def test_one_device_does_one_thing_after_another():
-    made = per_block_prediction(1)
+    made = timing_per_block(1)
     # Stem and three reversible nodes of 1 + 3 units, the head of 3.
-    assert made.timing.tick_seconds == 19
-    assert made.timing.bubble_fraction == 0
+    assert made.tick_seconds == 19
+    assert made.bubble_fraction == 0
 
 
 def test_a_device_a_stage_goes_as_fast_as_the_slowest():
-    made = per_block_prediction(5)
-    assert made.timing.tick_seconds == 4
-    assert made.timing.utilisation == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "d4": 0.75}
+    made = timing_per_block(5)
+    assert made.tick_seconds == 4
+    assert made.utilisation == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "d4": 0.75}
 
 
 def test_links_slow_down_what_waits_for_each_message():
     link = Link(latency_seconds=0.5, bytes_per_second=1e9)
-    assert per_block_prediction(5, schedule="sequential", link=link).timing.tick_seconds == pytest.approx(23, rel=1e-3)
-    # Lockstep runs ahead far enough to hide it.
-    assert per_block_prediction(5, link=link).timing.tick_seconds == pytest.approx(4, rel=1e-3)
+    apart = timing_per_block(5, schedule="sequential", link=link)
+    assert apart.tick_seconds == pytest.approx(23, rel=1e-3)
+    assert apart.exposed_links == pytest.approx(4 / 23, rel=1e-3)
+    hidden = timing_per_block(5, link=link)  # Lockstep runs ahead far enough to hide it.
+    assert (hidden.tick_seconds, hidden.exposed_links) == pytest.approx((4, 0), rel=1e-3)
 
 
 def test_waiting_for_an_all_reduce_is_no_work():
     """A plan said "bubble 0 %, busy 100 %" where 15.8 of 25.1 ms were waiting for replicas."""
-    alone = per_block_prediction(1, schedule="1f1b")
-    made = per_block_prediction(1, schedule="1f1b", replicas=2, link=Link(latency_seconds=10.0))
-    timing = made.timing
+    alone = timing_per_block(1, schedule="1f1b")
+    made = timing_per_block(1, schedule="1f1b", replicas=2, link=Link(latency_seconds=10.0))
     exchange = 5 * 2 * 10.0  # of each stage
-    assert timing.tick_seconds == pytest.approx(alone.timing.tick_seconds + exchange)
-    assert timing.utilisation["d0"] == pytest.approx(19 / (19 + exchange))
-    assert timing.exchange_fraction == timing.bubble_fraction == pytest.approx(exchange / (19 + exchange))
+    assert made.tick_seconds == pytest.approx(alone.tick_seconds + exchange)
+    assert made.utilisation["d0"] == pytest.approx(19 / (19 + exchange))
+    assert made.exchange_fraction == made.bubble_fraction == pytest.approx(exchange / (19 + exchange))
 
 
 def test_reconstruction_at_stored_parameters_costs_a_forward_more():
-    petra = per_block_prediction(1).timing.tick_seconds
-    delayed = per_block_prediction(1, method="delayed-reconstructed").timing.tick_seconds
-    assert delayed - petra == 3  # one unit for each of the reversible nodes, all of which have a depth above 1
+    delayed = timing_per_block(1, method="delayed-reconstructed").tick_seconds
+    assert (
+        delayed - timing_per_block(1).tick_seconds == 3
+    )  # one unit for each of the reversible nodes, all of which have a depth above 1
 
 
 def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
-    made = Prediction(inputs=used, placement=cut_and_place(used, 1))
-    assert made.timing.tick_seconds == 4 * 3 + 3
+    assert timing(used.pipeline(used.placed(cut_and_place(used, 1)))).tick_seconds == 4 * 3 + 3
 
 
 def test_devices_hold_less_than_their_stages_apart():
-    made = per_block_prediction(2)
-    assert set(made.device_memory) == {"d0", "d1"}
-    assert made.total_memory.total == sum(held.total for held in made.device_memory.values())
-    assert made.total_memory.total < sum(stage.total for stage in made.memory)
-    assert made.total_memory.parameters == sum(stage.parameters for stage in made.memory)
+    used = setting(2, schedule="lockstep")
+    programs = programs_of(used)
+    together, apart = summed(used.device_memory(programs).values()), summed(stage_memory(programs, used.costs))
+    assert together.total < apart.total
+    assert together.parameters == apart.parameters
 
 
 def test_a_stage_that_has_a_device_to_itself_fills_it():
-    made = per_block_prediction(5)
-    assert tuple(made.device_memory.values()) == made.memory
-
-
-def test_a_timeline_goes_beyond_the_fill():
-    made = per_block_prediction(5)
-    ends = [event.end for event in made.timeline().events]
-    assert max(ends) >= made.timing.fill_seconds + 6 * made.timing.tick_seconds
+    used = setting(5, schedule="lockstep")
+    programs = programs_of(used)
+    assert tuple(used.device_memory(programs).values()) == stage_memory(programs, used.costs)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from petra_graph.compiler import placement_search
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.node_table import kept_by_kind
 from petra_graph.compiler.placement_search import ABOUT_AS_FAST, cut_and_place, cut_into_fewest, place_stages
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
 from tests.support.drawn_tables import all_cuts, drawn_table
@@ -72,8 +72,8 @@ def test_where_no_more_cuts_may_be_tried_larger_limits_allow_no_less(monkeypatch
     assert set(allowed) == {False, True}
 
 
-def predict(used, made, schedule):
-    return Prediction(inputs=used, placement=evolve(made, schedule=schedule))
+def seconds_of(used, made):
+    return tick(used.pipeline(used.placed(made))).seconds
 
 
 def by_hand(used, stages=None):
@@ -118,7 +118,7 @@ def test_in_a_graph_the_rest_is_cut_as_well_as_it_can_be():
     ticks = {}
     for cut in all_cuts(used.graph, 3):
         if any({"left0", "right"} <= set(names) for names in cut):
-            ticks[tuple(cut)] = predict(used, by_hand(used, cut), "lockstep").timing.tick_seconds
+            ticks[tuple(cut)] = seconds_of(used, evolve(by_hand(used, cut), schedule="lockstep"))
     assert ticks[tuple(nodes_of(made))] == min(ticks.values())
 
 
@@ -145,8 +145,8 @@ def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
     used = setting(5, schedule="auto", weights={"rev1": 3.0})
     made = by_hand(used)
     depths = made.schedule
-    auto, usual = predict(used, made, depths), predict(used, made, "1f1b")
-    assert auto.timing.tick_seconds <= usual.timing.tick_seconds * 1.001
+    auto, usual = seconds_of(used, made), seconds_of(used, evolve(made, schedule="1f1b"))
+    assert auto <= usual * 1.001
     assert all(one <= other for one, other in zip(depths, (5, 4, 3, 2, 1), strict=True))
     assert sum(depths) < 15
 
@@ -167,7 +167,7 @@ def test_unlike_devices_are_taken_in_the_best_order():
     stages = [("stem",), ("rev0", "rev1", "rev2", "head")]
     assert [stage.device for stage in by_hand(used, stages).stages] == ["d1", "d0"]
     made = cut_and_place(used, 2)
-    assert predict(used, made, "lockstep").timing.tick_seconds == 10.0
+    assert seconds_of(used, evolve(made, schedule="lockstep")) == 10.0
     assert made.devices == used.devices
 
 
@@ -207,7 +207,7 @@ def test_it_is_the_fewest_of_all_that_are_about_as_fast(schedule, heavy):
     ticks = []
     for stages in range(1, 5):
         made = cut_and_place(used, stages)
-        ticks.append(predict(used, made, made.schedule).timing.tick_seconds)
+        ticks.append(seconds_of(used, made))
     fewest = next(stages for stages, seconds in enumerate(ticks, start=1) if seconds <= ABOUT_AS_FAST * min(ticks))
     assert len(cut_into_fewest(used).stages) == fewest
 
@@ -251,7 +251,7 @@ def test_more_memory_is_never_slower():
         limited = evolve(free, devices=devices(2, memory=limit))
         found = cut_and_place(limited, 2, "fill")
         assert limited.fits(found)
-        ticks.append(Prediction(inputs=limited, placement=found).timing.tick_seconds)
+        ticks.append(seconds_of(limited, found))
     assert ticks == sorted(ticks, reverse=True)
     assert ticks[0] > ticks[-1]
 

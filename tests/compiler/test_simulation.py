@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler import simulation as drawn_in
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, Simulation, StageSeconds
+from petra_graph.compiler.simulation import BothWays, Pipeline, Simulation, StageSeconds
 from petra_graph.compiler.timing import simulate
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order, static_order
@@ -51,7 +51,7 @@ AN_UPDATE_EVERY_TWO = """
         (chain(3, "fill-drain", SHORT, accumulation=3, flush="window"), 6, TWO_WINDOWS_OF_GPIPE),
         (chain(2, "1f1b", SHORT, link=Link(latency_seconds=1)), 4, A_HOP_OF_ONE_UNIT),
         (
-            chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), message=MessageBytes(forward=4)),
+            chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), message=BothWays(forward=4)),
             4,
             A_LINK_THAT_IS_FULL,
         ),

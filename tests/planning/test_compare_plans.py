@@ -88,7 +88,7 @@ def test_a_method_that_does_not_fit_is_a_row_with_a_note(spec):
 def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
     """Nodes then keep what is fastest within the limit; the other rows are the methods as they are."""
     gpipe = [*FOUR, "method.name=gpipe", "method.schedule=fill-drain"]
-    limit = max(held.total for held in plan(spec, gpipe).prediction.device_memory.values()) - 1
+    limit = plan(spec, gpipe).peak_bytes - 1
     rows = compare_methods(Planner(spec, (*gpipe, f"partition.memory={limit}B", "method.keep=auto")))["rows"]
     *others, own, flushed = (row for row in rows if not any("partition" in text for text in row["set"]))
     assert not any(row["keep"] for row in others)
@@ -122,7 +122,7 @@ def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     assert whole["flops"] == first["flops"], "of as many samples"
     assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
     assert rows[found["recommended"]]["unbeaten"]
-    again = Planner(spec, [*settings, *whole["set"]]).document(with_timeline=False)["timing"]
+    again = Planner(spec, [*settings, *whole["set"]]).advised().as_json()["timing"]
     assert again["speedup"] == pytest.approx(whole["speedup"], rel=1e-3)
     assert again["speedup_over"] == found["speedup_over"]
 
@@ -139,13 +139,13 @@ UNLIKE = (
 def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     """Two H100 and six T4 had a plan of eight stages, and "change nothing", where two replicas on the H100s were faster."""
     planner = Planner(REVNET, UNLIKE)
-    document = planner.document(with_timeline=False)
+    document = planner.advised().as_json()
     assert document["warnings"][0].startswith("2 replicas of the whole network with backprop would be ")
     found = compare_methods(planner)
     row = found["rows"][found["recommended"]]
     assert (row["replicas"], row["method"]) == (2, "backprop")
     assert 'partition.device_type = "h100"' in row["set"]
-    better = Planner(REVNET, [*UNLIKE, *row["set"]]).document(with_timeline=False)
+    better = Planner(REVNET, [*UNLIKE, *row["set"]]).advised().as_json()
     assert not [text for text in better["warnings"] if "as fast" in text], "nothing is better than what was chosen"
     assert better["timing"]["samples_per_second"] == pytest.approx(row["samples_per_second"])
 
@@ -155,7 +155,7 @@ def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(
     alone = plan(
         spec, ["partition.device_type=h100", "partition.stages=1", "method.name=backprop", "method.schedule=sequential"]
     )
-    found = Planner(spec, (*two, f"partition.memory={alone.peak_bytes - 1}B")).document(with_timeline=False)
+    found = Planner(spec, (*two, f"partition.memory={alone.peak_bytes - 1}B")).advised().as_json()
     assert found["timing"]["speedup_over"].startswith("the synchronous pipeline 1f1b-flush")
 
 
@@ -205,7 +205,7 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
 
     found = compare_specs({"a": planner(*FOUR), "b": planner("partition.memory=1KiB"), "c": planner("data.btch=1")})
     first, second, third = found["rows"]
-    assert first["samples_per_second"] == plan(spec, FOUR).samples_per_second
+    assert first["samples_per_second"] == plan(spec, FOUR).timing.samples_per_second
     assert (first["refused"], second["fits"], second["samples_per_second"]) == (False, False, None)
     assert third["note"].startswith("a run would be refused: ")
     text = plan_text(found, width=100)

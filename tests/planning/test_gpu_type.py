@@ -89,13 +89,13 @@ def test_each_gpu_has_its_own_type(gpus):
 
 def test_a_plan_warns_of_guesses(gpus, write):
     gpus(UNLISTED)
-    (warning, *_) = plan(write("small.toml", SPEC)).document(with_timeline=False)["warnings"]
+    (warning, *_) = plan(write("small.toml", SPEC)).as_json()["warnings"]
     assert warning.startswith("NVIDIA A10G has no data sheet here")
     assert "set partition.device_type, or partition.profile" in warning
 
 
 def test_a_gpu_that_is_named_where_none_is_warns(write):
-    document = plan(write("small.toml", SPEC), ['partition.devices=["cuda:0"]']).document(with_timeline=False)
+    document = plan(write("small.toml", SPEC), ['partition.devices=["cuda:0"]']).as_json()
     assert document["warnings"][0].startswith("cuda:0 is taken to be a CPU core, since no GPU is here")
 
 

@@ -38,7 +38,7 @@ def spec(write):
 
 
 def fullest(found):
-    return max(held.total for held in found.prediction.device_memory.values())
+    return found.peak_bytes
 
 
 def between(spec, share):
@@ -48,7 +48,7 @@ def between(spec, share):
 
 
 def kept(found):
-    return {node["name"]: node["keeps"] for node in found.document(with_timeline=False)["nodes"]}
+    return {node["name"]: node["keeps"] for node in found.as_json()["nodes"]}
 
 
 def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
@@ -56,12 +56,12 @@ def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
     found = plan(spec, (*TWO, AUTO, limit))
     assert fullest(found) <= int(limit[17:-1])
     assert set(kept(found).values()) > {None, "graph"}
-    assert any(text.startswith('method.keep = "auto": ') for text in found.document(with_timeline=False)["assumptions"])
+    assert any(text.startswith('method.keep = "auto": ') for text in found.notes)
     with pytest.raises(NoFeasiblePlan, match=r'method\.keep = "auto"'):
         plan(spec, (*TWO, limit))
     free, own = plan(spec, (*TWO, AUTO)), plan(spec, TWO)
-    assert free.prediction.programs == own.prediction.programs, "graphs are the method's own, and the fastest"
-    assert free.prediction.timing.tick_seconds < found.prediction.timing.tick_seconds
+    assert free.stages == own.stages, "graphs are the method's own, and the fastest"
+    assert free.timing.tick_seconds < found.timing.tick_seconds
 
 
 def test_the_resolved_specification_has_each_node_and_repeats_it(write, spec):
@@ -120,10 +120,10 @@ def test_misspelt_nodes_and_values_are_named(spec, capsys):
 def test_a_saved_plan_has_what_its_nodes_keep(spec):
     limit = between(spec, 0.5)
     found = plan(spec, (*TWO, AUTO, limit))
-    Path("plan.json").write_text(json.dumps(found.document(with_timeline=False)))
+    Path("plan.json").write_text(json.dumps(found.as_json()))
     network = measure(check_spec(spec, (*TWO, AUTO, limit)))
     placement = SavedPlan.read("plan.json").placement(network, ["cpu:0", "cpu:1"], 2)
-    assert placement.kept == found.prediction.placement.kept
+    assert placement.kept == {node.name: node.keeps for node in found.nodes if node.keeps}
     listed = measure(
         check_spec(
             spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
@@ -136,7 +136,7 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
 def test_a_saved_plan_lets_no_delayed_node_keep_what_a_plan_would_refuse(spec):
     """The run took place, and its resolved specification was refused."""
     delayed = (*TWO[:3], "method.schedule=1f1b")
-    Path("plan.json").write_text(json.dumps(plan(spec, delayed).document(with_timeline=False)))
+    Path("plan.json").write_text(json.dumps(plan(spec, delayed).as_json()))
     network = measure(check_spec(spec, (*delayed, 'method.keep={stem="graph"}')))
     with pytest.raises(SpecError, match="allow_stored"):
         SavedPlan.read("plan.json").placement(network, ["cpu:0", "cpu:1"], 2)

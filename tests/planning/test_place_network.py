@@ -37,7 +37,7 @@ def on_processes(network, processes):
 
 
 def held(network, placement):
-    return {name: one.total for name, one in predict(network, placement).prediction.device_memory.items()}
+    return {name: one.total for name, one in ((one.name, one.bytes) for one in predict(network, placement).devices)}
 
 
 def test_a_limit_above_what_a_run_holds_refuses_nothing():

@@ -9,12 +9,12 @@ from unittest.mock import ANY
 
 import pytest
 from attrs import evolve
+from petra_graph.program.plan_document import read_document
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.measure import cost_table
-from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.plan_spec import Planner
 from petra_graph.plugins.callback import Listener
-from petra_graph.program.plan_document import read_document
 from petra_graph.report.plan_text import plan_text
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.run import run
@@ -36,7 +36,7 @@ def spec(write):
 
 
 def planned(spec, *overrides, with_timeline=False):
-    return plan(spec, overrides).document(with_timeline=with_timeline)
+    return Planner(spec, overrides).plan(with_timeline=with_timeline).as_json()
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def revnet():
 def placed(planner, **partition):
     """The last node of each stage but the last, the devices, milliseconds of the tick, and the plan's words."""
     spec = planner.spec
-    document = planner.plan(evolve(spec, partition=evolve(spec.partition, **partition))).document(with_timeline=False)
+    document = planner.plan(evolve(spec, partition=evolve(spec.partition, **partition))).as_json()
     stages = document["stages"]
     (said,) = [text for text in document["assumptions"] if text.startswith("the cut: ")] or [""]
     return (

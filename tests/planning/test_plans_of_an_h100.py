@@ -8,8 +8,10 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.memory import device_memory
+from petra_graph.planning.place_network import place_network
 from petra_graph.planning.plan_advice import GPU_RATIO
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.device_types import CUBLAS_BYTES
 from petra_graph.spec.model import MethodSpec
 from petra_graph.units import byte_count
@@ -44,39 +46,39 @@ def benched(name):
     return run, Planner(str(ROOT / "specs" / name), ["data.name=random", *data, *size, *H100])
 
 
-def planned(planner, what):
+def variant(planner, what):
     spec = planner.spec
     stages = "per-block"
     if what.endswith("two stages"):
         names = tuple(node.name for node in planner.checked.graph.nodes.values())
         first = FIRST if len(names) == 10 else None
         stages = 2 if first is None else (names[:first], names[first:])
-    variant = evolve(spec, method=METHODS[what], partition=evolve(spec.partition, stages=stages))
-    return planner.plan(variant).prediction
+    return evolve(spec, method=METHODS[what], partition=evolve(spec.partition, stages=stages))
 
 
 @pytest.fixture(scope="module", params=MICRO_BATCHES)
 def bench(request):
     run, planner = benched(request.param)
-    plans = {what: planned(planner, what) for what in METHODS}
-    return run, plans
+    return run, planner
 
 
 def test_speed(bench):
     """Plans said 1.2 to 1.7 times what was measured: they knew a launch, and not what an operation of ours takes the host."""
-    run, plans = bench
-    ratios = {
-        what: run["of a micro-batch"][what]["wall"] / (1e3 * plan.timing.tick_seconds) for what, plan in plans.items()
-    }
+    run, planner = bench
+    ticks = {what: planner.plan(variant(planner, what)).timing.tick_seconds for what in METHODS}
+    ratios = {what: run["of a micro-batch"][what]["wall"] / (1e3 * tick) for what, tick in ticks.items()}
     assert all(GPU_RATIO[0] <= ratio <= GPU_RATIO[1] for ratio in ratios.values()), ratios
 
 
 def test_memory(bench):
     """The benchmark counts beside what lived before: parameters, the optimizer's state and cuBLAS's workspace did; its stages take turns in rounds."""
-    run, plans = bench
-    for what, plan in plans.items():
+    run, planner = bench
+    for what in METHODS:
+        network = planner.network.variant(variant(planner, what))
+        placement = place_network(network, planned_devices(network.spec.partition))
+        inputs, count = network.planner_inputs(placement.devices), MICRO_BATCHES[run["spec"]]
         (held,) = device_memory(
-            plan.programs, plan.inputs.costs, micro_batches=MICRO_BATCHES[run["spec"]], transport=plan.inputs.transport
+            inputs.placed(placement), inputs.costs, micro_batches=count, transport=inputs.transport
         ).values()
         beside = held.total - held.parameters - held.optimizer - CUBLAS_BYTES
         assert beside / 2**20 == pytest.approx(run["of a micro-batch"][what]["peak MiB"], rel=0.015), what
@@ -88,15 +90,15 @@ def test_memory_of_a_run():
     pieces = json.loads((RESULTS / "gpu-2026-11-26.json").read_text())["pieces"]
     (rows,) = (piece["rows"] for piece in pieces if piece["piece"] == "plan-and-run-RevNet18")
     for row in rows:
-        plan = planned(planner, "petra, 1f1b" if row["method"] == "petra" else row["method"])
+        plan = planner.plan(variant(planner, "petra, 1f1b" if row["method"] == "petra" else row["method"]))
         before = byte_count(row["planned memory"].replace(" ", ""))
         measured = before / row["planned / measured memory"]
-        assert plan.total_memory.total - CUBLAS_BYTES == pytest.approx(before, rel=0.005)  # it is shown in three digits
-        assert plan.total_memory.total == pytest.approx(measured, rel=0.02), row["method"]
+        assert plan.totals.bytes.total - CUBLAS_BYTES == pytest.approx(before, rel=0.005)  # it is shown in three digits
+        assert plan.totals.bytes.total == pytest.approx(measured, rel=0.02), row["method"]
 
 
 def test_the_quickstart():
     """Its host is the limit: 17,582 samples a second were planned where 1,500 to 2,000 were measured."""
-    plan = Planner(str(ROOT / "specs" / "quickstart.toml"), H100).plan().prediction
-    speed = plan.timing.samples_per_second(plan.inputs.costs.micro_batch)
+    plan = Planner(str(ROOT / "specs" / "quickstart.toml"), H100).plan()
+    speed = plan.timing.samples_per_second
     assert GPU_RATIO[0] <= speed / (sum(QUICKSTART) / 2) <= GPU_RATIO[1]

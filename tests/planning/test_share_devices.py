@@ -58,12 +58,12 @@ ON_FOUR = ("partition.devices=4", "partition.device_type=h100", "method.accumula
 def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
     path = write("small.toml", SPEC)
     planner = Planner(path, ON_FOUR)
-    (said,) = [text for text in planner.document(with_timeline=False)["warnings"] if "replicas of the whole" in text]
+    (said,) = [text for text in planner.advised().as_json()["warnings"] if "replicas of the whole" in text]
     assert said.startswith("4 replicas of the whole network with backprop would be ")
     assert 'set method.name = "backprop"; ' in said
     words = [text.strip() for text in said.partition(": set ")[2].split(";")]
     overrides = [text.replace(" = ", "=") for text in words]
     better = Planner(path, (*ON_FOUR, *overrides))
-    assert not [text for text in better.document(with_timeline=False)["warnings"] if "as fast" in text]
-    alone = Planner(path, ("partition.device_type=h100",)).document(with_timeline=False)
+    assert not [text for text in better.advised().as_json()["warnings"] if "as fast" in text]
+    alone = Planner(path, ("partition.device_type=h100",)).advised().as_json()
     assert not [text for text in alone["warnings"] if "as fast" in text]

@@ -34,7 +34,7 @@ def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
     documents = []
     for name in ("rtx4090", "my_card"):
         partition = evolve(spec.partition, stages=2, devices=2, device_type=name, device={"my_card": COPY})
-        documents.append(Planner(evolve(spec, partition=partition)).plan().document(with_timeline=False))
+        documents.append(Planner(evolve(spec, partition=partition)).plan().as_json())
     assert documents[0]["stages"] == documents[1]["stages"]
     assert documents[0]["timing"] == documents[1]["timing"]
     assert [device["type"] for device in documents[1]["devices"]] == ["my_card"] * 2

@@ -204,7 +204,7 @@ def test_gradients_that_are_more_than_two_updates_late(write, capsys, settings, 
 
 def test_a_run_says_it_with_a_plan_and_without(write):
     write("a.toml", LATE)
-    for saved in (None, SavedPlan(plan("a.toml").document(with_timeline=False), "a plan")):
+    for saved in (None, SavedPlan(plan("a.toml"), "a plan")):
         listener = FakeListener()
         run("a.toml", ("run.micro_batches=2", "run.evaluation_batches=1"), listener, saved=saved)
         assert listener.run.warnings.count(LOCKSTEP) == 1

@@ -18,7 +18,7 @@ from petra_graph.report.pages.plan_page import page as plan_page
 from petra_graph.report.pages.run_page import run_page
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.html_page import Page, assert_fetches_nothing
-from tests.support.plan_documents import branches, hostile, long_names, revnet50, three_stages
+from tests.support.plan_documents import as_plan, branches, hostile, long_names, revnet50, three_stages
 from tests.support.runs import SPEC
 
 
@@ -36,7 +36,7 @@ def change(path, **values):
 
 @pytest.mark.parametrize("plan", [three_stages, branches, revnet50, hostile, long_names])
 def test_the_page_of_a_plan(plan):
-    text = plan_page(plan())
+    text = plan_page(as_plan(plan()))
     page = Page(text)
     assert_fetches_nothing(text, page)
     assert sections(text) == ["memory", "timeline", "tables", "graph", "assumptions"]
@@ -123,4 +123,4 @@ def test_a_run_that_was_interrupted_and_resumed(saved_run):
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SpecError, match=r"a page needs matplotlib\n.*petra-graph\[report\]"):
-        plan_page(three_stages())
+        plan_page(as_plan(three_stages()))

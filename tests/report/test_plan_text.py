@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.report.plan_text import answers, plan_text
-from tests.support.plan_documents import branches, hostile, revnet50, three_stages
+from tests.support.plan_documents import as_plan, branches, hostile, revnet50, three_stages
 from tests.support.plan_snapshots import FOLDER, SNAPSHOTS
 
 GIB = 2**30
@@ -27,16 +27,16 @@ def test_whole_outputs(name):
 
 def test_a_device_that_is_too_small():
     document = with_limits(three_stages(), 100 * 2**20, GIB)
-    assert dict(answers(document))["fits"] == "no; cpu:0 (cpu) needs 115 MiB more than its 100 MiB"
+    assert dict(answers(as_plan(document)))["fits"] == "no; cpu:0 (cpu) needs 115 MiB more than its 100 MiB"
     both = with_limits(three_stages(), 100 * 2**20, 2**20)
-    assert dict(answers(both))["fits"].endswith("than its 100 MiB; 1 other device too")
+    assert dict(answers(as_plan(both)))["fits"].endswith("than its 100 MiB; 1 other device too")
 
 
 def test_a_device_whose_memory_is_not_known():
     document = with_limits(three_stages(), None, GIB)
-    assert dict(answers(document))["fits"] == "unknown; the memory of cpu is not stated: set partition.memory"
+    assert dict(answers(as_plan(document)))["fits"] == "unknown; the memory of cpu is not stated: set partition.memory"
     known = document | {"devices": [device | {"capacity_bytes": GIB} for device in document["devices"]]}
-    assert dict(answers(known))["fits"].startswith("yes; 809 MiB (79 %)")
+    assert dict(answers(as_plan(known)))["fits"].startswith("yes; 809 MiB (79 %)")
 
 
 @pytest.mark.parametrize(
@@ -52,32 +52,36 @@ def test_a_device_whose_memory_is_not_known():
     ],
 )
 def test_what_to_change_is_what_a_warning_says_to_set(said, warnings):
-    assert dict(answers(three_stages() | {"warnings": warnings}))["change"] == said
+    assert dict(answers(as_plan(three_stages() | {"warnings": warnings})))["change"] == said
 
 
 def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
     document = three_stages()
     document["timing"]["samples_per_second"] = 20_000.0
     document["run"] = {"epochs": 2, "seconds": 60.0, "epoch_seconds": 30.0, "micro_batches_per_epoch": 4}
-    document["certainty"] = {"samples_per_second_low": 10_000.0, "samples_per_second_high": 50_000.0}
-    found = dict(answers(document))
+    document["certainty"] = {
+        "samples_per_second_low": 10_000.0,
+        "samples_per_second_high": 50_000.0,
+        "spare_bytes": None,
+    }
+    found = dict(answers(as_plan(document)))
     assert found["speed"].startswith(
         "10,000 to 50,000 samples/s; 1.17 x plain backpropagation on one cpu; 24 s to 2 min"
     )
     assert found["how sure"].endswith("; such plans gave 0.4 to 2.0 times the speed that runs had")
     measured = "times are measured in a profile of a CPU, 1 thread: the median of each operation"
-    found = dict(answers(document | {"assumptions": [measured]}))
+    found = dict(answers(as_plan(document | {"assumptions": [measured]})))
     assert found["speed"] == "20,000 samples/s; 1.17 x plain backpropagation on one cpu; 60 s for 2 epochs"
     assert found["how sure"].startswith("measured in a profile of a CPU; such plans gave")
     document["timing"]["exact"] = False
-    assert "; about 1.17 x" in dict(answers(document))["speed"]
+    assert "; about 1.17 x" in dict(answers(as_plan(document)))["speed"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("plan", [three_stages, branches, revnet50, hostile])
 def test_nothing_is_wider_than_the_terminal_and_colours_are_all_that_colour_adds(plan, width):
     for more in ({}, {"verbose": True}):
-        text, coloured = (plan_text(plan(), width=width, colour=colour, **more) for colour in (False, True))
+        text, coloured = (plan_text(as_plan(plan()), width=width, colour=colour, **more) for colour in (False, True))
         assert max(map(cell_len, text.splitlines())) <= width
         assert "\x1b[" in coloured
         assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()] == text.splitlines()
@@ -87,18 +91,18 @@ def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
     found, usual = branches(), {"reversible": "nothing", "buffered": "input", "head": None}
     own = {"left.0": "input", "left.1": "input", "body.1": "graph"}
     nodes = [{**node, "keeps": own.get(node["name"], usual[node["kind"]])} for node in found["nodes"]]
-    text = plan_text({**found, "nodes": nodes}, width=120)
+    text = plan_text(as_plan({**found, "nodes": nodes}), width=120)
     assert "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1" in text
     nodes = [{**node, "keeps": usual[node["kind"]]} for node in found["nodes"]]
-    assert "nodes keep" not in plan_text({**found, "nodes": nodes}, width=120)
+    assert "nodes keep" not in plan_text(as_plan({**found, "nodes": nodes}), width=120)
 
 
 def test_the_pipeline_is_full_when_every_stage_has_begun_its_first_backward():
-    plan = three_stages()
+    plan = as_plan(three_stages())
     start = max(
-        min(block["start"] for block in plan["timeline"] if (block["stage"], block["verb"]) == (stage, "backward"))
+        min(block.start for block in plan.timeline if (block.stage, block.verb) == (stage, "backward"))
         for stage in (1, 2, 3)
     )
     blocks = ticks_once_full(plan, 2)
-    assert min(block["end"] for block in blocks) > start
-    assert max(block["start"] for block in blocks) < start + 2 * plan["timing"]["tick_seconds"]
+    assert min(block.end for block in blocks) > start
+    assert max(block.start for block in blocks) < start + 2 * plan.timing.tick_seconds

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from petra_graph.report.trace import trace
-from tests.support.plan_documents import branches, hostile, three_stages
+from tests.support.plan_documents import as_plan, branches, hostile, three_stages
 
 KEYS = {
     "M": {"name", "ph", "pid", "tid", "args"},
@@ -19,7 +19,7 @@ KEYS = {
 @pytest.mark.parametrize("plan", [three_stages, branches, hostile])
 def test_blocks(plan):
     document = plan()
-    events = json.loads(trace(document))["traceEvents"]
+    events = json.loads(trace(as_plan(document)))["traceEvents"]
     assert all(set(event) == KEYS[event["ph"]] and isinstance(event["pid"], int) for event in events)
     blocks = [event for event in events if event["ph"] == "X"]
     assert [event["ts"] / 1e6 for event in blocks] == pytest.approx([one["start"] for one in document["timeline"]])

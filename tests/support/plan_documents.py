@@ -8,10 +8,16 @@ from typing import Any
 
 import networkx as nx
 
+from petra_graph.compiler.plan import Plan, read_values
+
 MIB = 2**20
 PARTS = ("parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "channels")
 
 Document = dict[str, Any]
+
+
+def as_plan(document: Document) -> Plan:
+    return read_values(document, Plan, "a plan")
 
 
 def three_stages() -> Document:
@@ -88,6 +94,7 @@ def document(
         _stage(index, cut, devices[index - 1], distances[index], nodes) for index, cut in enumerate(cuts, start=1)
     ]
     totals = {part: sum(stage["bytes"][part] for stage in stages) for part in (*PARTS, "total")}
+    parameters = sum(stage["parameters"] for stage in stages)
     tick = max(busy for busy in _busy(stages).values())
     made: dict[str, Any] = {
         "version": 1,
@@ -95,9 +102,11 @@ def document(
         "method": "petra",
         "schedule": "lockstep",
         "accumulation": 2,
+        "replicas": 1,
         "micro_batch": 64,
+        "samples_per_update": 128,
         "stages": stages,
-        "totals": {"parameters": sum(stage["parameters"] for stage in stages), "bytes": totals},
+        "totals": {**dict.fromkeys(("parameters", "trained"), parameters), "bytes": totals},
         "paper_accounting": {
             "model": 4 * totals["parameters"],
             "input_buffer": totals["input_buffer"],
@@ -114,7 +123,13 @@ def document(
             "utilisation": [busy / tick for busy in _busy(stages).values()],
             "fill_seconds": 2 * max(distances.values()) * tick,
             "drain_seconds": max(distances.values()) * tick,
+            "overhead_seconds": 0.0,
+            "outside_seconds": 0.0,
+            "exact": True,
+            "limited_by": [1],
         },
+        "run": {"epochs": 1, "micro_batches_per_epoch": None, "epoch_seconds": None, "seconds": None},
+        "certainty": {"samples_per_second_low": 32 / tick, "samples_per_second_high": 128 / tick, "spare_bytes": None},
         "devices": [_device(device, stages, busy, tick, limit) for device, busy in _busy(stages).items()],
         "nodes": nodes,
         "edges": [_edge(producer, consumer, home) for producer, consumer in graph.edges],
@@ -158,9 +173,11 @@ def _node(graph: nx.DiGraph, name: str, home: Mapping[str, int]) -> Document:
         "block": {"reversible": "rev-bottleneck", "buffered": "down-bottleneck", "head": "pool-linear"}[kind],
         "stage": home[name],
         "parameters": 100_000 + 12_345 * place,
+        "keeps": {"reversible": "nothing", "buffered": "input", "head": None}[kind],
         "inputs": list(graph.predecessors(name)),
         "outputs": [[64, 56, 56], [64, 56, 56]] if kind == "reversible" else [[128, 56, 56]],
         "flops": {"forward": 10**9 + 10**7 * place, "backward": 2 * 10**9 + 10**7 * place},
+        "seconds": {"forward": 1e-3, "backward": 2e-3},
     }
 
 
@@ -204,9 +221,11 @@ def _device(device: str, stages: Sequence[Document], busy: float, tick: float, l
         "type": "a100" if "cuda" in device else "cpu",
         "stages": [stage["index"] for stage in mine],
         "memory_bytes": limit,
+        "capacity_bytes": None,
         "bytes": {part: sum(stage["bytes"][part] for stage in mine) for part in (*PARTS, "total")},
         "busy_seconds_per_tick": busy,
         "utilisation": busy / tick,
+        "exchange_seconds_per_tick": 0.0,
     }
 
 

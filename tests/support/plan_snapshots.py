@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
-from tests.support.plan_documents import branches, three_stages
+from tests.support.plan_documents import as_plan, branches, three_stages
 
 FOLDER = ROOT / "tests" / "report" / "snapshots"
 
 SNAPSHOTS: Mapping[str, Callable[[], str]] = {
-    "small_verbose_80.txt": lambda: plan_text(three_stages(), width=80, verbose=True),
-    "branches_120.txt": lambda: plan_text(branches(), width=120),
+    "small_verbose_80.txt": lambda: plan_text(as_plan(three_stages()), width=80, verbose=True),
+    "branches_120.txt": lambda: plan_text(as_plan(branches()), width=120),
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.simulation import MessageBytes, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulation import BothWays, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.device_types import Link
@@ -54,7 +54,7 @@ def timed(
     programs: Sequence[StageProgram],
     seconds: Sequence[StageSeconds],
     *,
-    channel_bytes: Mapping[Edge, MessageBytes] | None = None,
+    channel_bytes: Mapping[Edge, BothWays] | None = None,
     link: Link | None = None,
     devices: Sequence[str] = (),
 ) -> Pipeline:
@@ -62,7 +62,7 @@ def timed(
     placed = (
         [evolve(program, device=name) for program, name in zip(programs, devices, strict=True)] if devices else programs
     )
-    sizes = {edge: MessageBytes() for program in programs for edge in program.sends} | dict(channel_bytes or {})
+    sizes = {edge: BothWays() for program in programs for edge in program.sends} | dict(channel_bytes or {})
     pairs = permutations([program.device for program in placed], 2)
     return pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()))
 
@@ -74,12 +74,12 @@ def chain(
     *,
     accumulation: int = 1,
     flush: Flush = "drain",
-    message: MessageBytes | None = None,
+    message: BothWays | None = None,
     **more: Any,
 ) -> Pipeline:
     each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
     made = programs(stages, schedule, accumulation=accumulation, flush=flush)
-    sizes = {chain_edge(j): message or MessageBytes() for j in range(1, stages)}
+    sizes = {chain_edge(j): message or BothWays() for j in range(1, stages)}
     return timed(made, each, channel_bytes=sizes, **more)
 
 
@@ -171,6 +171,6 @@ def _model(draw: st.DrawFn, made: Sequence[StageProgram], devices: Sequence[str]
         made,
         [draw(ANY_SECONDS) for _ in made],
         devices=devices or [f"d{program.index}" for program in made],
-        channel_bytes={edge: MessageBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
+        channel_bytes={edge: BothWays(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
         link=draw(ANY_LINK),
     )

@@ -206,8 +206,8 @@ class Pair:
             self.store.set("profile", True)
         self.store.wait("profile", 600.0, "profile")
         settings = ("partition.stages=2", f"partition.profile={file}", "partition.devices=2")
-        made = plan(self.spec, (*self.common, *settings)).prediction.programs
-        return [list(program.nodes) for program in made]
+        made = plan(self.spec, (*self.common, *settings))
+        return [list(stage.nodes) for stage in made.stages]
 
     def alone(self, method: str) -> Train:
         """One process that trains the whole network in these stages."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from petra_graph.compiler.timing import Event
 from petra_graph.errors import SpecError, printable
 from petra_graph.report.tables import Column
 from petra_graph.units import bounded, one_line, percent, seconds
@@ -249,22 +250,22 @@ def bar_chart(
     return found
 
 
-def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[Picture]:
+def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) -> list[Picture]:
     """Draw the blocks of each stage in a row: F and B with the number of the micro-batch, where there is room."""
     blocks = [block for row in rows for block in row]
     found: list[Picture] = []
     if not blocks:
         return found
-    start, end = min(block["start"] for block in blocks), max(block["end"] for block in blocks)
+    start, end = min(block.start for block in blocks), max(block.end for block in blocks)
     with _drawn(found, title, 11, 0.2 * len(rows) + 0.7, wide=True) as (figure, axis):
         for at, row in enumerate(rows):
             for verb, colour in VERB_COLOURS.items():
-                spans = [(block["start"], block["end"] - block["start"]) for block in row if block["verb"] == verb]
+                spans = [(block.start, block.end - block.start) for block in row if block.verb == verb]
                 axis.broken_barh(spans, (at - 0.42, 0.84), facecolor=colour, edgecolor="white", linewidth=0.4)
             for block in row:
-                text, long = f"{block['verb'][0].upper()}{block['micro_batch']}", block["end"] - block["start"]
-                if block["verb"] != "update" and long / (end - start) > 0.008 * len(text):
-                    axis.text(block["start"] + long / 2, at, text, ha="center", va="center", fontsize=7)
+                text, long = f"{block.verb[0].upper()}{block.micro_batch}", block.end - block.start
+                if block.verb != "update" and long / (end - start) > 0.008 * len(text):
+                    axis.text(block.start + long / 2, at, text, ha="center", va="center", fontsize=7)
         for verb, colour in VERB_COLOURS.items():
             axis.broken_barh([], (0, 1), facecolor=colour, label=verb)
         _name_rows(axis, names)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from petra_graph import units
-from petra_graph.program.plan_document import Document
+from petra_graph.compiler.plan import Document, Plan, PlannedDevice, PlannedStage
+from petra_graph.compiler.timing import Event
 from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
     PART_NAMES,
@@ -34,68 +35,67 @@ from petra_graph.units import memory, noun
 _TICKS = 4
 
 
-def page(document: Document) -> str:
-    """Write what `petra-graph plan --json` prints, a plan or plans compared, as a page."""
-    return _plan_page(document) if "stages" in document else _comparison_page(document)
+def page(plan: Plan | Document) -> str:
+    """Write a plan, or plans compared, as a page."""
+    return _plan_page(plan) if isinstance(plan, Plan) else _comparison_page(plan)
 
 
-def _plan_page(document: Document) -> str:
-    shared = any(len(device["stages"]) > 1 for device in document["devices"])
+def _plan_page(plan: Plan) -> str:
+    shared = any(len(device.stages) > 1 for device in plan.devices)
     sections = [
         Section(
             name="memory",
-            pictures=[*stage_bars(document), *(_device_bars(document) if shared else ())],
+            pictures=[*stage_bars(plan), *(_device_bars(plan) if shared else ())],
         ),
         Section(
             name="timeline",
             note="Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number.",
-            pictures=timeline_of(document, ticks_once_full(document, _TICKS)),
+            pictures=timeline_of(plan, ticks_once_full(plan, _TICKS)),
         ),
         Section(
             name="tables",
             tables=[
-                ("stages", stage_columns(document)),
-                ("devices", device_columns(document)),
-                *((title, pair_columns("", pairs)) for title, pairs in totals(document)),
-                ("nodes", _node_columns(document)),
+                ("stages", stage_columns(plan)),
+                ("devices", device_columns(plan)),
+                *((title, pair_columns("", pairs)) for title, pairs in totals(plan)),
+                ("nodes", _node_columns(plan)),
             ],
-            lines=list(notes_on_stages(document)),
+            lines=list(notes_on_stages(plan)),
         ),
-        Section(name="graph", lines=graph_lines(document["nodes"])),
-        Section(name="assumptions", lines=document["assumptions"]),
+        Section(name="graph", lines=graph_lines(plan.nodes)),
+        Section(name="assumptions", lines=[*plan.notes, *plan.assumptions]),
     ]
     return render_page(
-        f"{document['name']}: plan",
+        f"{plan.name}: plan",
         sections,
-        about=title_lines(document),
-        answers=answers(document),
-        warnings=document["warnings"],
+        about=title_lines(plan),
+        answers=answers(plan),
+        warnings=plan.warnings,
         predicted=True,
     )
 
 
-def stage_bars(document: Document) -> list[Picture]:
+def stage_bars(plan: Plan) -> list[Picture]:
     """Draw each stage's memory; where every device holds one stage, against its limit."""
-    alone = all(len(device["stages"]) == 1 for device in document["devices"])
-    limits = {device["name"]: device["memory_bytes"] for device in document["devices"]} if alone else {}
-    stages = document["stages"]
-    names = [f"{stage['index']}  {nodes_label(stage['nodes'])}" for stage in stages]
-    return _memory_bars("memory of stages", names, stages, [limits.get(stage["device"]) for stage in stages])
+    alone = all(len(device.stages) == 1 for device in plan.devices)
+    limits = {device.name: device.memory_bytes for device in plan.devices} if alone else {}
+    stages = plan.stages
+    names = [f"{stage.index}  {nodes_label(stage.nodes)}" for stage in stages]
+    return _memory_bars("memory of stages", names, stages, [limits.get(stage.device) for stage in stages])
 
 
-def _device_bars(document: Document) -> list[Picture]:
-    devices = document["devices"]
+def _device_bars(plan: Plan) -> list[Picture]:
+    devices = plan.devices
     names = [
-        f"{device['name']}  ({noun(len(device['stages']), 'stage')} {ranges_label(device['stages'])})"
-        for device in devices
+        f"{device.name}  ({noun(len(device.stages), 'stage')} {ranges_label(device.stages)})" for device in devices
     ]
-    return _memory_bars("memory of devices", names, devices, [device["memory_bytes"] for device in devices])
+    return _memory_bars("memory of devices", names, devices, [device.memory_bytes for device in devices])
 
 
 def _memory_bars(
-    title: str, names: Sequence[str], holders: Sequence[Document], limits: Sequence[int | None]
+    title: str, names: Sequence[str], holders: Sequence[PlannedStage | PlannedDevice], limits: Sequence[int | None]
 ) -> list[Picture]:
-    held = parts_held(holder["bytes"] for holder in holders)
+    held = parts_held(holder.bytes for holder in holders)
     bars = [
         (name, [values[at] for values in held.values()], limit)
         for at, (name, limit) in enumerate(zip(names, limits, strict=True))
@@ -103,27 +103,27 @@ def _memory_bars(
     return bar_chart(title, bars, [PART_NAMES[part] for part in held], memory)
 
 
-def timeline_of(document: Document, blocks: Sequence[Document]) -> list[Picture]:
+def timeline_of(plan: Plan, blocks: Sequence[Event]) -> list[Picture]:
     """Draw blocks of a plan's timeline, a row for each stage."""
-    names = [f"{one['index']}  {one['device']}  {nodes_label(one['nodes'])}" for one in document["stages"]]
-    rows = [[block for block in blocks if block["stage"] == stage["index"]] for stage in document["stages"]]
+    names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]
+    rows = [[block for block in blocks if block.stage == stage.index] for stage in plan.stages]
     return timeline("simulated timeline", names, rows)
 
 
-def _node_columns(document: Document) -> list[Column]:
-    nodes = document["nodes"]
-    shapes = (", ".join("x".join(map(str, shape)) for shape in node["outputs"]) for node in nodes)
+def _node_columns(plan: Plan) -> list[Column]:
+    nodes = plan.nodes
+    shapes = (", ".join("x".join(map(str, shape)) for shape in node.outputs) for node in nodes)
     return [
-        name_column("node", (node["name"] for node in nodes)),
-        name_column("kind", (node["kind"] for node in nodes)),
-        name_column("block", (node["block"] for node in nodes)),
-        value_column("stage", (node["stage"] for node in nodes)),
-        value_column("keeps", (node.get("keeps") for node in nodes)),
-        name_column("reads", (", ".join(node["inputs"]) for node in nodes)),
+        name_column("node", (node.name for node in nodes)),
+        name_column("kind", (node.kind for node in nodes)),
+        name_column("block", (node.block for node in nodes)),
+        value_column("stage", (node.stage for node in nodes)),
+        value_column("keeps", (node.keeps for node in nodes)),
+        name_column("reads", (", ".join(node.inputs) for node in nodes)),
         name_column("outputs", shapes),
-        value_column("parameters", (node["parameters"] for node in nodes), units.count),
-        value_column("forward", (node["flops"]["forward"] for node in nodes), units.flops),
-        value_column("backward", (node["flops"]["backward"] for node in nodes), units.flops),
+        value_column("parameters", (node.parameters for node in nodes), units.count),
+        value_column("forward", (node.flops.forward for node in nodes), units.flops),
+        value_column("backward", (node.flops.backward for node in nodes), units.flops),
     ]
 
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from petra_graph.program.plan_document import Document, reading
+from attrs import evolve
+
+from petra_graph.compiler.plan import Plan, read_plan, read_values
+from petra_graph.compiler.timing import Event
+from petra_graph.errors import SpecError
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, quantity_and_stage
-from petra_graph.record.run_directory import TIMELINE, read_json
+from petra_graph.record.run_directory import PLAN, TIMELINE, read_json
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
 from petra_graph.report.pages.plan_page import stage_bars, timeline_of
@@ -64,8 +69,8 @@ def run_page(run: RecordedRun) -> str:
     Raises:
         SpecError: a file of the run is damaged, or what draws is not installed.
     """
-    with reading(str(run.directory)):
-        plan, processes = read_plan(run.directory), (run.summary.get("measured") or {}).get("processes", ())
+    with _reading(str(run.directory)):
+        plan, processes = _plan_of(run.directory), (run.summary.get("measured") or {}).get("processes", ())
         found = compare_with_plan(plan, len(run.resolved["partition"]["stages"]), processes)
         tables = [("stages", _stage_columns(run, plan, stage_columns(found)))]
         if processes:
@@ -81,7 +86,7 @@ def run_page(run: RecordedRun) -> str:
             Section(
                 name="timeline",
                 note="Some ticks of the plan, once every stage works; simulated, not measured.",
-                pictures=timeline_of(plan, plan["timeline"]) if plan else (),
+                pictures=timeline_of(plan, plan.timeline) if plan else (),
             ),
             Section(name="gradients", note=_PROBED, pictures=probe_charts(run)),
             Section(
@@ -96,18 +101,32 @@ def run_page(run: RecordedRun) -> str:
             about=[str(run.directory), _about(run), *(title_lines(plan)[:1] if plan else [])],
             answers=list(_figures(run)),
             state=list(_state(run)),
-            warnings=plan["warnings"] if plan else (),
+            warnings=plan.warnings if plan else (),
         )
 
 
-def read_plan(directory: Path) -> Document | None:
+@contextmanager
+def _reading(source: str) -> Iterator[None]:
+    """Refuse the files of a run as damaged where a view finds no key, or a value of another type."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise SpecError(
+            f"{source} is damaged: {type(error).__name__}: {error}", "restore it, or make it again"
+        ) from error
+
+
+def _plan_of(directory: Path) -> Plan | None:
     """Return the plan of a run, with the ticks of its timeline that were kept; None where it was not planned.
 
     Raises:
         SpecError: it is damaged.
     """
-    found: Document | None = read_json(directory / "plan.json", dict)
-    return found and found | {"timeline": read_json(directory / TIMELINE, list) or []}
+    path, ticks = directory / PLAN, directory / TIMELINE
+    if not path.exists():
+        return None
+    events = read_values(read_json(ticks, list) or [], tuple[Event, ...], str(ticks))
+    return evolve(read_plan(path.read_bytes(), str(path)), timeline=events)
 
 
 def _about(run: RecordedRun) -> str:
@@ -159,15 +178,15 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, str]]:
         yield ("training", f"{duration(spent['training'])} of {duration(spent['total'])} in all")
 
 
-def _stage_columns(run: RecordedRun, plan: Document | None, timed: list[Column]) -> list[Column]:
+def _stage_columns(run: RecordedRun, plan: Plan | None, timed: list[Column]) -> list[Column]:
     columns = [timed[0], name_column("nodes", map(nodes_label, run.resolved["partition"]["stages"]), 40)]
     if plan:
-        stages = plan["stages"]
+        stages = plan.stages
         columns += [
-            name_column("device", (stage["device"] for stage in stages), 40),
-            value_column("depth", [stage["depth"] for stage in stages]),
-            value_column("stale\nupdates", [stage["staleness"] for stage in stages], number),
-            value_column("memory\nplanned", [stage["bytes"]["total"] for stage in stages], memory),
+            name_column("device", (stage.device for stage in stages), 40),
+            value_column("depth", [stage.depth for stage in stages]),
+            value_column("stale\nupdates", [stage.staleness for stage in stages], number),
+            value_column("memory\nplanned", [stage.bytes.total for stage in stages], memory),
         ]
     return columns + timed[1:]
 

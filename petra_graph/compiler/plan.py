@@ -1,0 +1,271 @@
+"""A plan as a value: what a terminal, a page, `--json`, `run --plan` and `petra_graph.plan` share.
+
+Times are seconds, bytes integers, shares fractions. A stage is found by its `index`, from 1, which nodes, devices and the timeline name.
+Seconds, FLOPs and bytes of messages are those of a micro-batch; None says that something is not known, or has no meaning there. As JSON, a
+plan has the same names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import attr
+from attrs import frozen
+
+from petra_graph.compiler.memory import StageBytes
+from petra_graph.compiler.simulation import BothWays, StageSeconds
+from petra_graph.compiler.timing import Event
+from petra_graph.errors import SpecError, shown
+from petra_graph.program.channels import Carrier
+from petra_graph.spec.model import Keeps, Kind, Schedule
+
+T = TypeVar("T")
+Document: TypeAlias = dict[str, Any]
+"""Plans compared, or a plan as JSON."""
+VERSION = 1
+"""Of the keys and their meaning."""
+_SAVE = "save one with `petra-graph plan SPEC --json`"
+
+
+@frozen(kw_only=True)
+class PlannedStage:
+    """A stage."""
+
+    index: int
+    nodes: tuple[str, ...]
+    kind: Kind
+    """The head's, else "buffered" where any of its nodes is."""
+    device: str
+    depth: int
+    distance: int
+    staleness: float
+    """Updates between a micro-batch's forward and its backward, once the pipeline is full."""
+    parameters: int
+    flops: BothWays
+    seconds: StageSeconds
+    bytes: StageBytes
+    """As if it had a device to itself, at its own largest moment."""
+    channel_bytes: BothWays
+    """That it sends."""
+
+
+@frozen(kw_only=True)
+class PlannedDevice:
+    """A device that hosts a stage."""
+
+    name: str
+    type: str
+    stages: tuple[int, ...]
+    memory_bytes: int | None
+    """What it may hold, where that is stated."""
+    capacity_bytes: int | None
+    """What it has."""
+    bytes: StageBytes
+    busy_seconds_per_tick: float
+    utilisation: float
+    exchange_seconds_per_tick: float
+    """In which it waits for the all-reduce of replicas."""
+
+    @property
+    def room(self) -> int | None:
+        """The bytes that it may use: its limit, or else what it has."""
+        return self.memory_bytes or self.capacity_bytes
+
+    @property
+    def spare_bytes(self) -> int | None:
+        """What is left of that; below 0 where it holds more."""
+        return None if self.room is None else self.room - self.bytes.total
+
+
+@frozen(kw_only=True)
+class PlannedNode:
+    """A node."""
+
+    name: str
+    kind: Kind
+    block: str
+    stage: int
+    parameters: int
+    keeps: Keeps | None
+    """None: the head."""
+    inputs: tuple[str, ...]
+    outputs: tuple[tuple[int, ...], ...]
+    """The shapes of its streams, without the batch dimension."""
+    flops: BothWays
+    seconds: StageSeconds
+
+
+@frozen(kw_only=True)
+class PlannedEdge:
+    """An edge of the graph."""
+
+    producer: str
+    consumer: str
+    forward_bytes: int
+    backward_bytes: int
+    cut: bool
+    """Whether its ends are in two stages."""
+    capacity: int | None
+    """Messages that its channel between two devices holds."""
+    transport: Carrier | None
+
+
+@frozen(kw_only=True)
+class Exposed:
+    """The shares of all devices' time in which messages are not hidden behind computation."""
+
+    all_reduce: float
+    links: float
+
+
+@frozen(kw_only=True)
+class PlannedTiming:
+    """The speed of the steady state, and what a run takes beside it."""
+
+    tick_seconds: float
+    samples_per_second: float
+    """Of all replicas."""
+    bubble_fraction: float
+    exposed_communication: Exposed
+    utilisation: tuple[float, ...]
+    """Of each device."""
+    fill_seconds: float
+    drain_seconds: float
+    overhead_seconds: float
+    outside_seconds: float
+    """Of the tick: loading samples, with what a profile counts to no stage."""
+    exact: bool
+    """The tick is a period of the simulation, not a mean over it."""
+    limited_by: tuple[int, ...]
+    """Stages."""
+    speedup: float | None = None
+    speedup_over: str | None = None
+
+
+@frozen(kw_only=True)
+class PlannedRun:
+    """What the training takes."""
+
+    epochs: int
+    micro_batches_per_epoch: int | None
+    epoch_seconds: float | None
+    seconds: float | None
+
+
+@frozen(kw_only=True)
+class Totals:
+    """Sums over all stages."""
+
+    parameters: int
+    trained: int
+    bytes: StageBytes
+    """Of all devices."""
+
+
+@frozen(kw_only=True)
+class Certainty:
+    """How sure the numbers are."""
+
+    samples_per_second_low: float
+    samples_per_second_high: float
+    spare_bytes: int | None
+    """On the device that has least left; None: the memory of one is not known."""
+
+
+@frozen(kw_only=True)
+class Plan:
+    """A placement with its memory and its times."""
+
+    version: int = VERSION
+    name: str
+    method: str
+    schedule: Schedule
+    accumulation: int
+    replicas: int
+    micro_batch: int
+    samples_per_update: int
+    stages: tuple[PlannedStage, ...]
+    totals: Totals
+    paper_accounting: Mapping[str, int]
+    timing: PlannedTiming
+    run: PlannedRun
+    devices: tuple[PlannedDevice, ...]
+    nodes: tuple[PlannedNode, ...]
+    edges: tuple[PlannedEdge, ...]
+    timeline: tuple[Event, ...] = ()
+    """The first operations, if they were asked for."""
+    other_uses: int | None = None
+    """Of the devices, that were planned as well."""
+    delay_aware: tuple[str, ...] = ()
+    """Plugins that know the delay of their stage."""
+    certainty: Certainty
+    notes: tuple[str, ...] = ()
+    """What was decided for this placement, and how good it is."""
+    assumptions: tuple[str, ...] = ()
+    """Where the numbers are from."""
+    warnings: tuple[str, ...] = ()
+    """Each with the key to change, the most important first."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every device has the memory that it needs; None if the memory of one is not known."""
+        spare = self.certainty.spare_bytes
+        return None if spare is None else spare >= 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """What the fullest device holds."""
+        return max(device.bytes.total for device in self.devices)
+
+    @property
+    def staleness(self) -> float:
+        """Of the latest gradients, in updates."""
+        return max(stage.staleness for stage in self.stages)
+
+    def as_json(self) -> Document:
+        return attr.asdict(self, retain_collection_types=False)
+
+
+def read_plan(text: str | bytes, source: str) -> Plan:
+    """Read a plan that was saved.
+
+    Args:
+        text: the JSON text.
+        source: where it comes from, for messages.
+
+    Raises:
+        SpecError: it is not a plan, is damaged, or is one of another version.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{source} is no JSON: {error}", _SAVE) from error
+    if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
+        raise SpecError(f"{source} is not a plan", _SAVE)
+    if values["version"] != VERSION:
+        came = shown(values["version"])
+        raise SpecError(f"{source} is a plan of version {came}, and this petra-graph reads version {VERSION}", _SAVE)
+    return read_values(values, Plan, source)
+
+
+def read_values(values: Any, of: type[T], source: str) -> T:
+    """Return a part of a plan, or a whole one, of what JSON has of it.
+
+    Raises:
+        SpecError: a key is missing, or a value has another type; the first such place.
+    """
+    from cattrs import (  # takes a tenth of a second to import, which views of new plans need not
+        Converter,
+        transform_error,
+    )
+
+    converter = Converter()
+    converter.register_structure_hook_func(
+        lambda one: one == Schedule, lambda value, _: tuple(value) if isinstance(value, list) else value
+    )
+    try:
+        return converter.structure(values, of)
+    except Exception as error:  # cattrs raises many kinds
+        raise SpecError(f"{source} is damaged: {transform_error(error)[0]}", "restore it, or make it again") from error
