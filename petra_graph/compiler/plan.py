@@ -18,7 +18,6 @@ from petra_graph.compiler.memory import StageBytes
 from petra_graph.compiler.simulation import BothWays, StageSeconds
 from petra_graph.compiler.timing import Event
 from petra_graph.errors import SpecError, shown
-from petra_graph.program.channels import Carrier
 from petra_graph.spec.model import Keeps, Kind, Schedule
 
 T = TypeVar("T")
@@ -98,21 +97,6 @@ class PlannedNode:
 
 
 @frozen(kw_only=True)
-class PlannedEdge:
-    """An edge of the graph."""
-
-    producer: str
-    consumer: str
-    forward_bytes: int
-    backward_bytes: int
-    cut: bool
-    """Whether its ends are in two stages."""
-    capacity: int | None
-    """Messages that its channel between two devices holds."""
-    transport: Carrier | None
-
-
-@frozen(kw_only=True)
 class Exposed:
     """The shares of all devices' time in which messages are not hidden behind computation."""
 
@@ -138,8 +122,6 @@ class PlannedTiming:
     """Of the tick: loading samples, with what a profile counts to no stage."""
     exact: bool
     """The tick is a period of the simulation, not a mean over it."""
-    limited_by: tuple[int, ...]
-    """Stages."""
     speedup: float | None = None
     speedup_over: str | None = None
 
@@ -193,7 +175,6 @@ class Plan:
     run: PlannedRun
     devices: tuple[PlannedDevice, ...]
     nodes: tuple[PlannedNode, ...]
-    edges: tuple[PlannedEdge, ...]
     timeline: tuple[Event, ...] = ()
     """The first operations, if they were asked for."""
     other_uses: int | None = None

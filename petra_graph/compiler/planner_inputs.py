@@ -16,7 +16,7 @@ from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
 from petra_graph.compiler.simulation import BothWays, Pipeline, StageSeconds, pipeline
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Carrier, ChannelKey, Edge, carrier
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Operation, Profile
@@ -24,7 +24,6 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule
-from petra_graph.spec.run_tables import Transport
 
 
 @frozen(kw_only=True)
@@ -34,8 +33,6 @@ class PlannerInputs(Lowering):
     costs: CostTable
     schedule: RequestedSchedule
     transport: EncodedShare
-    between_processes: Transport = "auto"
-    """`run.transport`."""
     devices: tuple[Device, ...]
     policy: Policy = "arrival"
     """The order in which the stages of a device take turns."""
@@ -83,16 +80,6 @@ class PlannerInputs(Lowering):
             return True
         held = zip(self.held_bytes(placement), self.limits, strict=True)
         return all(limit is None or used <= limit for used, limit in held)
-
-    def carriers(self, programs: Sequence[StageProgram]) -> Mapping[Edge, Carrier]:
-        """Return what carries the messages of each edge between two stages, if each device has a process of its own."""
-        device = {device.name: device for device in self.devices}
-        home = {name: device[program.device] for program in programs for name in program.nodes}
-        ends = {edge: (home[edge.producer], home[edge.consumer]) for program in programs for edge in program.sends}
-        return {
-            edge: carrier(self.between_processes, same_process=a is b, same_machine=a.machine == b.machine)
-            for edge, (a, b) in ends.items()
-        }
 
     def seconds(self, program: StageProgram) -> StageSeconds:
         seconds = stage_seconds(program, self.clocks[program.device])

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
-from math import ceil, isclose
+from math import ceil
 
 import networkx as nx
 from attrs import frozen
 
-from petra_graph.compiler.simulation import Begun, Pipeline, Simulation, TimedStage
+from petra_graph.compiler.simulation import Pipeline, Simulation, TimedStage
 from petra_graph.graph.node_graph import distances
 from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.channels import ChannelKey
@@ -32,8 +31,6 @@ from petra_graph.program.schedule import Action, Verb
 
 TOLERANCE = 1e-3
 """Of throughput, which least depths may lose."""
-_SAME = 1e-6
-"""Relative difference of seconds that are those of the busiest device or link."""
 _ROUNDING = 1e-9
 _OPERATIONS = 6_000
 """Operations in the longest simulation that waits for a state to recur."""
@@ -53,15 +50,10 @@ class Tick:
 
 
 def tick(pipeline: Pipeline) -> Tick:
-    """Return the steady state of a pipeline, whose depths grow along no edge."""
-    return _settled(pipeline)[0]
-
-
-def _settled(pipeline: Pipeline) -> tuple[Tick, int]:
-    """Simulate until a state recurs at the source, whole windows apart; return the number of operations as well."""
+    """Simulate a pipeline, whose depths grow along no edge, until a state recurs at the source, whole windows apart."""
     least = full_speed(pipeline)
     if len(pipeline.hosted) == 1:  # Some stage always has its messages.
-        return Tick(seconds=least, exact=True), 0
+        return Tick(seconds=least, exact=True)
     simulation, window = Simulation(pipeline, sys.maxsize), pipeline.accumulation
     most = max(_OPERATIONS, 8 * window * len(pipeline.stages))  # Four windows at least.
     seen: dict[Hashable, int] = {}
@@ -71,7 +63,6 @@ def _settled(pipeline: Pipeline) -> tuple[Tick, int]:
     def mean(times: Sequence[int], periods: int) -> float:
         return simulation.seconds((times[-1] - times[-1 - periods]) / (periods * window))
 
-    operations = 0
     for operations, one in enumerate(simulation, start=1):
         (stage, (verb, micro_batch), start, _) = one
         if verb != "forward" or micro_batch % window or stage.index not in starts:
@@ -81,11 +72,11 @@ def _settled(pipeline: Pipeline) -> tuple[Tick, int]:
             continue
         before = seen.setdefault(simulation.state(one), len(source))
         if before < len(source):
-            return Tick(seconds=max(mean(source, len(source) - before), least), exact=True), operations
+            return Tick(seconds=max(mean(source, len(source) - before), least), exact=True)
         if operations > most:
             break
     means = (mean(times, len(times) * 2 // 3) for times in starts.values() if len(times) > 1)
-    return Tick(seconds=max(*means, least), exact=False), operations
+    return Tick(seconds=max(*means, least), exact=False)
 
 
 def full_speed(pipeline: Pipeline) -> float:
@@ -173,8 +164,6 @@ class Timing:
     """A micro-batch, in the steady state; fills and drains of flushed windows are in it."""
     exact: bool
     """The tick is a period of the simulation, not a mean over it."""
-    limited_by: tuple[int, ...]
-    """Stages whose waits for one another, or whose device or link alone, set the tick."""
     utilisation: Mapping[str, float]
     """For each device, the share of the steady state in which it works."""
     exchange: Mapping[str, float]
@@ -209,7 +198,7 @@ def timing(pipeline: Pipeline) -> Timing:
     The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
     in which one micro-batch goes forward to the head and back.
     """
-    steady, operations = _settled(pipeline)
+    steady = tick(pipeline)
     windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
     count = windows * pipeline.accumulation
     small = 2 * count * len(pipeline.stages) <= _OF_OVERHEAD
@@ -226,7 +215,6 @@ def timing(pipeline: Pipeline) -> Timing:
     return Timing(
         tick_seconds=steady.seconds,
         exact=steady.exact,
-        limited_by=tuple(sorted(_limiting(pipeline, steady.seconds, operations))),
         utilisation=shares(lambda stage: stage.seconds.per_micro_batch(stage.accumulation)),
         exchange=shares(lambda stage: stage.seconds.exchange / stage.accumulation),
         fill_seconds=fill,
@@ -234,49 +222,6 @@ def timing(pipeline: Pipeline) -> Timing:
         overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
         exposed_links=exposed,
     )
-
-
-def _limiting(pipeline: Pipeline, seconds: float, settled: int) -> set[int]:
-    """Return the stages of a device that is never idle, those that send on a link that is never free, or those of the slowest cycle of waits."""
-    for device, work in _work_seconds(pipeline).items():
-        if isclose(work, seconds, rel_tol=_SAME):
-            return {stage.index for stage in pipeline.hosted[device]}
-    for link, occupied in _link_seconds(pipeline).items():
-        if isclose(occupied, seconds, rel_tol=_SAME):
-            return {channel.sender for channel in pipeline.channels.values() if channel.link == link}
-    further = 2 * len(pipeline.stages) * (max(stage.depth for stage in pipeline.stages) + pipeline.accumulation)
-    return _slowest_cycle(pipeline, list(islice(Simulation(pipeline, sys.maxsize), settled + 2 * further)))
-
-
-def _slowest_cycle(pipeline: Pipeline, begun: Sequence[Begun]) -> set[int]:
-    """Go back from the last operation, each time to the one that it waited for, until one comes again; return the stages between."""
-    operations = {(one.stage.index, *one.action): one for one in begun}
-    before: dict[tuple[int, str, int], Begun] = {}
-    last_on: dict[str, Begun] = {}
-    for one in begun:
-        if one.stage.device in last_on:
-            before[one.stage.index, *one.action] = last_on[one.stage.device]
-        last_on[one.stage.device] = one
-    seen: dict[tuple[int, str, int], int] = {}
-    path: list[int] = []
-    one = begun[-1]
-    while True:
-        (stage, (verb, micro_batch), start, _) = one
-        again = seen.setdefault((stage.index, verb, micro_batch % pipeline.accumulation), len(path))
-        if again < len(path):
-            return set(path[again:])
-        path.append(stage.index)
-        waited = before.get((stage.index, verb, micro_batch))
-        if waited is None or waited.end < start:
-            senders = [
-                operations[channel.sender, verb, micro_batch]
-                for key, channel in pipeline.channels.items()
-                if channel.receiver == stage.index and key.direction == verb
-            ]
-            if not senders:
-                return set(path)
-            waited = max(senders, key=lambda sender: sender.end)
-        one = waited
 
 
 def staleness(stage: TimedStage) -> float:

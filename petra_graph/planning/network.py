@@ -161,7 +161,6 @@ class MeasuredNetwork:
             costs=costs,
             schedule=self.checked.schedule,
             transport=transport_of(spec.precision, kind),
-            between_processes=spec.run.transport,
             devices=devices,
             policy=policy_of(spec, kind),
             clocks=clocks_of(devices, costs, spec.precision.products, profile),

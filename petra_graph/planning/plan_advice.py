@@ -6,7 +6,7 @@ stage that all others wait for; those of a run are in `planning.run_advice`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import ceil
 
@@ -17,7 +17,6 @@ from petra_graph.compiler.simulation import Pipeline
 from petra_graph.compiler.timing import Timing
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.run_advice import products_note, run_warnings
-from petra_graph.program.channels import Carrier, Edge
 from petra_graph.program.device_types import EFFICIENCY, Link
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
@@ -58,13 +57,11 @@ def placement_notes(placement: Placement, speed: Timing) -> Iterator[str]:
         )
 
 
-def assumptions(
-    inputs: PlannerInputs, spec: Spec, pipeline: Pipeline, carriers: Mapping[Edge, Carrier]
-) -> Iterator[str]:
+def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
     """Yield what the plans of a network on the same devices assume, wherever its stages are."""
     yield from _of_times(inputs, spec.partition)
     yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
-    yield from _of_links(inputs, spec.partition, pipeline, carriers)
+    yield from _of_links(inputs, spec.partition, pipeline)
     yield from _of_memory(inputs, spec, shared=len(pipeline.hosted) < len(pipeline.stages))
     if inputs.replicas > 1:
         yield (
@@ -113,14 +110,9 @@ _FOUND = {
 }
 
 
-def _of_links(
-    inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline, carriers: Mapping[Edge, Carrier]
-) -> Iterator[str]:
+def _of_links(inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline) -> Iterator[str]:
     if links := set(pipeline.links.values()):
-        by = " and ".join(sorted(set(carriers.values()) - {"queue"}))
-        yield (
-            f"between devices, at worst: {_text(reduce(Link.slower, links))} each way, during computation; between processes: {by}"
-        )
+        yield (f"between devices, at worst: {_text(reduce(Link.slower, links))} each way, during computation")
     if inputs.crosses_machines:
         network = next(device.network or device.link for device in inputs.devices)
         stated = None not in (partition.link_latency, partition.link_bandwidth)

@@ -13,7 +13,6 @@ from petra_graph.compiler.plan import (
     Exposed,
     Plan,
     PlannedDevice,
-    PlannedEdge,
     PlannedNode,
     PlannedRun,
     PlannedStage,
@@ -30,7 +29,6 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.plan_advice import assumptions, placement_notes, throughput_range, warnings
 from petra_graph.planning.shared_across_stages import count_parameters
 from petra_graph.plugins.optimizer import asks_for_delay
-from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import Segment, StageProgram
@@ -99,7 +97,6 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
             overhead_seconds=speed.overhead_seconds,
             outside_seconds=inputs.outside_seconds,
             exact=speed.exact,
-            limited_by=speed.limited_by,
         ),
         run=PlannedRun(
             epochs=spec.run.epochs,
@@ -109,7 +106,6 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
         ),
         devices=devices,
         nodes=tuple(_nodes(inputs, programs, network.shapes)),
-        edges=tuple(_edges(inputs, programs, pipeline)),
         timeline=shown,
         delay_aware=(str(optimizer.plugin),) * asks_for_delay(optimizer.plugin, optimizer.options),
         certainty=Certainty(
@@ -118,7 +114,7 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
             spare_bytes=min(known) if len(known) == len(spare) else None,
         ),
         notes=tuple(placement_notes(placement, speed)),
-        assumptions=tuple(assumptions(inputs, spec, pipeline, inputs.carriers(programs))),
+        assumptions=tuple(assumptions(inputs, spec, pipeline)),
     )
     return attrs.evolve(plan, warnings=tuple(warnings(plan, inputs, network, programs)))
 
@@ -206,23 +202,6 @@ def _node(inputs: PlannerInputs, program: StageProgram, segment: Segment, name: 
         flops=node_flops(program, segment, name, inputs.costs),
         seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
     )
-
-
-def _edges(inputs: PlannerInputs, programs: Sequence[StageProgram], pipeline: Pipeline) -> Iterator[PlannedEdge]:
-    sizes, carriers = inputs.channel_bytes(programs), inputs.carriers(programs)
-    capacity = {channel.key: channel.capacity for program in programs for channel in program.channels}
-    for edge in (Edge(*ends) for ends in inputs.graph.digraph.edges):
-        key, inside = ChannelKey(edge, "forward"), sum(inputs.costs.nodes[edge.producer].output_bytes)
-        sent = sizes.get(edge) or BothWays(forward=inside, backward=inside)
-        yield PlannedEdge(
-            producer=edge.producer,
-            consumer=edge.consumer,
-            forward_bytes=sent.forward,
-            backward_bytes=sent.backward,
-            cut=edge in sizes,
-            capacity=capacity[key] if edge in sizes and pipeline.channels[key].link is not None else None,
-            transport=carriers.get(edge),
-        )
 
 
 def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Mapping[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.memory import stage_memory, summed
@@ -78,15 +77,3 @@ def test_a_stage_that_has_a_device_to_itself_fills_it():
     used = setting(5, schedule="lockstep")
     programs = programs_of(used)
     assert tuple(used.device_memory(programs).values()) == stage_memory(programs, used.costs)
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [("auto", ["queue", "shared-memory", "queue", "process-group"]), ("nccl", ["queue", "nccl", "queue", "nccl"])],
-)
-def test_what_carries_messages_between_the_processes_of_devices(asked, expected):
-    used = setting(3, between_processes=asked)
-    devices = tuple(evolve(device, machine=place // 2) for place, device in enumerate(used.devices))
-    inputs = evolve(used, devices=devices)
-    stages = partition(used.graph, per_block(used.graph), [devices[place].name for place in (0, 0, 1, 1, 2)])
-    assert [*inputs.carriers(inputs.programs(stages, "lockstep")).values()] == expected

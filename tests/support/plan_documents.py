@@ -126,13 +126,11 @@ def document(
             "overhead_seconds": 0.0,
             "outside_seconds": 0.0,
             "exact": True,
-            "limited_by": [1],
         },
         "run": {"epochs": 1, "micro_batches_per_epoch": None, "epoch_seconds": None, "seconds": None},
         "certainty": {"samples_per_second_low": 32 / tick, "samples_per_second_high": 128 / tick, "spare_bytes": None},
         "devices": [_device(device, stages, busy, tick, limit) for device, busy in _busy(stages).items()],
         "nodes": nodes,
-        "edges": [_edge(producer, consumer, home) for producer, consumer in graph.edges],
         "timeline": list(_timeline(stages, tick, ticks=6)),
         "assumptions": [
             "times are estimates from the data sheet of cpu, of which kernels are taken to reach half; `petra-graph profile` times the real device",
@@ -226,19 +224,6 @@ def _device(device: str, stages: Sequence[Document], busy: float, tick: float, l
         "busy_seconds_per_tick": busy,
         "utilisation": busy / tick,
         "exchange_seconds_per_tick": 0.0,
-    }
-
-
-def _edge(producer: str, consumer: str, home: Mapping[str, int]) -> Document:
-    cut = home[producer] != home[consumer]
-    return {
-        "producer": producer,
-        "consumer": consumer,
-        "forward_bytes": 12 * MIB,
-        "backward_bytes": 24 * MIB,
-        "cut": cut,
-        "capacity": 2 if cut else None,
-        "transport": "shared-memory" if cut else None,
     }
 
 
