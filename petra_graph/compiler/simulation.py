@@ -307,10 +307,9 @@ class Simulation:
         """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
 
         def enter(stage: _Stage) -> None:
-            if stage.waits and stage.following is not None and self._may_begin(stage, stage.following.verb):
+            if stage.waits and (start := self._start_of(stage)) is not None:
                 stage.waits = False
-                start = 0 if in_order else self._start_of(stage, stage.following.verb)
-                heappush(sent, (start, -stage.stage.index))
+                heappush(sent, (0 if in_order else start, -stage.stage.index))
 
         for stage in self._stages:
             enter(stage)
@@ -319,13 +318,12 @@ class Simulation:
             stage = self._stages[-number - 1]
             action = stage.following
             assert action is not None
-            verb = action.verb
-            start = self._start_of(stage, verb)
+            verb, start = action.verb, max(when, free[stage.stage.device])
             if start > when and not in_order:  # Its device has begun something else meanwhile.
                 heappush(sent, (start, number))
                 continue
             for channel in stage.reads[verb]:
-                channel.arrivals.popleft()
+                start = max(start, channel.arrivals.popleft())
             end = free[stage.stage.device] = start + stage.times[verb]
             stage.following, stage.waits = next(stage.operations, None), True
             yield Begun(stage.stage, action, start, end)
@@ -337,16 +335,18 @@ class Simulation:
             enter(stage)
         assert not any(stage.following for stage in self._stages), "every stage waits: depths grow along an edge"
 
-    def _may_begin(self, stage: _Stage, verb: Verb) -> bool:
-        """Whether its messages were sent, and, in the static order, there is room for those that it sends."""
-        if not all(channel.arrivals for channel in stage.reads[verb]):
-            return False
-        return not self._in_order or all(len(channel.arrivals) < channel.room for channel in stage.sends[verb])
-
-    def _start_of(self, stage: _Stage, verb: Verb) -> int:
-        start = self._free[stage.stage.device]
+    def _start_of(self, stage: _Stage) -> int | None:
+        """Return when a stage's next operation can start; None where a message was not sent or, in the static order, has no room."""
+        if stage.following is None:
+            return None
+        verb, start = stage.following.verb, self._free[stage.stage.device]
         for channel in stage.reads[verb]:
+            if not channel.arrivals:
+                return None
             start = max(start, channel.arrivals[0])
+        for channel in stage.sends[verb] if self._in_order else ():
+            if len(channel.arrivals) >= channel.room:
+                return None
         return start
 
     def _send(self, channel: _Channel, end: int) -> None:
