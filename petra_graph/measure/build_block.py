@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,16 +46,13 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     """
     assert node.plugin is not None
     _check_class(node, node.plugin.code)
-    try:
-        with seeded_as_torch():
-            block: Block = make(node.plugin, inputs, options=node.options)
+    with refusing(node, inputs, "cannot be built"):
+        try:
+            with seeded_as_torch():
+                block: Block = make(node.plugin, inputs, options=node.options)
+        except SpecError as error:
+            raise SpecError(_of_node(node, problem) for problem in error.problems) from error
         found = [*_unregistered(block), *_misnamed(block)]
-    except SpecError as error:
-        raise SpecError(_of_node(node, problem) for problem in error.problems) from error
-    except (KeyboardInterrupt, PetraGraphError):
-        raise
-    except BaseException as error:
-        raise SpecError(refused(node, inputs, "cannot be built", error)) from error
     for fault in found:
         raise PluginError(Problem(message=f'{node.plugin.owned}: node "{node.name}" {fault}', path=node.path))
     for name, parameter in block.named_parameters():
@@ -160,14 +158,18 @@ def needs_values(error: BaseException | None) -> bool:
     return isinstance(error, NotImplementedError) or "meta" in text or text == "unsupported scalartype"
 
 
-def refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
-    at = author_line(error)
-    hint = f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
-    return Problem(
-        message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
-        hint=f"{hint}; raised at {at}" if at else hint,
-        path=node.path,
-    )
+@contextmanager
+def refusing(node: Node, inputs: Sequence[Shape], what: str, by_torch: str = "") -> Iterator[None]:
+    """Refuse a node whose block raises inside, with its inputs and the line of its author; `by_torch` is what, where no such line raised."""
+    try:
+        yield
+    except (KeyboardInterrupt, PetraGraphError):
+        raise
+    except BaseException as error:
+        at = author_line(error)
+        hint = f"its input streams are {listing(inputs)} (without the batch); it reads {', '.join(node.inputs)}"
+        message = f'node "{node.name}": block "{node.block}" {what if at else by_torch or what}: {_reason(error)}'
+        raise SpecError(Problem(message=message, hint=hint + (at and f"; raised at {at}"), path=node.path)) from error
 
 
 def _reason(error: BaseException) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any
 
 import attrs
 import torch
@@ -28,33 +27,13 @@ from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.build_block import build_block
 from petra_graph.measure.node_shapes import Memo
-from petra_graph.measure.node_work import NodeTrial, measure_operations, measure_update, without_values
+from petra_graph.measure.node_work import Conditions, measure_operations, measure_update, without_values
 from petra_graph.measure.tally import NotOnMeta, distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
-from petra_graph.plugins.contract import Builder
-from petra_graph.plugins.data_set import DataFacts, zero_targets
-from petra_graph.plugins.loss_and_metric import Loss
+from petra_graph.plugins.data_set import zero_targets
 from petra_graph.plugins.tensor_trees import leaves
 from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
-from petra_graph.spec.model import ClipSpec, PrecisionSpec
-
-
-@frozen(kw_only=True)
-class Conditions:
-    """The conditions on which costs depend, beside the network."""
-
-    batch: int
-    """Samples in a micro-batch."""
-    facts: DataFacts
-    """Of the samples and their targets."""
-    precision: PrecisionSpec
-    loss: Loss
-    build_optimizer: Builder
-    optimizer_options: Any
-    optimizer: str = "the optimizer"
-    """Its plugin, as messages name it."""
-    clip: ClipSpec | None = None
 
 
 @uncompiled()
@@ -120,9 +99,7 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
         module, measured = _run_on_cpu(node, inputs, conditions)
         measured = attrs.evolve(measured, obstacle=f"{type(cause).__name__}: {cause}".partition("\n")[0])
     with at_path("optimizer", "name"):
-        state_bytes, of_optimizer = measure_update(
-            module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
-        )
+        state_bytes, of_optimizer = measure_update(module, conditions)
     shared = {
         module.shared_parameters[key]: SharedCost(
             values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=one.nbytes if one.requires_grad else 0
@@ -163,9 +140,7 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     except Exception as error:
         message = f'node "{node.name}": block "{node.block}" cannot be trained: {raised_text(error)}'
         at = author_line(error)
-        hint = "`petra-graph check` tries blocks; its findings help to find the cause"
-        hint += f"; raised at {at}" if at else ""
-        raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
+        raise SpecError(Problem(message=message, hint=at and f"raised at {at}", path=node.path)) from error
 
 
 @frozen(kw_only=True, slots=False)
@@ -191,24 +166,14 @@ def _run(
     node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: NumericsContext
 ) -> _Measured:
     batch = conditions.batch
-    reads_samples = INPUT in node.inputs
 
     def zeros(stream: _Stream) -> Tensor:
         """Return a stream in the memory format between nodes; most loaders have samples contiguous."""
-        layout = torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
+        layout = torch.contiguous_format if INPUT in node.inputs else numerics.memory_format(len(stream.shape) + 1)
         made = torch.zeros(batch, *stream.shape, dtype=stream.dtype, device=numerics.device)
         return made.contiguous(memory_format=layout)
 
-    trial = NodeTrial(
-        name=node.name,
-        module=module,
-        numerics=numerics,
-        reads_samples=reads_samples,
-        reversible=node.kind == "reversible",
-        inputs=tuple(map(zeros, inputs)),
-    )
-    targets = zero_targets(conditions.facts, batch, numerics.device)
-    returned, work = measure_operations(trial, conditions.loss, targets)
+    returned, work = measure_operations(node, module, tuple(map(zeros, inputs)), numerics, conditions)
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(

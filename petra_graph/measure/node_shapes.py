@@ -20,10 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import build_block, listing, needs_values, refused
+from petra_graph.measure.build_block import build_block, listing, needs_values, refusing
 from petra_graph.measure.tally import ShapesAlone, tensors
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import is_several
 from petra_graph.program.message_layout import StreamType
@@ -84,16 +83,8 @@ class Memo(list[tuple[Any, T]]):
 
 
 @uncompiled()
-def measure_shapes(
-    graph: NodeGraph,
-    sample: Shape | Mapping[str, Shape],
-    dtype: torch.dtype | Mapping[str, torch.dtype],
-) -> Mapping[str, NodeShapes]:
+def measure_shapes(graph: NodeGraph, facts: DataFacts) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
-
-    Args:
-        sample: one sample as the first node sees it, without the batch dimension; of several inputs, each by its name.
-        dtype: its element type as the first node sees it, likewise.
 
     Raises:
         SpecError: a block refuses its input, or its inverse does not return shapes. Nodes that follow a refusing block
@@ -102,13 +93,11 @@ def measure_shapes(
     shapes: dict[str, NodeShapes] = {}
     memo = Memo[tuple[NodeShapes, Streams]]()
     small = _SmallTensors()
-    shapes_read = sample if isinstance(sample, Mapping) else {"": sample}
-    types_read = dtype if isinstance(dtype, Mapping) else {"": dtype}
-    streams: dict[str, Streams] = {
-        INPUT: tuple(
-            torch.empty(_BATCH, *shape, dtype=types_read[name], device="meta") for name, shape in shapes_read.items()
-        )
-    }
+    samples = [
+        torch.empty(_BATCH, *shape, dtype=torch.int64 if dtype == "int64" else torch.float32, device="meta")
+        for shape, dtype in facts.inputs.values()
+    ]
+    streams: dict[str, Streams] = {INPUT: tuple(samples)}
     problems: list[Problem] = []
     for name in graph.order:
         node = graph.nodes[name]
@@ -201,27 +190,16 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     shapes = _shapes(inputs)
     with torch.device(device):
         block = build_block(node, shapes)
-    try:
-        outputs = _run(
-            block, block, [torch.zeros(stream.shape, dtype=stream.dtype, device=device) for stream in inputs]
-        )
-    except KeyboardInterrupt:
-        raise
-    except _WrongOutputs as error:
-        raise SpecError(refused(node, shapes, "is wrong", error)) from error
-    except BaseException as error:
-        what = "raised in its forward" if author_line(error) else "cannot read its input"
-        raise SpecError(refused(node, shapes, what, error)) from error
-    outputs = tuple(map(_handed_on, outputs))
+    zeros = [torch.zeros(stream.shape, dtype=stream.dtype, device=device) for stream in inputs]
+    with refusing(node, shapes, "raised in its forward", by_torch="cannot read its input"):
+        returned = _call(block, block, zeros)
+    with refusing(node, shapes, "is wrong"):
+        outputs = tuple(map(_handed_on, _streams(returned, len(zeros[0]))))
     if node.kind != "reversible":
         return block, outputs
     assert isinstance(block, Reversible)
-    try:
-        returned = _run(block, block.invert, outputs)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise SpecError(refused(node, shapes, "cannot invert its output", error)) from error
+    with refusing(node, shapes, "cannot invert its output"):
+        returned = _streams(_call(block, block.invert, outputs), len(zeros[0]))
     if _shapes(returned) != shapes:
         message = f'node "{node.name}": the inverse of block "{node.block}" returns {listing(_shapes(returned))}'
         hint = f'it must return the input streams, {listing(shapes)}, in their order; or set kind = "buffered"'
@@ -229,28 +207,24 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     return block, outputs
 
 
-class _WrongOutputs(TypeError):
-    """What a block returned is no streams."""
-
-
-def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) -> Streams:
+def _call(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) -> Any:
     with torch.no_grad(), frozen_statistics(block), ShapesAlone():  # type: ignore[no-untyped-call]
-        result = function(*streams)
-    if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
-        message = f"it returned {type(result).__name__}; a block returns a tensor or a tuple of tensors"
-        raise _WrongOutputs(message)
-    if not result:
-        raise _WrongOutputs("it returned no stream")
-    samples = len(streams[0])
-    for stream in result:
+        return function(*streams)
+
+
+def _streams(returned: Any, samples: int) -> Streams:
+    """Return what a block returned, if it is streams of so many samples."""
+    if not isinstance(returned, tuple) or not all(isinstance(stream, Tensor) for stream in returned):
+        raise TypeError(f"it returned {type(returned).__name__}; a block returns a tensor or a tuple of tensors")
+    if not returned:
+        raise TypeError("it returned no stream")
+    for stream in returned:
         if not stream.dim() or len(stream) != samples:
-            message = f"it returned a stream {list(stream.shape)} for {samples} samples; the batch is a stream's first dimension"
-            raise _WrongOutputs(message)
+            came = f"it returned a stream {list(stream.shape)} for {samples} samples"
+            raise TypeError(f"{came}; the batch is a stream's first dimension")
         if stream.is_complex():
-            raise _WrongOutputs(
-                f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers"
-            )
-    return result
+            raise TypeError(f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers")
+    return returned
 
 
 def _handed_on(stream: Tensor) -> Tensor:
@@ -260,12 +234,6 @@ def _handed_on(stream: Tensor) -> Tensor:
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
-
-
-def read_by_network(facts: DataFacts) -> tuple[Any, Any]:
-    """Return shape and element type of a sample as the first node sees them, as `measure_shapes` takes them."""
-    types = {name: torch.int64 if dtype == "int64" else torch.float32 for name, (_, dtype) in facts.inputs.items()}
-    return facts.shape, types if facts.several_inputs else types[""]
 
 
 def outputs_for(facts: DataFacts) -> list[Shape]:

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import attrs
 import torch
-from attrs import frozen
+from attrs import evolve, fields, frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
@@ -27,15 +26,17 @@ from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.update import Updater
-from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages, tensors
+from petra_graph.graph.node_graph import INPUT, Node
+from petra_graph.measure.tally import Tally, distinct_bytes, storages, tensors
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main
 from petra_graph.program.node_costs import Operation, Work
-from petra_graph.spec.model import ClipSpec
+from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
 T = TypeVar("T", bound=SegmentRunner)
 _NORM_BYTES = 16
@@ -43,31 +44,37 @@ _NORM_BYTES = 16
 
 
 @frozen(kw_only=True)
-class NodeTrial:
-    """One node, built and placed, and its inputs."""
+class Conditions:
+    """The conditions on which costs depend, beside the network."""
 
-    name: str
-    module: Block
-    numerics: NumericsContext
-    reads_samples: bool
-    reversible: bool
-    """Whether the node is: its inverse is known to return its inputs."""
-    inputs: Streams
+    batch: int
+    """Samples in a micro-batch."""
+    facts: DataFacts
+    """Of the samples and their targets."""
+    precision: PrecisionSpec
+    loss: Loss
+    build_optimizer: Builder
+    optimizer_options: Any
+    optimizer: str = "the optimizer"
+    """Its plugin, as messages name it."""
+    clip: ClipSpec | None = None
 
-    def runner(self, of: type[T], **more: Any) -> T:
-        return of({self.name: self.module}, self.numerics, reads_samples=self.reads_samples, **more)
 
-
-def measure_operations(trial: NodeTrial, loss: Loss, targets: Tree) -> tuple[Streams, Mapping[Operation, Work]]:
+def measure_operations(
+    node: Node, module: Block, inputs: Streams, numerics: NumericsContext, conditions: Conditions
+) -> tuple[Streams, Mapping[Operation, Work]]:
     """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
-        targets: the head's, if the loss accepts them; else targets are like the head's output.
+        module: the node's, built and placed.
     """
-    inputs, module = trial.inputs, trial.module
+
+    def runner(of: type[T], **more: Any) -> T:
+        return of({node.name: module}, numerics, reads_samples=INPUT in node.inputs, **more)
+
     if isinstance(module, Head):
-        head = trial.runner(HeadRunner, loss=loss)
-        target = _accepted(head, inputs, targets)
+        head = runner(HeadRunner, loss=conditions.loss)
+        target = _accepted(head, inputs, zero_targets(conditions.facts, conditions.batch, numerics.device))
 
         def forward_backward() -> Streams:
             head.forward_backward(0, inputs, target)
@@ -75,7 +82,7 @@ def measure_operations(trial: NodeTrial, loss: Loss, targets: Tree) -> tuple[Str
 
         return (), {"forward_backward": _differentiated(module, forward_backward, inputs)}
 
-    reconstruct, recompute, stash = trial.runner(Reconstruct), trial.runner(Recompute), trial.runner(StashGraph)
+    reconstruct, recompute, stash = runner(Reconstruct), runner(Recompute), runner(StashGraph)
     work: dict[Operation, Work] = {}
     outputs, work["forward"] = _measured(lambda: reconstruct.run_without_graph(0, inputs), inputs)
     # The gradient and the activation of a message have memory of their own: they are not the tensors that were sent.
@@ -94,7 +101,8 @@ def measure_operations(trial: NodeTrial, loss: Loss, targets: Tree) -> tuple[Str
         (*gradients, *inputs),
         before=lambda: stash.forward(0, inputs),
     )
-    if isinstance(module, Reversible) and (trial.reversible or len(outputs) == len(inputs)):
+    # Of a node that is not reversible, nobody has seen that its block's inverse returns the inputs.
+    if isinstance(module, Reversible) and (node.kind == "reversible" or len(outputs) == len(inputs)):
         returned = tuple(map(torch.zeros_like, outputs))
 
         def reversed_() -> Streams:
@@ -121,10 +129,10 @@ def _measured(run: Callable[[], Streams], arguments: Streams, *, keeps: bool = F
     """Run an operation that makes no gradients; with `keeps`, what it leaves beyond its results counts as kept."""
     with Tally() as tally:
         results = run()
-        lap = tally.lap()
+        work = tally.lap()
     shares = _shares(results, arguments)
     own = distinct_bytes(one for one, share in zip(results, shares, strict=True) if share is None)
-    return results, _work_of(lap, kept=lap.left_bytes - own if keeps else 0, shares=shares)
+    return results, evolve(work, kept_bytes=work.kept_bytes - own if keeps else 0, shares=shares)
 
 
 def _differentiated(
@@ -135,7 +143,7 @@ def _differentiated(
 ) -> Work:
     """Run twice: the first run allocates parameter gradients, the second one adds to them; `before` each, what does not count."""
     module.zero_grad(set_to_none=True)
-    laps = []
+    laps: list[Work] = []
     with Tally() as tally:
         for _ in range(2):
             before()
@@ -145,19 +153,8 @@ def _differentiated(
             shares = _shares(results, arguments)
             del results
     module.zero_grad(set_to_none=True)
-    return _work_of(*laps, shares=shares)
-
-
-def _work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...] = ()) -> Work:
-    return Work(
-        flops=lap.flops,
-        traffic_bytes=lap.traffic_bytes,
-        kernels=lap.kernels,
-        working_bytes=lap.working_bytes,
-        accumulating_bytes=(accumulating or lap).working_bytes,
-        kept_bytes=kept,
-        shares=shares,
-    )
+    allocating, adding = laps
+    return evolve(allocating, accumulating_bytes=adding.working_bytes, kept_bytes=0, shares=shares)
 
 
 def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
@@ -172,17 +169,10 @@ def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
     return tuple(shares)
 
 
-def measure_update(
-    module: Block, build: Builder, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
-) -> tuple[int, Mapping[Operation, Work]]:
+def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
     Those are "first_update", "update", which is the second step, and "predict" and "estimate" if it has a method for them.
-
-    Args:
-        module: on any device.
-        clip: the clipping before the step.
-        owner: the optimizer's plugin, as messages name it.
 
     Raises:
         PluginError: the optimizer fails on the CPU as well.
@@ -192,19 +182,20 @@ def measure_update(
     if not parameters:
         return 0, dict.fromkeys(("first_update", "update"), Work())
     try:
-        state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
+        state_bytes, work = _stepped(_copies(groups, "meta"), conditions)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
-        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
-    if clip is not None and clip.by != "value":
+        state_bytes, work = _stepped(_copies(groups, "cpu"), conditions)
+    if conditions.clip is not None and conditions.clip.by != "value":
         of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
         for step in ("first_update", "update"):
             working = max(work[step].working_bytes, of_norm)
-            work[step] = attrs.evolve(work[step], working_bytes=working, accumulating_bytes=working)
+            work[step] = evolve(work[step], working_bytes=working, accumulating_bytes=working)
     return state_bytes, work
 
 
-def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) -> tuple[int, dict[Operation, Work]]:
-    optimizer = build(groups, options, stage=DELAYED)
+def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
+    options, owner = conditions.optimizer_options, conditions.optimizer
+    optimizer = conditions.build_optimizer(groups, options, stage=DELAYED)
     updater = Updater(
         [*groups.decayed, *groups.undecayed],
         optimizer,
@@ -222,15 +213,16 @@ def _stepped(groups: ParameterGroups, build: Builder, options: Any, owner: str) 
         updater.accumulated(micro_batch)
         with Tally() as tally, author_code(f"{owner} cannot be measured"):
             updater.step()
-            return _work_of(tally.lap())
+            work: Work = tally.lap()
+        return evolve(work, kept_bytes=0)
 
     def asked(method: str) -> Work:
         """Ask for the parameters of a delay, whose own bytes are kept."""
         with torch.no_grad(), Tally() as tally, author_code(f"{owner} failed at {method}(1)"):
             answer = getattr(optimizer, method)(1)
-            lap = tally.lap()
+            work: Work = tally.lap()
             del answer
-        return _work_of(lap, kept=lap.left_bytes)
+        return work
 
     work: dict[Operation, Work] = {"first_update": step(0)}
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
@@ -248,7 +240,7 @@ def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
         id(one): nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device), requires_grad=one.requires_grad)
         for one in (*groups.decayed, *groups.undecayed)
     }
-    kinds = {field.name: getattr(groups, field.name) for field in attrs.fields(ParameterGroups)}
+    kinds = {field.name: getattr(groups, field.name) for field in fields(ParameterGroups)}
     return ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})
 
 

@@ -35,13 +35,13 @@ from math import prod
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS
+from petra_graph.program.node_costs import Work
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -118,19 +118,6 @@ def distinct_bytes(of: Iterable[Tensor]) -> int:
     return sum(storage.nbytes() for storage in found.values())
 
 
-@frozen(kw_only=True)
-class Lap:
-    """What ran since the lap before."""
-
-    flops: int
-    traffic_bytes: int
-    kernels: int
-    working_bytes: int
-    """Most bytes alive beyond those at the lap's start."""
-    left_bytes: int
-    """Alive at its end beyond those; negative where more was freed."""
-
-
 class Tally(LiveBytes):  # type: ignore[no-untyped-call]
     """Counts operations by torch's own formulas, and the bytes that their kernels read and write.
 
@@ -154,18 +141,19 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
             self._kernels += 1
         return result
 
-    def lap(self) -> Lap:
-        """Return what ran since the last call, and start counting again."""
-        lap = Lap(
+    def lap(self) -> Work:
+        """Return what ran since the last call, and start counting again; what is alive beyond its start counts as kept."""
+        work = Work(
             flops=self._flops,
             traffic_bytes=self._traffic,
             kernels=self._kernels,
             working_bytes=self.peak - self._start,
-            left_bytes=self.live - self._start,
+            accumulating_bytes=self.peak - self._start,
+            kept_bytes=self.live - self._start,
         )
         self._flops = self._traffic = self._kernels = 0
         self._start = self.peak = self.live
-        return lap
+        return work
 
 
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:

@@ -13,7 +13,7 @@ from attrs import asdict, evolve, field, frozen
 from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for, read_by_network
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.planning.check.checked_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
@@ -119,7 +119,8 @@ class MeasuredNetwork:
         return self.known_costs.get(key, self._measure_costs)
 
     def _measure_costs(self) -> CostTable:
-        from petra_graph.measure.cost_table import Conditions, measure_costs
+        from petra_graph.measure.cost_table import measure_costs
+        from petra_graph.measure.node_work import Conditions
 
         optimizer = self.checked.optimizer
         conditions = Conditions(
@@ -192,7 +193,7 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     graph, patterns = checked.graph, checked.spec.init.freeze
     if patterns:
         graph = NodeGraph(nodes={name: evolve(node, frozen=patterns) for name, node in graph.nodes.items()})
-    shapes = measure_shapes(graph, *read_by_network(checked.facts))
+    shapes = measure_shapes(graph, checked.facts)
     if patterns and (problems := list(_freeze_problems(shapes, patterns))):
         raise SpecError(problems)
     return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=checked.training_samples)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeInput, build_graph
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.plugins.contract import plugin_of
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
@@ -24,7 +24,7 @@ def refused():
 
     def problems_of(graph, sample) -> list[Problem]:
         with pytest.raises(SpecError) as caught:
-            measure_shapes(graph, sample, torch.float32)
+            measure_shapes(graph, DataFacts(shape=sample, dtype="float32"))
         return list(caught.value.problems)
 
     return problems_of

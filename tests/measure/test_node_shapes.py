@@ -7,6 +7,7 @@ import torch
 
 from petra_graph.errors import Problem
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes
+from petra_graph.plugins.data_set import DataFacts
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, node, pipeline
 
 STEM = node("stem", "linear-stem", features=6)
@@ -15,7 +16,7 @@ IMAGE = (3, 6, 6)
 
 
 def test_shapes_and_parameters_of_a_revnet():
-    assert measure_shapes(built_graph(REVNET), IMAGE, torch.float32) == {
+    assert measure_shapes(built_graph(REVNET), DataFacts(shape=IMAGE, dtype="float32")) == {
         "stem": NodeShapes(inputs=(IMAGE,), outputs=((4, 6, 6),) * 2, parameters=(27 + 1 + 2) * 8),
         "a0": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),
         "a1": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),

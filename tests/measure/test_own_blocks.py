@@ -9,10 +9,13 @@ from torch import nn
 from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
 from petra_graph.errors import PluginError
 from petra_graph.measure.node_shapes import measure_shapes
+from petra_graph.plugins.data_set import DataFacts
+
+ROWS = DataFacts(shape=(8,), dtype="float32")
 
 
 def outputs(graph):
-    return measure_shapes(graph, (8,), torch.float32)["mine"].outputs
+    return measure_shapes(graph, ROWS)["mine"].outputs
 
 
 class Folds(Reversible):
@@ -145,7 +148,7 @@ class ReturnsFloat64(Buffered):
 
 
 def test_a_node_is_not_blamed_for_the_float64_of_another(made):
-    measured = measure_shapes(made(ReturnsFloat64, nodes=("first", "second")), (8,), torch.float32)
+    measured = measure_shapes(made(ReturnsFloat64, nodes=("first", "second")), ROWS)
     assert measured["first"].dtypes == (torch.float32, torch.float32)
 
 
@@ -183,7 +186,7 @@ class ExemptsNothing(Buffered):
 )
 def test_a_class_that_does_not_keep_its_kind(made, block, message):
     with pytest.raises(PluginError) as caught:
-        measure_shapes(made(block), (8,), torch.float32)
+        measure_shapes(made(block), ROWS)
     (problem,) = caught.value.problems
     said = message.replace("{class}", f"{__name__}:{block.__name__}")
     assert problem.message.startswith(f'block "mine" of mine: {said}')

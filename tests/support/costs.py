@@ -11,8 +11,9 @@ import torch
 
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory import StageBytes, device_memory, stage_memory
-from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.measure.cost_table import measure_costs
 from petra_graph.measure.node_shapes import Memo
+from petra_graph.measure.node_work import Conditions
 from petra_graph.planning.shared_across_stages import shared_in_stages
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype

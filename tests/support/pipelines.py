@@ -17,7 +17,7 @@ from petra_graph.compiler.spec_checks import check_method
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, read_by_network
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import place_network
@@ -190,7 +190,7 @@ _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
 
 def _measured(nodes: Sequence[NodeSpec], facts: DataFacts) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
     graph = built_graph(nodes)
-    return graph, measure_shapes(graph, *read_by_network(facts))
+    return graph, measure_shapes(graph, facts)
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
