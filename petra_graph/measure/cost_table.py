@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 
-import attrs
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -33,7 +32,7 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.data_set import zero_targets
 from petra_graph.plugins.tensor_trees import leaves
-from petra_graph.program.node_costs import CostTable, NodeCost, SharedCost
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation, SharedCost, Work
 
 
 @uncompiled()
@@ -87,44 +86,62 @@ class _Stream:
 class _Measured:
     cost: NodeCost
     outputs: tuple[_Stream, ...]
-    obstacle: str | None = None
+    obstacle: str | None
     """Why the node ran on the CPU; None: it ran without memory."""
 
 
 def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
+    obstacle = None
     try:
-        module, measured = _run_without_memory(node, inputs, conditions)
+        module, outputs, work = _run_without_memory(node, inputs, conditions)
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
-        module, measured = _run_on_cpu(node, inputs, conditions)
-        measured = attrs.evolve(measured, obstacle=f"{type(cause).__name__}: {cause}".partition("\n")[0])
+        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
+        module, outputs, work = _run_on_cpu(node, inputs, conditions)
     with at_path("optimizer", "name"):
         state_bytes, of_optimizer = measure_update(module, conditions)
-    shared = {
-        module.shared_parameters[key]: SharedCost(
-            values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=one.nbytes if one.requires_grad else 0
-        )
-        for key, one in module.named_parameters()
-        if key in module.shared_parameters
-    }
-    work = {**measured.cost.work, **of_optimizer}
-    return attrs.evolve(
-        measured, cost=attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work, shared=shared)
+    batch, parameters, buffers = conditions.batch, dict(module.named_parameters()), list(module.buffers())
+    cost = NodeCost(
+        kind=node.kind,
+        parameters=sum(one.numel() for one in parameters.values()),
+        parameter_tensors=len(parameters),
+        parameter_bytes=distinct_bytes(parameters.values()),
+        gradient_bytes=sum(map(_gradient_bytes, parameters.values())),
+        statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
+        statistics_bytes=distinct_bytes(buffers),
+        optimizer_bytes=state_bytes,
+        input_values=tuple(stream.values(batch) for stream in inputs),
+        input_bytes=tuple(stream.bytes(batch) for stream in inputs),
+        output_bytes=tuple(stream.bytes(batch) for stream in outputs),
+        work={**work, **of_optimizer},
+        shared={
+            label: SharedCost(values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=_gradient_bytes(one))
+            for label, one in ((label, parameters.get(key)) for key, label in module.shared_parameters.items())
+            if one is not None
+        },
     )
+    return _Measured(cost=cost, outputs=outputs, obstacle=obstacle)
 
 
-def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
+def _gradient_bytes(parameter: Tensor) -> int:
+    return parameter.nbytes if parameter.requires_grad else 0
+
+
+_Ran = tuple[Block, tuple[_Stream, ...], Mapping[Operation, Work]]
+"""A node's module, its outputs, and the work of its operations."""
+
+
+def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
     on_meta = _numerics(conditions, "meta")
     module = _built(node, inputs, on_meta)
     if conditions.precision.compute != "bfloat16":
         with suppress(NotOnMeta):
-            return module, _run(node, module, inputs, conditions, on_meta)
+            return _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
-        module = without_values(module)
-        return module, _run(node, module, inputs, conditions, _numerics(conditions, "cpu"))
+        return _run(node, without_values(module), inputs, conditions, _numerics(conditions, "cpu"))
 
 
-def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
+def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
     """Run with values.
 
     Raises:
@@ -133,8 +150,7 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     numerics = _numerics(conditions, "cpu")
     try:
         with torch.random.fork_rng(devices=[]):
-            module = _built(node, inputs, numerics)
-            return module, _run(node, module, inputs, conditions, numerics)
+            return _run(node, _built(node, inputs, numerics), inputs, conditions, numerics)
     except PetraGraphError:
         raise
     except Exception as error:
@@ -164,33 +180,15 @@ def _built(node: Node, inputs: tuple[_Stream, ...], numerics: NumericsContext) -
 
 def _run(
     node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: NumericsContext
-) -> _Measured:
-    batch = conditions.batch
-
+) -> _Ran:
     def zeros(stream: _Stream) -> Tensor:
         """Return a stream in the memory format between nodes; most loaders have samples contiguous."""
         layout = torch.contiguous_format if INPUT in node.inputs else numerics.memory_format(len(stream.shape) + 1)
-        made = torch.zeros(batch, *stream.shape, dtype=stream.dtype, device=numerics.device)
+        made = torch.zeros(conditions.batch, *stream.shape, dtype=stream.dtype, device=numerics.device)
         return made.contiguous(memory_format=layout)
 
     returned, work = measure_operations(node, module, tuple(map(zeros, inputs)), numerics, conditions)
-    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
-    parameters, buffers = list(module.parameters()), list(module.buffers())
-    cost = NodeCost(
-        kind=node.kind,
-        parameters=sum(parameter.numel() for parameter in parameters),
-        parameter_tensors=len(parameters),
-        parameter_bytes=distinct_bytes(parameters),
-        gradient_bytes=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
-        statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
-        statistics_bytes=distinct_bytes(buffers),
-        optimizer_bytes=0,
-        input_values=tuple(stream.values(batch) for stream in inputs),
-        input_bytes=tuple(stream.bytes(batch) for stream in inputs),
-        output_bytes=tuple(stream.bytes(batch) for stream in outputs),
-        work=work,
-    )
-    return _Measured(cost=cost, outputs=outputs)
+    return module, tuple(_Stream(shape=tuple(one.shape[1:]), dtype=one.dtype) for one in returned), work
 
 
 def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:
