@@ -19,7 +19,7 @@ from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.program.method import METHODS
 from tests.support.lockstep import recorded_gradients, run_by_clock
-from tests.support.method_cases import DRAINED, EXACT, IN_ONE_STAGE
+from tests.support.method_cases import CASES, DELAYED, EXACT
 from tests.support.pipelines import (
     BLOCKS,
     CHAIN,
@@ -72,9 +72,8 @@ def every(some):
     return pytest.mark.parametrize("case", some, ids=str)
 
 
-def test_every_method_is_in_the_lists():
-    assert {case.method for case in (*EXACT, *DRAINED, *IN_ONE_STAGE)} == set(METHODS)
-    assert all(case.synchronous for case in EXACT)
+def test_every_method_is_in_the_list():
+    assert {case.method for case in CASES} == set(METHODS)
 
 
 @every(EXACT)
@@ -87,7 +86,7 @@ def test_without_delay_every_method_is_plain_backpropagation(case):
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
-@every(DRAINED)
+@every([case for case in DELAYED if case.accumulation == 1])
 def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(case):
     data = batches(SHAPES[case.graph], 12)
     built = case.built(rate=lambda _: 0.0)
@@ -108,7 +107,7 @@ def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(case):
             assert relative_error(found[executor.program.index][m], expected) < ONE_GRADIENT
 
 
-@every(IN_ONE_STAGE)
+@every([evolve(case, stages="one") for case in DELAYED])
 def test_one_stage_is_plain_backpropagation(case):
     data = batches(SHAPES[case.graph], 8 * case.accumulation)
     built = case.built(weight_decay=1e-3)

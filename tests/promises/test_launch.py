@@ -148,8 +148,13 @@ def test_one_of_them_is_killed(shared_folder, victim):
 # --- two nodes -------------------------------------------------------------------------------------------------------
 
 SLOWED = """
-[[callback]]
-name = "tests.support.slowed:Slowed"
+import time
+from petra_graph.plugins import Callback
+
+
+class Slowed(Callback):
+    def trained(self, epoch, done, means):
+        time.sleep(0.02)
 """
 """So that one process has soon computed what two have until a stranger has come."""
 
@@ -212,7 +217,8 @@ def torchrun(node: int, address: str, network: str | None, **variables: str):
 def test_two_nodes(shared_folder, nodes):
     """They share a run; resumed in one process, it has the bits of one."""
     address, places = nodes
-    (shared_folder / "shared.toml").write_text(ENDLESS + SLOWED)
+    (shared_folder / "slowed.py").write_text(SLOWED)
+    (shared_folder / "shared.toml").write_text(ENDLESS + '\n[[callback]]\nname = "slowed:Slowed"\n')
     one, other = (torchrun(node, address, network, **variables) for node, (network, variables) in enumerate(places))
     with one as first, other as second:
         until(under_way)

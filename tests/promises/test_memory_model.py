@@ -18,7 +18,7 @@ from petra_graph.compiler.stage_memory import StageMemory
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.local_plugins import resolve_local
 from tests.support.costs import costs, devices_predicted_and_measured, predicted_and_measured
-from tests.support.method_cases import MethodCase
+from tests.support.method_cases import CASES
 from tests.support.pipelines import BLOCKS, CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, node
 from tests.support.settings import setting
 
@@ -26,22 +26,6 @@ pytestmark = pytest.mark.slow
 PROMISED = 0.05
 PREDICTED = 0.01
 NEAR = 0.002
-CASES = (
-    MethodCase("revnet", "one a node", 1, "backprop", "sequential"),
-    MethodCase("revnet", "one a node", 1, "reversible-backprop", "sequential"),
-    MethodCase("revnet", "one a node", 1, "pipedream", "lockstep"),
-    MethodCase("revnet", "one a node", 3, "pipedream", "1f1b"),
-    MethodCase("revnet", "one a node", 1, "dsp", "1f1b"),
-    MethodCase("revnet", "one a node", 1, "delayed-reconstructed", "lockstep"),
-    MethodCase("revnet", "one a node", 1, "petra", "lockstep"),
-    MethodCase("revnet", "one a node", 3, "1f1b-flush", "1f1b"),
-    MethodCase("revnet", "one a pair", 3, "gpipe", "fill-drain"),
-    MethodCase("revnet", "one a node", 1, "paci", "1f1b"),
-    MethodCase("chain", "one a pair", 3, "paci", "lockstep"),
-    MethodCase("chain", "one a node", 1, "backprop", "sequential"),
-    MethodCase("skip", "one a node", 1, "dsp", "sequential"),
-    MethodCase("branches", "one a node", 1, "petra", "1f1b"),
-)
 IMAGE = (3, 12, 12)
 
 

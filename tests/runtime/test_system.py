@@ -13,7 +13,6 @@ import pytest
 
 from petra_graph.runtime.system import REQUESTS, stop_requests
 from tests.support.forks import until
-from tests.support.processes import environment
 
 
 class Process:
@@ -80,7 +79,7 @@ def starting(names, calls, before="", **variables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(**variables),
+        env=os.environ | variables,
     )
     assert process.stdout.readline() == "ready\n"
     return process
@@ -119,7 +118,7 @@ def test_it_ends_with_its_launcher():
 def test_it_ends_with_its_parent(tmp_path):
     written = tmp_path / "process"
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(path=str(written))], env=environment(), stdout=subprocess.DEVNULL
+        [sys.executable, "-c", PARENT.format(path=str(written))], env=os.environ, stdout=subprocess.DEVNULL
     )
     until(lambda: written.exists() and written.read_text().endswith("\n"))
     parent.kill()
@@ -152,5 +151,5 @@ def test_it_does_not_once_it_is_started():
 def test_a_rank_that_has_failed_ends_without_waiting_for_its_threads(variables, ended):
     code = "import atexit, sys; from petra_graph.cli.main import main; atexit.register(print, 'by Python'); sys.exit(main())"
     words = [sys.executable, "-c", code, "no-such-verb"]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment(**variables), check=False)
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | variables, check=False)
     assert (done.returncode, done.stdout) == (2, ended)

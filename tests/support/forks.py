@@ -88,33 +88,7 @@ PROGRAMS = {
     "pytest": "pytest:main",
     "python -c": "tests.support.forks:run_code",
 }
-"""The functions of programs; another program is the location of its own: it is called with the words."""
-
-
-@frozen(kw_only=True)
-class _Fork:
-    """What a fork is told: words for a program, and what it begins with."""
-
-    words: Sequence[str]
-    folder: str
-    outputs: tuple[str, str]
-    """Files for both streams."""
-    variables: Mapping[str, str] = {}
-    """Of the environment."""
-    paths: Sequence[str] = ()
-    """Folders before all others of Python's path."""
-    most: int | None = None
-    """The size of the largest file that it can write."""
-    program: str = "petra-graph"
-    ranks_fork: bool = False
-    """Whether the ranks that it launches are forks of it."""
-    network: str | None = None
-    """The name of a network of its own."""
-
-    def begin(self) -> ForkServerProcess:
-        process = _FORKS.Process(target=_run, args=(self,))
-        process.start()
-        return process
+"""The functions of programs; another program is the location of its own."""
 
 
 @frozen(kw_only=True)
@@ -137,10 +111,16 @@ class Rank:
         os.kill(self.process.pid, number)
 
 
+def _begun(output: Path, **what: Any) -> Rank:
+    """Fork a process; `what` are the parameters of `_run`."""
+    process = _FORKS.Process(target=_run, kwargs={"outputs": (output, output), **what})
+    process.start()
+    return Rank(process=process, output=output)
+
+
 @contextlib.contextmanager
 def ranks(
     *arguments: Sequence[str],
-    port: int | None = None,
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
@@ -148,48 +128,42 @@ def ranks(
     program: str = "petra-graph",
     **environment: str,
 ) -> Iterator[list[Rank]]:
-    """Start one process for each list of arguments of the command line, in the current folder.
+    """Start one process for each list of arguments of a program, in the current folder.
 
     Args:
-        port: where the store is; None: a free one.
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
         folders: of each rank, in place of the current one.
         paths: folders before all others of Python's path, the current one apart.
-        program: whose arguments they are, as in `PROGRAMS`.
         environment: beside torchrun's variables.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
-    port = store.port if store else port or free_port()
+    variables = {
+        "WORLD_SIZE": str(len(arguments)),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port if store else free_port()),
+        "TORCHELASTIC_USE_AGENT_STORE": str(hosted),
+        **environment,
+    }
     running = []
     for rank, words in enumerate(arguments):
-        output = Path.cwd() / f"rank{rank}.txt"
-        variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(arguments)),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": str(hosted),
-            **environment,
+        folder = Path(folders[rank] if folders else "").absolute()
+        one = {
+            "words": words,
+            "folder": folder,
+            "variables": {"RANK": str(rank), **variables},
+            "paths": [folder, *paths],
+            "most": (file_bytes or {}).get(rank),
+            "program": program,
         }
-        folder = str(Path(folders[rank] if folders else "").absolute())
-        fork = _Fork(
-            words=words,
-            folder=folder,
-            outputs=(str(output), str(output)),
-            variables=variables,
-            paths=[folder, *map(str, paths)],
-            most=(file_bytes or {}).get(rank),
-            program=program,
-        )
-        running.append(Rank(process=fork.begin(), output=output))
+        running.append(_begun(Path.cwd() / f"rank{rank}.txt", **one))
     try:
         yield running
     finally:
-        for one in running:
-            one.process.kill()
-            one.process.join()
+        for ran in running:
+            ran.process.kill()
+            ran.process.join()
 
 
 @contextlib.contextmanager
@@ -201,33 +175,15 @@ def alone(
     name: str = "alone",
     **environment: str,
 ) -> Iterator[Rank]:
-    """Start one process of the command line that belongs to no run, in the current folder.
-
-    Args:
-        words: its arguments.
-        program: as in `PROGRAMS`.
-        ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
-        network: the name of a network of its own, as `ip netns` adds it.
-        name: of the file for what it says, where several are at work.
-        environment: its variables.
-    """
-    output, here = Path.cwd() / f"{name}.txt", str(Path.cwd())
-    fork = _Fork(
-        words=words,
-        folder=here,
-        outputs=(str(output), str(output)),
-        variables=environment,
-        paths=[here],
-        program=program,
-        ranks_fork=ranks_fork,
-        network=network,
-    )
-    process = fork.begin()
+    """Start one process of a program that belongs to no run, in the current folder; `name` is that of the file for what it says."""
+    here = Path.cwd()
+    what = {"program": program, "ranks_fork": ranks_fork, "network": network, "variables": environment}
+    rank = _begun(here / f"{name}.txt", words=words, folder=here, paths=[here], **what)
     try:
-        yield Rank(process=process, output=output)
+        yield rank
     finally:
-        process.kill()
-        process.join()
+        rank.process.kill()
+        rank.process.join()
 
 
 def children(pid: int) -> list[int]:
@@ -258,56 +214,64 @@ def command(
     folder: Path | None = None,
     ranks_fork: bool = False,
 ) -> CompletedProcess[str]:
-    """Run one command of a program, and wait for its end.
+    """Run one command of a program in a folder, the current one where none is given, and wait for its end.
 
-    Args:
-        words: its arguments.
-        folder: where it runs; None: the current one.
-        paths: folders before all others of Python's path, as an environment's own packages are; the current one where there is none.
-        program: as in `PROGRAMS`.
-        ranks_fork: as for `alone`.
+    `paths` are folders before all others of Python's path, as an environment's own packages are; without any, it is the current one.
     """
     start_server()
+    here = folder or Path.cwd()
+    # what the command starts in its turn finds the same packages
+    variables = {"PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ["PYTHONPATH"]])}
     with TemporaryDirectory() as written:
-        outputs = f"{written}/out", f"{written}/err"
-        here, first = str(folder or Path.cwd()), [str(path) for path in paths]
-        fork = _Fork(
-            words=words,
-            folder=here,
-            outputs=outputs,
-            # what the command starts in its turn finds the same packages
-            variables={"PYTHONPATH": os.pathsep.join([*first, os.environ["PYTHONPATH"]])},
-            paths=first or [here],
-            program=program,
-            ranks_fork=ranks_fork,
-        )
-        process = fork.begin()
+        output, said = Path(written, "out"), Path(written, "err")
+        what = {"program": program, "ranks_fork": ranks_fork, "variables": variables, "outputs": (output, said)}
+        process = _begun(output, words=words, folder=here, paths=paths or [here], **what).process
         process.join()
         assert process.exitcode is not None
-        return CompletedProcess([program, *words], process.exitcode, *(Path(file).read_text() for file in outputs))
+        return CompletedProcess([program, *words], process.exitcode, output.read_text(), said.read_text())
 
 
-def _run(fork: _Fork) -> None:
-    """Be one process of a run."""
+def _run(
+    *,
+    words: Sequence[str],
+    folder: Path,
+    outputs: tuple[Path, Path],
+    variables: Mapping[str, str],
+    paths: Sequence[Path],
+    program: str,
+    most: int | None = None,
+    ranks_fork: bool = False,
+    network: str | None = None,
+) -> None:
+    """Be one process of a run.
+
+    Args:
+        words: of its program, which is one of `PROGRAMS` or the location of a function that is called with them.
+        outputs: files for both streams.
+        paths: folders before all others of Python's path.
+        most: the size of the largest file that it can write.
+        ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
+        network: the name of a network of its own, as `ip netns` adds it.
+    """
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
-    os.chdir(fork.folder)
-    os.environ.update(fork.variables)
-    sys.path[:0] = fork.paths
-    for descriptor, output in zip((1, 2), fork.outputs, strict=True):
-        with Path(output).open("a") as file:
+    os.chdir(folder)
+    os.environ.update(variables)
+    sys.path[:0] = map(str, paths)
+    for descriptor, output in zip((1, 2), outputs, strict=True):
+        with output.open("a") as file:
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
-    if fork.network is not None:
-        with Path("/run/netns", fork.network).open() as entered:
+    if network is not None:
+        with Path("/run/netns", network).open() as entered:
             if ctypes.CDLL(None, use_errno=True).setns(entered.fileno(), _NETWORK) != 0:
                 raise OSError(ctypes.get_errno(), "setns")
-    if fork.most is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (fork.most, fork.most))
+    if most is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    if fork.ranks_fork:
+    if ranks_fork:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
-    code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
+    code = resolve_name(PROGRAMS.get(program, program))([*words])
     sys.stdout.flush()
     os._exit(code or 0)
 

@@ -12,8 +12,6 @@ from petra_graph.training import resolved_spec
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import prepare
 from petra_graph.training.processes.process import agree
-from tests.support.local_block import MODULE
-from tests.support.local_block import SPEC as LOCAL
 from tests.support.runs import SPEC
 
 
@@ -59,9 +57,21 @@ def test_another_version_of_a_library(prepared, monkeypatch):
         agree(FakeWorld(1, values), prepared)
 
 
+MODULE = """
+from petra_graph.blocks import AdditiveCoupling
+
+
+class Bounded(AdditiveCoupling):
+    def residual(self, x):
+        return x.tanh()
+"""
+
+
 def test_other_code_of_a_block_without_a_package(write):
     write("my_module.py", MODULE)
-    spec = write("local.toml", LOCAL)
+    spec = write(
+        "local.toml", SPEC.replace('"rev-mlp"', '"my_module:Bounded"').replace("hidden = 12, dropout = 0.1", "")
+    )
     values = {}
     agree(FakeWorld(0, values), prepare(spec))
     write("my_module.py", MODULE.replace("tanh", "sigmoid"))

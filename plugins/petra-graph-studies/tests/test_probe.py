@@ -17,7 +17,7 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.method_cases import DRAINED, EXACT, MethodCase
+from tests.support.method_cases import DELAYED, EXACT, MethodCase
 from tests.support.pipelines import CHAIN, GRAPHS, SHAPES, batches, pipeline, plain_network
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
@@ -81,7 +81,7 @@ def test_without_delay_all_gradients_are_one(case):
     all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
 
 
-@pytest.mark.parametrize("case", DRAINED, ids=str)
+@pytest.mark.parametrize("case", DELAYED, ids=str)
 def test_with_learning_rate_zero_all_gradients_are_one(case):
     all_gradients_are_one(case.built(rate=lambda _: 0.0), case.graph, 14, [0, 6, 13])
 
