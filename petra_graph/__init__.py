@@ -19,31 +19,11 @@
     run = pg.open_run("latest")   # or by the name that `petra-graph runs` prints
     module = run.load()           # its network as an ordinary torch.nn.Module
 
-A network may be made of one's own classes, without any file. A class stands where a spec has a name:
+A class stands where a spec has a name, a torch Dataset and any torch.nn.Module need no classes of petra-graph, and a whole module is a network
+by its parts if it is an nn.Sequential or has a method `nodes()`:
 
-    class Stem(petra_graph.blocks.Buffered): ...
-    class Rows: facts = pg.DataFacts(shape=(2,), dtype="float32", classes=2) ...
-
-    spec = pg.make_spec(
-        nodes=[
-            {"name": "stem", "block": Stem},
-            {"name": "layer", "block": "rev-mlp", "repeat": 4},
-            {"name": "head", "block": "pool-linear", "options": {"outputs": 2}},
-        ],
-        data={"name": Rows, "batch": 32},
-        run={"epochs": 5},
-    )
-
-A torch Dataset and any torch.nn.Module need no classes of petra-graph (in a file, the data set "torch" and the block "module"):
-
-    spec = pg.make_spec(
-        [pg.buffered(MyModule, width=16), {"block": "rev-mlp", "options": {"hidden": 32}, "repeat": 4}, pg.head(MyHead)],
-        data=pg.from_torch(train, test, classes=10, batch=32),  # Datasets of (x, y); random numbers of a sample follow from its index
-    )
-
-A whole torch.nn.Module is a network by its parts, if it is an nn.Sequential or has a method `nodes()`, and else one node:
-
-    spec = pg.make_spec(module=functools.partial(MyNet, layers=4), data={"name": "digits", "batch": 32})
+    pg.make_spec(nodes=[{"name": "stem", "block": Stem}, ...], data={"name": Rows, "batch": 32})
+    pg.make_spec(module=functools.partial(MyNet, layers=4), data=pg.from_torch(train, test, classes=10, batch=32))
 
 In anyone's own training loop, residual functions run as a reversible network, whose memory no depth changes:
 

@@ -10,7 +10,6 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,8 +65,6 @@ class Problem:
 
 _MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of controls, of formats such as the direction of writing, of halves of characters, and of separators."""
-_LARGEST_OF_FOUR_DIGITS = 0xFFFF
-_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def printable(text: str) -> str:
@@ -75,15 +72,13 @@ def printable(text: str) -> str:
 
     Line ends and tabs stay; other characters of that kind become escapes, as TOML and JSON write them.
     """
-    return _NOT_PLAIN.sub(_escaped, text)
+    return "".join(
+        one if one in "\n\t" or unicodedata.category(one) not in _MOVES_OR_HIDES else _escape(ord(one)) for one in text
+    )
 
 
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
-    if character.isprintable() or unicodedata.category(character) not in _MOVES_OR_HIDES:
-        return character
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= _LARGEST_OF_FOUR_DIGITS else f"\\U{code:08x}"
+def _escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004  four digits
 
 
 def listed(problems: Sequence[Problem]) -> list[str]:
@@ -175,7 +170,7 @@ def at_path(*path: str | int) -> Iterator[None]:
         raise kind([one if one.path or one.where else evolve(one, path=path) for one in error.problems]) from error
 
 
-def cannot_write(path: pathlib.Path, error: OSError, hint: str = "") -> RunFailed:
+def cannot_write(path: FilePath, error: OSError, hint: str = "") -> RunFailed:
     """Return the failure of a run that cannot write a file."""
     return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
@@ -207,11 +202,9 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 def kind_of(value: object) -> str:
     """Return what a Python value is, for messages."""
-    return (
-        f"the class {value.__qualname__}"
-        if isinstance(value, type)
-        else f"an object of class {type(value).__qualname__}"
-    )
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}"
+    return f"an object of class {type(value).__qualname__}"
 
 
 def shown(value: Any) -> str:

@@ -130,52 +130,40 @@ class Device:
         return own.slower(others)
 
 
-def _device(
-    name: str,
-    tflops: tuple[float, float],
-    bandwidth: float,
-    memory: int | None,
-    link: float,
-    *,
-    multiprocessors: int | None = None,
-    latency: float = 1e-5,
-) -> DeviceType:
-    """Make a type from its data sheet's units: Tflop/s of float32 and bfloat16, GB/s, GB, GB/s one way, seconds."""
-    return DeviceType(
+_DATA_SHEETS = (
+    # Tflop/s of float32 and of bfloat16, GB/s, GB, GB/s one way, multiprocessors
+    ("cpu", 0.1, 0.1, 12, None, 4, None),
+    ("v100", 15.7, 15.7, 900, 32, 150, 80),
+    ("t4", 8.1, 8.1, 320, 16, 16, 40),
+    ("l4", 30.3, 121.0, 300, 24, 32, 58),
+    ("l40", 90.5, 181.0, 864, 48, 32, 142),
+    ("l40s", 91.6, 362.0, 864, 48, 32, 142),
+    ("a10", 31.2, 125.0, 600, 24, 32, 72),
+    ("a40", 37.4, 149.7, 696, 48, 32, 84),
+    ("rtxa6000", 38.7, 154.8, 768, 48, 32, 84),
+    ("rtx3080", 29.8, 59.5, 760, 10, 32, 68),
+    ("rtx3090", 35.6, 71.0, 936, 24, 32, 82),
+    ("rtx4080", 48.7, 97.5, 716.8, 16, 32, 76),
+    ("rtx4090", 82.6, 165.0, 1008, 24, 32, 128),
+    ("rtx5090", 104.8, 209.5, 1792, 32, 64, 170),
+    ("a100-40gb", 19.5, 312.0, 1555, 40, 300, 108),
+    ("a100-80gb", 19.5, 312.0, 2039, 80, 300, 108),
+    ("h100", 67.0, 989.0, 3350, 80, 450, 132),
+    ("h200", 67.0, 989.0, 4800, 141, 450, 132),
+)
+DEVICE_TYPES = {
+    name: DeviceType(
         name=name,
         kind="cpu" if name == "cpu" else "cuda",
-        float32_flops=tflops[0] * 1e12,
-        bfloat16_flops=tflops[1] * 1e12,
+        float32_flops=float32 * 1e12,
+        bfloat16_flops=bfloat16 * 1e12,
         memory_bandwidth=bandwidth * 1e9,
         memory_bytes=None if memory is None else memory * 10**9,
-        link=Link(latency_seconds=latency, bytes_per_second=link * 1e9),
+        link=Link(latency_seconds=1e-4 if name == "cpu" else 1e-5, bytes_per_second=link * 1e9),
         operation_seconds=OPERATION_SECONDS["cpu" if name == "cpu" else "cuda"],
         multiprocessors=multiprocessors,
     )
-
-
-DEVICE_TYPES = {
-    device.name: device
-    for device in (
-        _device("cpu", (0.1, 0.1), 12, None, 4, latency=1e-4),
-        _device("v100", (15.7, 15.7), 900, 32, 150, multiprocessors=80),
-        _device("t4", (8.1, 8.1), 320, 16, 16, multiprocessors=40),
-        _device("l4", (30.3, 121.0), 300, 24, 32, multiprocessors=58),
-        _device("l40", (90.5, 181.0), 864, 48, 32, multiprocessors=142),
-        _device("l40s", (91.6, 362.0), 864, 48, 32, multiprocessors=142),
-        _device("a10", (31.2, 125.0), 600, 24, 32, multiprocessors=72),
-        _device("a40", (37.4, 149.7), 696, 48, 32, multiprocessors=84),
-        _device("rtxa6000", (38.7, 154.8), 768, 48, 32, multiprocessors=84),
-        _device("rtx3080", (29.8, 59.5), 760, 10, 32, multiprocessors=68),
-        _device("rtx3090", (35.6, 71.0), 936, 24, 32, multiprocessors=82),
-        _device("rtx4080", (48.7, 97.5), 716.8, 16, 32, multiprocessors=76),
-        _device("rtx4090", (82.6, 165.0), 1008, 24, 32, multiprocessors=128),
-        _device("rtx5090", (104.8, 209.5), 1792, 32, 64, multiprocessors=170),
-        _device("a100-40gb", (19.5, 312.0), 1555, 40, 300, multiprocessors=108),
-        _device("a100-80gb", (19.5, 312.0), 2039, 80, 300, multiprocessors=108),
-        _device("h100", (67.0, 989.0), 3350, 80, 450, multiprocessors=132),
-        _device("h200", (67.0, 989.0), 4800, 141, 450, multiprocessors=132),
-    )
+    for name, float32, bfloat16, bandwidth, memory, link, multiprocessors in _DATA_SHEETS
 }
 
 

@@ -7,7 +7,6 @@ holds at most ceil(staleness / k) copies, and none where the pipeline flushes fi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
@@ -22,25 +21,20 @@ class WeightVersions(Generic[Copy]):
         self.copies: dict[int, Copy] = {}
         self._copy = copy
         self._version_of: dict[int, int] = {}
-        self._users: Counter[int] = Counter()
+        """Of the micro-batches in flight."""
 
     def begin(self, micro_batch: int) -> None:
         """Record that a forward uses the current version."""
         self._version_of[micro_batch] = self.current
-        self._users[self.current] += 1
 
     def end(self, micro_batch: int) -> Copy | None:
         """Forget a micro-batch after its backward; return the copy that was dropped with its last user, if any."""
         version = self._version_of.pop(micro_batch)
-        self._users[version] -= 1
-        if self._users[version]:
-            return None
-        del self._users[version]
-        return self.copies.pop(version, None)
+        return None if version in self._version_of.values() else self.copies.pop(version, None)
 
     def before_step(self) -> None:
         """Copy the current version if a micro-batch in flight uses it: the parameters change next."""
-        if self._users[self.current]:
+        if self.current in self._version_of.values():
             self._copy_current()
         self.current += 1
 
@@ -63,7 +57,6 @@ class WeightVersions(Generic[Copy]):
     def restore(self, current: int, version_of: Mapping[int, int], copies: Mapping[int, Copy]) -> None:
         """Go on from a state."""
         self.current, self._version_of, self.copies = current, dict(version_of), dict(copies)
-        self._users = Counter(version_of.values())
 
     def _copy_current(self) -> None:
         if self.current not in self.copies:
