@@ -48,12 +48,13 @@ def test_what_controls_a_terminal_is_written_as_its_code(text, expected):
     assert printable(text) == expected
 
 
-def test_a_line_end_within_a_message_begins_no_other_problem():
-    """A file's name may have one, and what follows it stood where problems and hints stand."""
-    where = Where(file="a\nb.toml", line=1)
-    assert str(Problem(message="a\n    help: b", hint="c\nd", where=where)) == (
-        "a\\nb.toml:1: a\n          help: b\n    help: c\n      d"
+def test_no_part_of_a_message_controls_a_terminal_or_begins_another_problem():
+    """A file's name may have a line end, and what follows it stood where problems and hints stand."""
+    where = Where(file="\x1b[2J\nb.toml", line=1)
+    assert str(Problem(message="a\n    help: b\x08", hint="c\u2066\nd", where=where)) == (
+        "\\u001b[2J\\nb.toml:1: a\n          help: b\\u0008\n    help: c\\u2066\n      d"
     )
+    assert table_text([("a\nb  done", "x")]) == "a\\nb  done  x"
 
 
 @pytest.mark.parametrize("kind", [PluginError, RunFailed])
@@ -73,10 +74,3 @@ def test_a_path_for_problems_that_have_none(kind):
     with pytest.raises(kind) as raised, at_path("loss", "name"):
         raise kind(problems)
     assert [one.path for one in raised.value.problems] == [("loss", "name"), ("data",), ()]
-
-
-def test_a_line_break_in_a_name_makes_no_line_of_its_own():
-    """`validate` and a list of runs showed a file that was called "a\\nb.toml: ok" as two."""
-    problem = Problem(message="no a\nb.toml: ok", hint="see a\nc.toml: ok", where=Where(file="a\nd.toml: ok", line=3))
-    assert str(problem) == "a\\nd.toml: ok:3: no a\n      b.toml: ok\n    help: see a\n      c.toml: ok"
-    assert table_text([("a\nb  done", "x")]) == "a\\nb  done  x"

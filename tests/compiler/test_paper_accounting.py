@@ -10,7 +10,7 @@ from petra_graph.planning.check.check_spec import check_spec
 from petra_graph.planning.predict_plan import paper_accounting
 from petra_graph.program.method import METHODS
 from tests.support import ROOT
-from tests.support.costs import conditions, images
+from tests.support.costs import conditions
 from tests.support.pipelines import message_types
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
@@ -19,8 +19,9 @@ SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 
 @pytest.fixture(scope="module")
 def counted():
-    graph = check_spec(str(ROOT / "specs" / "revnet50_imagenet.toml")).graph
-    table = measure_costs(graph, conditions((3, 224, 224), batch=64, facts=images((3, 224, 224))))
+    checked = check_spec(str(ROOT / "specs" / "revnet50_imagenet.toml"))
+    graph = checked.graph
+    table = measure_costs(graph, conditions((3, 224, 224), batch=64, facts=checked.facts))
     messages = message_types({name: len(node.output_bytes) for name, node in table.nodes.items()})
     made = partition(graph, per_block(graph), ("cpu",))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from petra_graph.errors import Problem
 from petra_graph.measure.node_shapes import NodeShapes, measure_shapes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.environments import environment
-from tests.support.packages import copied
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 BLOCK = "rev-convnext"
@@ -16,7 +17,9 @@ BLOCK = "rev-convnext"
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The plugin's folder, copied: a spec is written beside its own."""
-    return copied("petra-graph-convnext", tmp_path_factory.mktemp("source"))
+    left_behind = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*", "runs")
+    name, folder = "petra-graph-convnext", tmp_path_factory.mktemp("source")
+    return shutil.copytree(ROOT / "plugins" / name, folder / name, ignore=left_behind)
 
 
 @pytest.fixture(scope="module")

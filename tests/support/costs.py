@@ -22,13 +22,8 @@ from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
+from tests.support.pipelines import Batch, Compute, Pipeline, batches, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
-
-
-def images(shape: tuple[int, ...]) -> DataFacts:
-    """Facts of images in three channels, which the network normalises."""
-    return DataFacts(shape=shape, dtype="uint8", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
 def conditions(
@@ -71,14 +66,6 @@ def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes: Any) -> 
     return measure_costs(built_graph(nodes), conditions(shape, **changes))
 
 
-def samples(shape: tuple[int, ...], count: int, size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [
-        (torch.randn(size, *shape, generator=generator), torch.randint(CLASSES, (size,), generator=generator))
-        for _ in range(count)
-    ]
-
-
 def predicted_and_measured(
     nodes: Sequence[NodeSpec],
     shape: tuple[int, ...],
@@ -111,7 +98,8 @@ def devices_predicted_and_measured(
     The stages run on the CPU, as if the devices had these names.
     """
     built, table, data = _pipeline(nodes, shape, batch=batch, **settings)
-    spread = Partition(stages=place_of(built)).spread_over(devices)
+    stages = tuple(Stage(nodes=program.nodes, device="", distance=0) for program in built.programs)
+    spread = Partition(stages=stages).spread_over(devices)
     programs = [
         attrs.evolve(program, device=stage.device) for program, stage in zip(built.programs, spread.stages, strict=True)
     ]
@@ -126,10 +114,6 @@ _TABLES = Memo[CostTable]()
 """Of the pipelines, each measured once."""
 
 
-def place_of(built: Pipeline) -> tuple[Stage, ...]:
-    return tuple(Stage(nodes=program.nodes, device="", distance=0) for program in built.programs)
-
-
 def _pipeline(
     nodes: Sequence[NodeSpec],
     shape: tuple[int, ...],
@@ -138,7 +122,7 @@ def _pipeline(
     compute: Compute = "float32",
     optimizer: str = "sgd",
     **settings: Any,
-) -> tuple[Pipeline, CostTable, Sequence[tuple[torch.Tensor, torch.Tensor]]]:
+) -> tuple[Pipeline, CostTable, Sequence[Batch]]:
     built: Pipeline = pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
     options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}
     under = conditions(
@@ -155,4 +139,4 @@ def _pipeline(
     stored = any(segment.backward == "stored" for program in built.programs for segment in program.segments)
     # Older versions come behind the first update.
     count = max(program.depth for program in built.programs) * (2 if stored else 1) + 3 * built.programs[0].accumulation
-    return built, table, samples(shape, count, batch)
+    return built, table, batches(shape, count, batch, dtype=torch.float32)

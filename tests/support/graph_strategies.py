@@ -12,7 +12,7 @@ FEATURES = 3
 
 
 @st.composite
-def networks(draw: st.DrawFn, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpec, ...]:
+def networks(draw: st.DrawFn, max_body: int = 6) -> tuple[NodeSpec, ...]:
     """Nodes of a graph that keeps every rule: a stem, reversible and merging nodes, and a head that reads every end.
 
     Reversible blocks may stand as buffered nodes. Every stream has FEATURES features.
@@ -34,8 +34,7 @@ def networks(draw: st.DrawFn, max_body: int = 6, *, shuffled: bool = True) -> tu
         ends = (ends - set(inputs)) | {made.name}
     nodes[0] = node("stem", "linear-stem", inputs=["input"], features=FEATURES)
     head = node("head", "pool-linear", inputs=sorted(ends), outputs=CLASSES)
-    body = draw(st.permutations(nodes)) if shuffled else nodes
-    return (*body, head)
+    return (*draw(st.permutations(nodes)), head)
 
 
 @st.composite

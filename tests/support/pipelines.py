@@ -288,11 +288,13 @@ def _optimizer(name: str) -> Plugin:
     return discover().resolve(OPTIMIZER, name)
 
 
-def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0) -> list[Batch]:
+def batches(
+    shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> list[Batch]:
     generator = torch.Generator().manual_seed(seed)
     return [
         (
-            torch.randn(size, *shape, generator=generator, dtype=torch.float64),
+            torch.randn(size, *shape, generator=generator, dtype=dtype),
             torch.randint(CLASSES, (size,), generator=generator),
         )
         for _ in range(count)
