@@ -53,6 +53,10 @@ class Node:
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 
+    def problem(self, message: str, hint: str, *key: str) -> Problem:
+        """Return a problem of the node, or of a key of its table."""
+        return Problem(message=message, hint=hint, path=(*self.path, *key))
+
 
 @define(kw_only=True, eq=False)
 class NodeGraph:
@@ -193,19 +197,13 @@ def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
     counts = Counter(name for name, _ in taken)
     for name, node in taken:
         if name == INPUT:
-            yield Problem(
-                message=f'a node cannot be called "{INPUT}", which means the samples',
-                hint="choose another name",
-                path=(*node.path, "name"),
-            )
+            message = f'a node cannot be called "{INPUT}", which means the samples'
+            yield node.problem(message, "choose another name", "name")
     last = {name: node.path for name, node in taken if counts[name] > 1 and name != INPUT}
     by_path = {path: name for name, path in reversed(last.items())}  # the copies of a repeated node are one mistake
+    hint = "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)"
     for path, name in by_path.items():
-        yield Problem(
-            message=f'{counts[name]} nodes are called "{name}"',
-            hint="names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
-            path=(*path, "name"),
-        )
+        yield Problem(message=f'{counts[name]} nodes are called "{name}"', hint=hint, path=(*path, "name"))
 
 
 def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -213,20 +211,14 @@ def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
     known = dict.fromkeys([INPUT, *(node.name for node in nodes)])
     for node in nodes:
         for producer, count in Counter(node.inputs).items():
+            reads = f'node "{node.name}" reads "{producer}"'
             if count > 1:
-                yield Problem(
-                    message=f'node "{node.name}" reads "{producer}" {count} times',
-                    hint="name each input once; a block can use a stream as often as it likes",
-                    path=(*node.path, "inputs"),
-                )
+                hint = "name each input once; a block can use a stream as often as it likes"
+                yield node.problem(f"{reads} {count} times", hint, "inputs")
             if producer not in known:
                 close = get_close_matches(producer, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"nodes: {', '.join(islice(known, 12))}"
-                yield Problem(
-                    message=f'node "{node.name}" reads "{producer}", which is not a node',
-                    hint=hint,
-                    path=(*node.path, "inputs"),
-                )
+                yield node.problem(f"{reads}, which is not a node", hint, "inputs")
 
 
 def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -235,19 +227,13 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
         if node.plugin is None:
             continue
         declared = node.plugin.code.kind
-        path = (*node.path, "kind")
         if node.kind == "reversible" and declared != "reversible":
-            yield Problem(
-                message=f'node "{node.name}" is reversible but its block "{node.block}" has no inverse',
-                hint=f'set kind = "{declared}", or use a reversible block (`petra-graph list blocks` shows them)',
-                path=path,
-            )
+            message = f'node "{node.name}" is reversible but its block "{node.block}" has no inverse'
+            hint = f'set kind = "{declared}", or use a reversible block (`petra-graph list blocks` shows them)'
+            yield node.problem(message, hint, "kind")
         elif (node.kind == "head") != (declared == "head"):
-            yield Problem(
-                message=f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block',
-                hint=f'leave out `kind`, or set kind = "{declared}"',
-                path=path,
-            )
+            message = f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block'
+            yield node.problem(message, f'leave out `kind`, or set kind = "{declared}"', "kind")
 
 
 def is_acyclic(graph: NodeGraph) -> Iterator[Problem]:
@@ -255,11 +241,8 @@ def is_acyclic(graph: NodeGraph) -> Iterator[Problem]:
     if nx.is_directed_acyclic_graph(graph.digraph):
         return
     names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
-    yield Problem(
-        message=f"the graph has a cycle: {' -> '.join([*names, names[0]])}",
-        hint="a node can only read nodes that do not depend on it",
-        path=(*graph.nodes[names[0]].path, "inputs"),
-    )
+    message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
+    yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
 
 
 def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
@@ -268,43 +251,28 @@ def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
     if not sources:
         yield Problem(message="no node reads the samples", hint=f'give one node inputs = ["{INPUT}"]', path=("graph",))
     for node in sources[1:]:
-        yield Problem(
-            message=f'node "{node.name}" reads the samples, as "{sources[0].name}" does',
-            hint="let one node read the samples, and the others read that node",
-            path=(*node.path, "inputs"),
-        )
+        message = f'node "{node.name}" reads the samples, as "{sources[0].name}" does'
+        yield node.problem(message, "let one node read the samples, and the others read that node", "inputs")
     for node in graph.nodes.values():
         if not node.inputs:
-            yield Problem(
-                message=f'node "{node.name}" reads nothing',
-                hint="leave out `inputs` to read the node before it",
-                path=(*node.path, "inputs"),
-            )
+            hint = "leave out `inputs` to read the node before it"
+            yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
 
 
 def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
     """Exactly one node is a head, and no node reads it."""
     heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
-        last = list(graph.nodes.values())[-1]
-        yield Problem(
-            message="the graph has no head node, which is where the loss is",
-            hint='end with a head block, such as block = "pool-linear"',
-            path=last.path,
-        )
+        hint = 'end with a head block, such as block = "pool-linear"'
+        yield list(graph.nodes.values())[-1].problem("the graph has no head node, which is where the loss is", hint)
     for node in heads[1:]:
-        yield Problem(
-            message=f'node "{node.name}" is a second head; the first is "{heads[0].name}"',
-            hint="a graph has one head",
-            path=node.path,
+        yield node.problem(
+            f'node "{node.name}" is a second head; the first is "{heads[0].name}"', "a graph has one head"
         )
     for node in heads:
         for reader in graph.consumers(node.name):
-            yield Problem(
-                message=f'node "{reader}" reads the head "{node.name}", whose output goes to the loss',
-                hint="put the head last",
-                path=(*graph.nodes[reader].path, "inputs"),
-            )
+            message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
+            yield graph.nodes[reader].problem(message, "put the head last", "inputs")
 
 
 def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
@@ -313,8 +281,5 @@ def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
     reaching = nx.ancestors(graph.digraph, head) | {head}
     for node in graph.nodes.values():
         if node.name not in reaching:
-            yield Problem(
-                message=f'the output of node "{node.name}" never reaches the head "{head}"',
-                hint="let a later node name it in `inputs`, or remove it",
-                path=node.path,
-            )
+            message = f'the output of node "{node.name}" never reaches the head "{head}"'
+            yield node.problem(message, "let a later node name it in `inputs`, or remove it")
