@@ -122,8 +122,8 @@ def _coupled(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
     """
     if isinstance(entry, Reversible):
         return entry
-    plain_list = isinstance(entry, nn.ModuleList) and not isinstance(entry, ReversibleSequence)
-    if isinstance(entry, nn.Module) and not plain_list:
+    plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
+    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
         return _COUPLINGS[coupling][0](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
