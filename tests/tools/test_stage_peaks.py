@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from petra_graph.runtime.loop import Scheduler
-from tests.support.costs import samples
-from tests.support.pipelines import CHAIN, pipeline
+from tests.support.pipelines import CHAIN, batches, pipeline
 from tools.bench.stage_peaks import StagePeaks
 
 SHAPE = (8,)
@@ -21,7 +22,7 @@ def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimize
         for executor in built.executors
     }
     with peaks:
-        Scheduler(peaks.executors).train(samples(SHAPE, 6, 4), range(6), lambda _: None)
+        Scheduler(peaks.executors).train(batches(SHAPE, 6, dtype=torch.float32), range(6), lambda _: None)
     expected = {stage: 2 * size for stage, size in resident.items()}
     expected[max(resident)] += 4  # the head keeps its loss's gradient: a one in float32
     assert {stage: peaks.live_of[stage] for stage in resident} == expected
@@ -30,7 +31,7 @@ def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimize
 
 def test_it_changes_no_number():
     plain, watched = (pipeline(CHAIN, SHAPE, compute="float32") for _ in range(2))
-    data = samples(SHAPE, 8, 4)
+    data = batches(SHAPE, 8, dtype=torch.float32)
     losses: list[list[float]] = [[], []]
     plain.runtime.train(data, range(8), lambda result: losses[0].append(float(result.loss)))
     peaks = StagePeaks(watched.executors)
