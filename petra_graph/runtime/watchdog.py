@@ -231,7 +231,7 @@ class Watchdog(Supervisor):
             self.stop_at = stop[0]
             self.waker.wake()
         if self.stop_signal is not None and self.starting:
-            self._launch.set("interrupted", True)
+            self._launch.set("final", Interrupted.exit_code)
             problems = (("interrupted", ""),)
             self._fail(Failure(rank=self._world.rank, problems=problems, exit_code=Interrupted.exit_code))
 

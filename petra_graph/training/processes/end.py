@@ -112,6 +112,9 @@ class ProcessEnd:
     def fail(self, error: Exception, run: RunProcess) -> NoReturn:
         """End after an error in this process, or in another one: raise it if this process reports it."""
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure_of(error))
+        if failure.exit_code != RunFailed.exit_code:  # to start it again would change nothing
+            with suppress(RuntimeError):
+                self.world.launch.set("final", failure.exit_code)
         if failure.asks_for_parameters:
             executors = () if run.scheduler is None else run.scheduler.executors
             self.world.store.set(f"broken/{self.world.rank}", list(broken_parameters(executors)))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -29,9 +28,8 @@ from uuid import uuid4
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, printable
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
 from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, REQUESTS, numbers_of, stop_requests
@@ -76,19 +74,9 @@ def run_on_processes(
     checked = check_spec(path, overrides, folders=() if resume is None else first_folders(resume))
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
-    own = False
-    for restart in range(max_restarts + 1):
-        what = [path, *options] if resume is None else ["--resume", str(resume), *([] if own else options)]
-        ended = launch(["run", *what, *flags], processes, numbers_of(checked.spec.checkpoint.signal))
-        created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
-        if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
-            break
-        if resume is None and created is not None and checkpoint.numbers(created):
-            resume, own = created, True  # its resolved.toml has the options and the placement
-        elif resume is None and created is not None:  # the next attempt makes a directory of its own
-            shutil.rmtree(created, ignore_errors=True)
-        since = "the start" if resume is None else f"the latest checkpoint in {resume}"
-        sys.stderr.write(printable(f"restart {restart + 1} of {max_restarts}, from {since}\n"))
+    what = [path if resume is None else f"--resume={resume}", *options, *flags]
+    ended = launch(["run", *what], processes, numbers_of(checked.spec.checkpoint.signal), max_restarts)
+    created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
     if ended.killed:
         message, hint = f"the processes were killed: {ended.killed}", "see whether the system ran out of memory"
         raise RunFailed(message, hint)
@@ -107,17 +95,16 @@ class Ended:
     """The exit code of the whole."""
     directory: str | None
     """The name of the run's directory, where it was created."""
-    asked: bool
-    """A request to stop has come."""
     killed: str = ""
     """The signals, where all processes were killed, so that none could say why."""
 
 
-def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -> Ended:
+def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = (), max_restarts: int = 0) -> Ended:
     """Run `petra-graph` with these arguments in several processes.
 
     Args:
         more: signals that ask the run to stop, in addition to the usual ones.
+        max_restarts: how often they are started again; they find the run's directory in the store (`OneOfSeveral.resumption`).
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -137,14 +124,12 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
         rdzv_backend="static",
         rdzv_endpoint=f"{HERE[0]}:{port}",
         rdzv_configs={"rank": 0},
-        max_restarts=0,
+        max_restarts=max_restarts,
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     store = RunStore(server, launch_name(name))
-    asked: list[str] = []
 
     def ask(signal_name: str) -> None:
-        asked.append(signal_name)
         store.set("asked", signal_name)
 
     def insist() -> NoReturn:
@@ -165,7 +150,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
             code, killed = _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
             if (complete := store.get(COMPLETE)) is not None:  # whatever ended a process after that
                 code, killed = complete, ""
-    return Ended(code, store.get("directory"), bool(asked), killed)
+    return Ended(code, store.get("directory"), killed)
 
 
 def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:

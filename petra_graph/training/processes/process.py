@@ -18,7 +18,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, Problem, RunFailed, SpecError, printable
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, Problem, RunFailed, SpecError, printable
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -228,7 +228,7 @@ class OneOfSeveral(RunProcess):
         with requests:
             try:
                 yield
-            except Interrupted:
+            except (Interrupted, FailedOnAnotherProcess):
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 self.end.fail(error, self)
@@ -251,10 +251,10 @@ class OneOfSeveral(RunProcess):
         return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, self.replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """The checkpoint is that which rank 0 finds whole; a run that has stopped at a request does not begin again."""
+        """The checkpoint is that which rank 0 finds whole; a run that its launcher starts again goes on, unless it ended for good."""
         world, restarts, begun = self.world, self.world.rank_info.restarts, None
-        if restarts and world.launch.get("interrupted"):
-            raise Interrupted
+        if restarts and (code := world.launch.get("final")) is not None:
+            raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
         if restarts and directory is None:
             name, spec = world.launch.get("directory"), load(given, overrides).spec
             begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
@@ -264,6 +264,9 @@ class OneOfSeveral(RunProcess):
             found = Resumption.find(directory) if directory is not None and there else None
             if found is None and begun is not None:  # this attempt makes a directory of its own
                 shutil.rmtree(begun, ignore_errors=True)
+            if restarts:
+                since = "the start" if found is None else f"the latest checkpoint in {directory}"
+                sys.stderr.write(printable(f"restart {restarts}, from {since}\n"))
             world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found
         chosen = world.wait("resume")
@@ -378,7 +381,7 @@ class OneOfSeveral(RunProcess):
 
     def leave(self, *, interrupted: bool) -> None:
         if interrupted:
-            self.world.launch.set("interrupted", True)
+            self.world.launch.set("final", Interrupted.exit_code)
         self.end.leave(self, interrupted=interrupted)
 
 
