@@ -33,6 +33,7 @@ from petra_graph.executor.delayed_weights import evaluated_weights
 from petra_graph.executor.encoded import EncodedTensor, EncodedTensors
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import Updater
+from petra_graph.plugins.author_code import noted
 
 Facts = dict[str, Any]
 """JSON."""
@@ -135,8 +136,9 @@ def capture(executor: StageExecutor) -> SavedTensors:
                 saved.put(f"evaluated/{name}", weights)
     _capture_in_flight(saved, executor)
     for callback, companion in executor.companions.items():
-        for name, tensor in companion.state().items():
-            saved.put(f"{_CALLBACKS}/{callback}/{name}", tensor)
+        with noted(f'callback "{callback}"'):
+            for name, tensor in companion.state().items():
+                saved.put(f"{_CALLBACKS}/{callback}/{name}", tensor)
     return saved
 
 
@@ -174,7 +176,8 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
         kept = saved.below(f"{_CALLBACKS}/{callback}/", device)
         own = {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}
         if own:
-            companion.restore(own)
+            with noted(f'callback "{callback}"'):
+                companion.restore(own)
     _restore_optimizer(saved, executor.updater, dict(_parameters(executor.modules)), device)
 
 
