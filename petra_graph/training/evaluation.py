@@ -121,7 +121,7 @@ class Meters:
         self.read()
         self.samples += other["samples"]
         self.weight += other["weight"]
-        self.counted += other.get("counted", other["weight"])  # which is newer than checkpoints of this format
+        self.counted += other["counted"]
         for name, value in other["sums"].items():
             self._add(name, value)
 
