@@ -208,3 +208,11 @@ def test_a_run_says_it_with_a_plan_and_without(write):
         listener = FakeListener()
         run("a.toml", ("run.micro_batches=2", "run.evaluation_batches=1"), listener, saved=saved)
         assert listener.run.warnings.count(LOCKSTEP) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("optimizer=adam", 'write optimizer.name = "adam"'), ("devices=cuda", "write partition.devices")]
+)
+def test_what_was_meant_is_said(word, said, write, capsys):
+    assert main(["run", write("small.toml", SPEC), "--dry-run", "--set", word]) == 2
+    assert said in capsys.readouterr().err

@@ -143,6 +143,7 @@ def test_everything_that_is_wrong_with_a_table():
         ({"count": "three"}, ""),
         ({"inner": {"size": 1, "word": "ones"}}, "did you mean 'one'? allowed: one, two"),
         ({"stages": "per-blok"}, "did you mean 'per-block'? allowed: per-block"),
+        ({"devices": "cuda"}, 'write ["cuda"]'),
     ],
 )
 def test_hints(given, hint):
