@@ -235,15 +235,13 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
     """
     path = directory / "resolved.toml"
     try:
-        text = path.read_bytes().decode()
+        text = path.read_bytes()
         (directory / METRICS).open("rb").close()
     except OSError:
         message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
         raise SpecError(message, hint=_HINT) from None
-    except UnicodeDecodeError as error:
-        raise damaged(path, error) from None
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise damaged(path, error) from None
 
@@ -269,9 +267,7 @@ def plugin_packages(spec: object) -> Mapping[str, str]:
     """Return the packages of the plugins of a run, by "blocks/NAME", if `spec` is its resolved specification; {} of any other one."""
     if isinstance(spec, str) and Path(spec).name == "resolved.toml":
         with suppress(SpecError):
-            written = (read_json(Path(spec).parent / "env.json", dict) or {}).get("plugins")
-            if isinstance(written, dict):
-                return {name: package for name, package in written.items() if isinstance(package, str)}
+            return dict((read_json(Path(spec).parent / "env.json", dict) or {}).get("plugins", {}))
     return {}
 
 
