@@ -11,7 +11,15 @@ from petra_graph.training.checkpoint import CutPlan
 
 
 def plan(**values):
-    usual = {"per_epoch": 10, "accumulation": 3, "flush": "drain", "every": None, "evaluations": None, "probed": ()}
+    usual = {
+        "per_epoch": 10,
+        "accumulation": 3,
+        "flush": "drain",
+        "every": None,
+        "evaluations": None,
+        "probed": (),
+        "drained": False,
+    }
     return CutPlan(**{**usual, "depth": 4, **values})
 
 
