@@ -17,11 +17,13 @@ every checkpoint, with the tensors of its companions, and is given to `restore` 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
+from petra_graph.errors import Problem
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.loss_and_metric import Scale
 from petra_graph.plugins.options import asks_for_stage
@@ -29,56 +31,42 @@ from petra_graph.plugins.tensor_trees import Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
-from importlib.util import find_spec
-
-from petra_graph.errors import Problem
 
 
 @frozen(kw_only=True)
 class Started:
-    """A run that is about to train.
-
-    Attributes:
-        name: of the run.
-        directory: of the run.
-        epochs: in all.
-        micro_batches: in an epoch.
-        batch: samples in a micro-batch.
-        method: by name.
-        schedule: by name, or its depths.
-        accumulation: micro-batches in a window.
-        stages: their number.
-        parameters: number of trained values.
-        processes: their number.
-        evaluates: the split that evaluations after epochs read: "test", or "validation" if the specification has `data.validation`; its
-            name begins those of recorded values.
-        tested: the samples of such an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
-        resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
-        notes: of its beginning: a checkpoint, or weights of another run.
-        warnings: of its plan, each with the key that changes it; or why the run could not be planned.
-        metrics: how the values of the metrics are read that the specification lists, by the names under which they are recorded:
-            `scale_of("test/f1", run.metrics)` says which of two values is better.
-        spec: the resolved specification, in TOML's types.
-    """
+    """A run that is about to train."""
 
     name: str
     directory: Path
     epochs: int
     micro_batches: int
+    """Of an epoch."""
     batch: int
+    """Samples in a micro-batch."""
     method: str
     schedule: str
+    """By name, or its depths."""
     accumulation: int
     stages: int
     parameters: int
+    """Trained values."""
     processes: int = 1
     evaluates: Literal["validation", "test"] = "test"
+    """The split that evaluations after epochs read: "validation" if the specification has `data.validation`; its name begins those of values."""
     tested: str = ""
+    """The samples of such an evaluation, where it does not read all, as in "64 of 360 samples"."""
     resumed_at: int | None = None
+    """The first forward after the checkpoint from which the run is resumed; None: the run begins."""
     notes: tuple[str, ...] = ()
+    """Of its beginning: a checkpoint, or weights of another run."""
     warnings: tuple[str, ...] = ()
+    """Of its plan, each with the key that changes it; or why the run could not be planned."""
     metrics: Mapping[str, Scale] = field(factory=dict)
+    """How the values of the listed metrics are read, by the names under which they are recorded: `scale_of("test/f1", run.metrics)` says which of
+    two is better."""
     spec: Mapping[str, Any] = field(factory=dict, repr=False)
+    """The resolved specification, in TOML's types."""
 
 
 @frozen(kw_only=True)

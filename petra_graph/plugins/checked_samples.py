@@ -20,7 +20,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, suggestion
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError, at_path, suggestion
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import IGNORED, DataFacts, DataSet, Split, count_of_share
 from petra_graph.plugins.tensor_trees import Tree, named_leaves
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PATH = ("data", "validation")
+_PLAIN = "give its training split the attribute `plain` (itself, if it has no augmentation), or name a split of the data set's own"
 _DRAW = (0, 3)
 """Separates this draw from others of the same seed: those of an epoch's order and of augmentations begin with the epoch."""
 
@@ -73,16 +74,17 @@ class CheckedSplit:
     @property
     def mix(self) -> Callable[..., tuple[Tree, Tensor]] | None:
         """The function that mixes a fetched micro-batch, where the split has one; it raises what `fetch` raises."""
-        return None if getattr(self.split, "mix", None) is None else self._mix
+        mixes = getattr(self.split, "mix", None)
 
-    def _mix(
-        self, samples: Tree, targets: Tree, indices: NDArray[np.intp], *, seed: int, epoch: int
-    ) -> tuple[Tree, Tensor]:
-        split: Any = self.split
-        rows = indices if self.rows is None else self.rows[indices]
-        with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
-            mixed: tuple[Tree, Tensor] = split.mix(samples, targets, rows, seed=seed, epoch=epoch)
-        return self._in_order(mixed[0]), mixed[1]
+        def mix(samples: Tree, targets: Tree, indices: NDArray[np.intp], **at: int) -> tuple[Tree, Tensor]:
+            with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
+                mixed: tuple[Tree, Tensor] = mixes(samples, targets, self._rows(indices), **at)  # type: ignore[misc]
+            return self._in_order(mixed[0]), mixed[1]
+
+        return None if mixes is None else mix
+
+    def _rows(self, indices: Any) -> Any:
+        return indices if self.rows is None else self.rows[np.asarray(indices)]
 
     def _in_order(self, samples: Tree) -> Tree:
         return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
@@ -100,8 +102,7 @@ class CheckedSplit:
 
     def named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
         """Name samples of this split, as the subject of a message."""
-        names = sample_names(indices if self.rows is None else self.rows[np.asarray(indices)])
-        return f"{self.name}, {names} of its {self.part} data"
+        return f"{self.name}, {sample_names(self._rows(indices))} of its {self.part} data"
 
     def require_finite(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> None:
         """Check that samples and targets are finite.
@@ -116,11 +117,14 @@ class CheckedSplit:
         raise RunFailed(f"{self.named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
 
     def _tried(self, of_rows: Any, indices: NDArray[np.intp], part: str, fault_of: Any) -> Any:
-        def fetch(some: NDArray[np.intp]) -> Any:
-            return of_rows(some if self.rows is None else self.rows[some])
+        def raises(index: int) -> bool:
+            with suppress(PetraGraphError), author_code(""):
+                of_rows(self._rows(np.array([index])))
+                return False
+            return True
 
-        with author_code(lambda: self.named([i for i in indices if _raises(fetch, i)] or indices), error=RunFailed):
-            fetched = fetch(indices)
+        with author_code(lambda: self.named([one for one in indices if raises(one)] or indices), error=RunFailed):
+            fetched = of_rows(self._rows(indices))
         if part not in self._seen:
             if fault := fault_of(self.facts, len(indices), fetched):
                 raise RunFailed(f"{self.named(indices)}: {fault}", "mend the data set, or the facts that it declares")
@@ -163,19 +167,22 @@ class CheckedData:
         split_of = partial(CheckedSplit, name=name, facts=facts)
         source = data.train if training is None else training
         train, held = split_of(part="training", split=source), None
-        if isinstance(validation, str):
-            held = split_of(part="validation", split=_own_split(name, data, validation))
-        elif validation is not None and (parts := _set_apart(name, source, validation)) is not None:
-            train, held = split_of(part="training", split=parts[0]), split_of(part="validation", split=parts[1])
-        elif validation is not None:
-            plain = _plain_view(name, source)
-            rows, held_rows = draw_share(len(source), validation, seed)
-            train = split_of(part="training", split=source, rows=rows)
-            held = split_of(part="validation", split=plain, rows=held_rows)
-        if held is not None and len(held) == 1 and not facts.target_shape:
-            message = "the validation is one sample: right or wrong, it says nothing of others"
-            hint = "give a share of more samples, or a split that has them"
-            raise SpecError(Problem(message=message, hint=hint, path=_PATH))
+        with at_path(*_PATH):
+            if isinstance(validation, str):
+                held = split_of(part="validation", split=_own_split(name, data, validation))
+            elif validation is not None and hasattr(source, "set_apart"):
+                training, apart = _set_apart(name, source, validation)
+                train, held = split_of(part="training", split=training), split_of(part="validation", split=apart)
+            elif validation is not None:
+                if (plain := getattr(source, "plain", None)) is None:
+                    message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
+                    raise SpecError(message, _PLAIN)
+                rows, held_rows = draw_share(len(source), validation, seed)
+                train = split_of(part="training", split=source, rows=rows)
+                held = split_of(part="validation", split=plain, rows=held_rows)
+            if held is not None and len(held) == 1 and not facts.target_shape:
+                message = "the validation is one sample: right or wrong, it says nothing of others"
+                raise SpecError(message, "give a share of more samples, or a split that has them")
         return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))
 
 
@@ -184,7 +191,7 @@ def _own_split(name: str, data: DataSet, validation: str) -> Split:
     if split is None:
         own = [one for one in dir(data) if not one.startswith("_") and hasattr(getattr(data, one), "fetch")]
         hint = f"{suggestion(validation, set(own) - {'train', 'test'})}; or give a share of the training samples, as in 0.1"
-        raise SpecError(Problem(message=f'{name} has no split "{validation}"', hint=hint, path=_PATH))
+        raise SpecError(f'{name} has no split "{validation}"', hint)
     return split
 
 
@@ -196,33 +203,18 @@ def draw_share(samples: int, share: float, seed: int) -> tuple[NDArray[np.intp],
     """
     count = count_of_share(samples, share)
     if not count:
-        message = f"a share of {share:g} of {samples:,} training samples is no sample"
-        raise SpecError(Problem(message=message, hint="give a larger share", path=_PATH))
+        raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")
     drawn = np.random.default_rng([seed, *_DRAW]).permutation(samples)
     return np.sort(drawn[count:]), np.sort(drawn[:count])
 
 
-def _plain_view(name: str, train: Split) -> Split:
-    with author_code(f"{name} has no view of its training samples without augmentation"):
-        plain: Any = getattr(train, "plain", None)
-    if plain is None:
-        message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
-        hint = "give its training split the attribute `plain` (itself, if it has no augmentation), or name a split of the data set's own"
-        raise SpecError(Problem(message=message, hint=hint, path=_PATH))
-    return plain  # type: ignore[no-any-return]
-
-
-def _set_apart(name: str, train: Split, share: float) -> tuple[Split, Split] | None:
-    """Return the parts into which a training split sets itself apart; None: its samples are drawn."""
-    apart = getattr(train, "set_apart", None)
-    if apart is None:
-        return None
+def _set_apart(name: str, source: Any, share: float) -> tuple[Split, Split]:
     try:
         with author_code(f"{name} cannot set validation samples apart"):
-            training, validation = apart(share)
-    except SpecError as error:
-        paths = [("data", "options", *one.path) if one.path else _PATH for one in error.problems]
-        raise SpecError(evolve(one, path=path) for one, path in zip(error.problems, paths, strict=True)) from error
+            training, validation = source.set_apart(share)
+    except SpecError as error:  # paths count from the options
+        problems = [evolve(one, path=one.path and ("data", "options", *one.path)) for one in error.problems]
+        raise SpecError(problems) from error
     return training, validation
 
 
@@ -234,13 +226,6 @@ def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"samples {numbers[0]}..{numbers[-1]}"
     return f"samples {listed(map(str, numbers))}"
-
-
-def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:
-    with suppress(PetraGraphError), author_code(""):
-        fetch(np.array([index]))
-        return False
-    return True
 
 
 def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:

@@ -33,48 +33,43 @@ OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies"
 _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
 
-def _called(code: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    return code(*given, **options)
+def _called(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    return plugin.code(*given, **options)
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(eq=False)
 class PluginKind:
     """A kind of plugin.
 
     Attributes:
         noun: in messages.
-        plural: of the noun, where it is not regular.
-        group: of its entry points.
+        short: the end of the group of its entry points, and its name on the command line.
         table: of the specification, which names the plugin; "" for blocks, which nodes name.
-        several: whether a specification may name several, in an array of tables.
         gives: the parameters by position, by the names that they usually have.
         builds: what a call returns, in words.
+        several: whether a specification may name several, in an array of tables.
         adapt: returns the class or function for code that may also be something else.
         fault: returns why a class or function is none of this kind, as the end of a sentence; "" where it is.
-        make: builds it, of (code, what is given, options).
-        used: what a run uses of what was built, of (plugin, options, what was given, what was built).
+        make: returns what a run uses of what the code builds, or refuses it; of (plugin, what is given, options).
     """
 
     noun: str
-    plural: str = ""
-    group: str
-    table: str = ""
-    several: bool = False
-    gives: tuple[str, ...] = ()
+    short: str
+    table: str
+    gives: tuple[str, ...]
     builds: str
+    several: bool = field(default=False, kw_only=True)
     adapt: Callable[[Any], Any] = lambda code: code
     fault: Callable[[Any], str] = lambda _: ""
-    make: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] = _called
-    used: Callable[[Any, Any, tuple[Any, ...], Any], Any] = lambda _, __, ___, built: built
+    make: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _called
 
     @property
-    def short(self) -> str:
-        """The group on the command line: "losses"."""
-        return self.group.removeprefix("petra_graph.")
+    def group(self) -> str:
+        return f"petra_graph.{self.short}"
 
     @property
     def nouns(self) -> str:
-        return self.plural or f"{self.noun}s"
+        return f"{self.noun}{'es' if self.noun.endswith('s') else 's'}"
 
 
 @frozen(kw_only=True)
@@ -182,7 +177,7 @@ def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tupl
 
 
 def make(plugin: Plugin, *given: Any, options: Any, stage: StageFacts | None = None) -> Any:
-    """Call the code of a plugin, and raise whatever it raises.
+    """Return what a run uses of what a plugin builds, and raise whatever its code raises.
 
     Args:
         given: what its kind gives by position.
@@ -190,7 +185,7 @@ def make(plugin: Plugin, *given: Any, options: Any, stage: StageFacts | None = N
         stage: the facts of the stage for which it is built, which code is given that asks for them.
     """
     asked = {STAGE: stage} if stage is not None and plugin.asks_for_stage else {}
-    return plugin.kind.make(plugin.code, given, arguments(options, plugin.folders) | asked)
+    return plugin.kind.make(plugin, given, arguments(options, plugin.folders) | asked)
 
 
 def build_plugin(
@@ -212,10 +207,8 @@ def build_plugin(
     from petra_graph.plugins.generators import seeded_by
 
     seeding = nullcontext() if seed is None else seeded_by(seed, plugin.label)
-    with author_code(f"{plugin.owned} cannot be built"):
-        with refusals(plugin), seeding:
-            built = make(plugin, *given, options=options, stage=stage)
-        return plugin.kind.used(plugin, options, given, built)
+    with author_code(f"{plugin.owned} cannot be built"), refusals(plugin), seeding:
+        return make(plugin, *given, options=options, stage=stage)
 
 
 def ask(plugin: Plugin, method: str, options: Any, *given: Any) -> Any:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+import attrs
 from attrs import field, frozen
 
+from petra_graph.errors import SpecError, kind_of, shown
+from petra_graph.plugins.contract import Plugin, ask
+from petra_graph.plugins.options import accepted
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import attrs
-
-from petra_graph.errors import SpecError, kind_of, shown
-from petra_graph.plugins.contract import Plugin, ask
-from petra_graph.plugins.options import accepted
-
-if TYPE_CHECKING:
     import numpy as np
-
+    import torch
 
 IGNORED = -100
 """The class index that torch's losses pass over."""
@@ -111,7 +103,7 @@ class DataFacts:
             return
         for noun, every, types in (("", inputs, get_args(Dtype)), ("target_", targets, _TARGET_TYPES)):
             for place, (shape, dtype) in every.items():
-                if not _is_shape(shape):
+                if not isinstance(shape, tuple) or not all(type(size) is int and size > 0 for size in shape):
                     yield f"have {noun}shape{place} = {shape!r}, not a tuple of integers above 0"
                 elif dtype not in types:
                     yield f"have {noun}dtype{place} = {dtype!r}, not one of {', '.join(types)}"
@@ -127,27 +119,21 @@ class DataFacts:
                 yield f"have {name} = {values!r}, not a number for each channel of one input"
             elif self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
                 yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
-        if self.std is not None and not all(math.isfinite(value) and value > 0 for value in self.std):
+        if self.std and not all(math.isfinite(value) and value > 0 for value in self.std):
             yield f"have std = {self.std}, not above 0: samples are divided by it"
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
     """Return targets as a data set declares them, of zeros."""
     import torch
 
-    def zeros(shape: tuple[int, ...], dtype: str) -> Tensor:
-        return torch.zeros(rows, *shape, dtype=getattr(torch, dtype), device=device)
-
-    shape, dtype = facts.target_shape, facts.target_dtype
+    targets = [
+        torch.zeros(rows, *shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in facts.targets.values()
+    ]
     if not facts.several_targets:
-        return zeros(shape, dtype)
-    if isinstance(shape, Mapping):
-        return {key: zeros(one, dtype[key]) for key, one in shape.items()}
-    return tuple(zeros(*pair) for pair in zip(shape, dtype, strict=True))
+        return targets[0]
+    named = isinstance(facts.target_shape, Mapping)
+    return dict(zip(facts.target_shape, targets, strict=True)) if named else tuple(targets)
 
 
 def facts_fault(facts: object) -> str:
@@ -246,15 +232,11 @@ def count_of_share(samples: int, share: float) -> int:
     return round(share * samples)
 
 
-def data_of(code: Any, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return an opened data set, and the facts that its class gives before."""
-    facts = code.facts(**accepted(code.facts, options)) if callable(code.facts) else code.facts
-    return code(*given, **options), facts
-
-
-def used_data(plugin: Plugin, _: Any, __: Sequence[Any], both: tuple[Any, Any]) -> Any:
-    """Expect that the opened data set has the facts with which the network was planned."""
-    built, declared = both
+def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return an opened data set, which has the facts that its class gives before, and with which the network was planned."""
+    code = plugin.code
+    declared = code.facts(**accepted(code.facts, options)) if callable(code.facts) else code.facts
+    built = code(**options)
     for name in ("train", "test"):
         if not hasattr(built, name):
             raise plugin.broken(f"what it builds, {kind_of(built)}, has no `{name}`")

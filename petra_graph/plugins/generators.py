@@ -33,14 +33,10 @@ def seeded_as_torch() -> Iterator[None]:
     import numpy as np
     import torch
 
-    python, numpy, key = random.getstate(), np.random.get_state(), torch.initial_seed()  # noqa: NPY002
-    random.seed(key)
-    np.random.seed(key % 2**32)  # noqa: NPY002
-    try:
+    with _kept():
+        random.seed(torch.initial_seed())
+        np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
         yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
 
 
 @contextmanager
@@ -55,16 +51,27 @@ def seeded_by(seed: int, name: str) -> Iterator[None]:
 @contextmanager
 def fork_generators() -> Iterator[None]:
     """Run, and give the global generators their former states afterwards."""
-    import numpy as np
     import torch
 
-    python, numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    of_torch = torch.get_rng_state()
+    with _kept():
+        try:
+            yield
+        finally:
+            torch.set_rng_state(of_torch)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Run, and give numpy's and Python's generators their former states afterwards."""
+    import numpy as np
+
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(of_torch)
 
 
 def states_without_key() -> Mapping[str, Any]:

@@ -1,23 +1,11 @@
-"""The kinds of plugins, as one table: what the framework gives, what is built, and what a run makes of it.
-
-| kind | entry points | given by position | builds |
-|---|---|---|---|
-| block | `petra_graph.blocks` | inputs | a `petra_graph.plugins.Block` |
-| architecture | `petra_graph.architectures` | facts | nodes |
-| optimizer | `petra_graph.optimizers` | groups, or params | a `torch.optim.Optimizer` |
-| learning-rate schedule | `petra_graph.lr_schedules` | update, horizon | the factor of the rate at the update |
-| loss | `petra_graph.losses` | nothing, or output and target | a function of output and target |
-| metric | `petra_graph.metrics` | nothing | `update` and `compute` |
-| data set | `petra_graph.datasets` | nothing | `train` and `test` |
-| callback | `petra_graph.callbacks` | nothing | a `Callback` |
-"""
+"""The kinds of plugins, as one table: what the framework gives, what is built, and what a run makes of it."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,9 +13,9 @@ from petra_graph.errors import Problem, SpecError, kind_of
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.contract import Plugin, PluginKind, make, refusals
-from petra_graph.plugins.data_set import DataFacts, data_of, used_data
+from petra_graph.plugins.data_set import DataFacts, data_of
 from petra_graph.plugins.loss_and_metric import UsedLoss, UsedMetric
-from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of, used_optimizer
+from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of
 from petra_graph.spec.model import NodeSpec
 
 _OUTPUT_AND_TARGET = 2
@@ -49,8 +37,8 @@ def _block_fault(code: Any) -> str:
     return 'is no class of torch.nn.Module, nor of petra_graph.blocks; a function that makes a module is an option of the block "module"'
 
 
-def _factor(code: Callable[..., float], given: tuple[Any, ...], options: dict[str, Any]) -> Callable[[int], float]:
-    (horizon,) = given
+def _factor(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> Callable[[int], float]:
+    (horizon,), code = given, plugin.code
     float(code(0, horizon, **options))  # what is wrong with its options is told before the training
     return lambda update: float(code(update, horizon, **options))
 
@@ -73,10 +61,20 @@ def _as_loss(code: Any) -> Any:
     return build
 
 
-def _used_metric(plugin: Plugin, _: Any, __: Sequence[Any], built: Any) -> UsedMetric:
+def _loss(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> UsedLoss:
+    return UsedLoss(plugin, plugin.code(**options))
+
+
+def _metric(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> UsedMetric:
+    built = plugin.code(**options)
     if missing := [name for name in ("update", "compute") if not callable(getattr(built, name, None))]:
         raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
     return UsedMetric(plugin, built)
+
+
+def _data_fault(code: Any) -> str:
+    known = hasattr(code, "facts")
+    return "" if known else "has no `facts`, a DataFacts of its samples, or a static method that returns it"
 
 
 def _callback_fault(code: Any) -> str:
@@ -85,72 +83,31 @@ def _callback_fault(code: Any) -> str:
     return "is not a subclass of petra_graph.plugins.Callback"
 
 
-BLOCK = PluginKind(
-    noun="block", group="petra_graph.blocks", gives=("inputs",), builds="a Block", adapt=_as_block, fault=_block_fault
-)
-ARCHITECTURE = PluginKind(
-    noun="architecture",
-    group="petra_graph.architectures",
-    table="architecture",
-    gives=("facts",),
-    builds="a tuple of NodeSpec",
-)
+BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block, fault=_block_fault)
+ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec")
 OPTIMIZER = PluginKind(
-    noun="optimizer",
-    group="petra_graph.optimizers",
-    table="optimizer",
-    gives=("groups",),
-    builds="a torch.optim.Optimizer",
+    "optimizer",
+    "optimizers",
+    "optimizer",
+    ("groups",),
+    "a torch.optim.Optimizer",
     fault=optimizer_fault,
     make=optimizer_of,
-    used=used_optimizer,
 )
 LR_SCHEDULE = PluginKind(
-    noun="learning-rate schedule",
-    group="petra_graph.lr_schedules",
-    table="lr_schedule",
-    gives=("update", "horizon"),
-    builds="the factor of the learning rate",
+    "learning-rate schedule",
+    "lr_schedules",
+    "lr_schedule",
+    ("update", "horizon"),
+    "the factor of the learning rate",
     make=_factor,
 )
-LOSS = PluginKind(
-    noun="loss",
-    plural="losses",
-    group="petra_graph.losses",
-    table="loss",
-    builds="a function of output and target",
-    adapt=_as_loss,
-    used=lambda plugin, _, __, built: UsedLoss(plugin, built),
-)
-METRIC = PluginKind(
-    noun="metric",
-    group="petra_graph.metrics",
-    table="metric",
-    several=True,
-    builds="an object with update and compute",
-    used=_used_metric,
-)
+LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss, make=_loss)
+METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
 DATA_SET = PluginKind(
-    noun="data set",
-    group="petra_graph.datasets",
-    table="data",
-    builds="an object with train and test",
-    fault=lambda code: (
-        ""
-        if hasattr(code, "facts")
-        else "has no `facts`, a DataFacts of its samples, or a static method that returns it"
-    ),
-    make=data_of,
-    used=used_data,
+    "data set", "datasets", "data", (), "an object with train and test", fault=_data_fault, make=data_of
 )
-CALLBACK = PluginKind(
-    noun="callback",
-    group="petra_graph.callbacks",
-    table="callback",
-    several=True,
-    builds="a Callback",
-    fault=_callback_fault,
-)
+CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""
 

@@ -120,7 +120,7 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str] = ()) -> P
         try:
             found = _import(module, folders)
         except ModuleNotFoundError as error:
-            if error.name is None or module.partition(".")[0] != error.name.rpartition(".")[2]:
+            if error.name != module.partition(".")[0]:
                 raise
             message = (
                 f"{plugin} has no module: {error.name!r} is neither importable nor a distribution with {kind.nouns}"

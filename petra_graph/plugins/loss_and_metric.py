@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, named_leaves
@@ -31,8 +31,6 @@ from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, nam
 if TYPE_CHECKING:
     from torch import Tensor
 
-RESERVED_METRICS = frozenset({"loss"})
-"""Names that a run records itself, besides the metrics of its loss."""
 _OF_TARGETS = ("target_weight", "target_count")
 
 
@@ -59,11 +57,6 @@ class Loss(Protocol):
         Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by the number of
         samples, or by that of `target_count`.
         """
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a share of the targets, between 0 and 1: "top1", "top5"."""
-    return re.fullmatch(r"top\d+", metric) is not None
 
 
 def target_weight(loss: Loss, target: Tree) -> float:
@@ -129,12 +122,9 @@ def _trained(loss: Any) -> Iterator[str]:
         return
     for name, held in getattr(loss, "__dict__", {}).items():
         for _, one in named_leaves(held):
-            if getattr(one, "requires_grad", False) is True or any(True for _ in _trained_of(one)):
+            inside = _trained(one) if hasattr(one, "named_parameters") else ()
+            if getattr(one, "requires_grad", False) is True or any(inside):
                 yield name
-
-
-def _trained_of(module: Any) -> Iterator[str]:
-    return _trained(module) if hasattr(module, "named_parameters") else iter(())
 
 
 def reads_logits(plugin: Plugin) -> bool:
@@ -154,7 +144,7 @@ class UsedLoss:
                 setattr(self, name, getattr(loss, name))
         if trained := list(_trained(loss)):
             fault = f"it has parameters of its own, {', '.join(trained)}, which nothing trains"
-            raise SpecError(Problem(message=f"{plugin}: {fault}", hint="let them be parameters of the network's head"))
+            raise SpecError(f"{plugin}: {fault}", "let them be parameters of the network's head")
 
     def __call__(self, output: Tree, target: Tree) -> Tensor:
         with self._noted:
@@ -178,11 +168,9 @@ class UsedLoss:
         import torch
 
         if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
-            came = (
-                f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-                if isinstance(value, torch.Tensor)
-                else type(value).__name__
-            )
+            came = type(value).__name__
+            if isinstance(value, torch.Tensor):
+                came = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
             raise self._plugin.broken(f"it returns {came}, not a scalar of real numbers: the mean over the samples")
         if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
             raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
@@ -217,7 +205,7 @@ def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:
         scales: those of a run's metrics, by the names under which they are recorded; other values are of the loss.
     """
     bare = re.sub(r"^(train|validation|test)/", "", name)
-    of_loss = Scale(better="lower" if bare == "loss" else "higher", share=is_share(bare))
+    of_loss = Scale(better="lower" if bare == "loss" else "higher", share=re.fullmatch(r"top\d+", bare) is not None)
     return scales.get(bare.partition("/")[0], of_loss)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,26 @@ def optimizer_fault(code: Any) -> str:
     return ""
 
 
-def optimizer_of(code: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Call code with the groups, or a class of torch.optim, whose first parameter is `params`, with the groups that torch's optimizers take."""
-    (groups,) = given
-    if next(iter(inspect.signature(code).parameters)) != "params":
-        return code(groups, **options)
-    return code(groups.param_groups(weight_decay=options.get("weight_decay", 0.0)), **options)
+def optimizer_of(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> torch.optim.Optimizer:
+    """Call code with the groups, or a class of torch.optim, whose first parameter is `params`, with the groups that torch's optimizers take.
+
+    What it builds has each parameter in one group: one that is left out would silently stay as it began.
+    """
+    import torch
+
+    (groups,), code = given, plugin.code
+    of_torch = next(iter(inspect.signature(code).parameters)) == "params"
+    grouped = groups.param_groups(weight_decay=options.get("weight_decay", 0.0)) if of_torch else groups
+    built = code(grouped, **options)
+    if not isinstance(built, torch.optim.Optimizer):
+        raise plugin.broken(f"its build returns {type(built).__name__}, not a torch.optim.Optimizer")
+    all_given = [id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad]
+    held = Counter(id(one) for group in built.param_groups for one in group["params"])
+    if left := len(set(all_given) - held.keys()):
+        raise plugin.broken(f"its groups leave out {left} of the {len(all_given)} parameters that it was given")
+    if any(count > 1 for count in held.values()):
+        raise plugin.broken("a parameter is in its groups twice")
+    return built
 
 
 def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
@@ -83,22 +97,6 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[fl
         group["lr"] = rate * ratio
         if "staleness" in group:
             group["staleness"] = staleness
-
-
-def used_optimizer(plugin: Plugin, _: Any, given: Sequence[Any], built: Any) -> torch.optim.Optimizer:
-    """Expect that an optimizer has each parameter in one group: one that is left out would silently stay as it began."""
-    import torch
-
-    if not isinstance(built, torch.optim.Optimizer):
-        raise plugin.broken(f"its build returns {type(built).__name__}, not a torch.optim.Optimizer")
-    (groups,) = given
-    all_given = [id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad]
-    held = Counter(id(one) for group in built.param_groups for one in group["params"])
-    if left := len(set(all_given) - held.keys()):
-        raise plugin.broken(f"its groups leave out {left} of the {len(all_given)} parameters that it was given")
-    if any(count > 1 for count in held.values()):
-        raise plugin.broken("a parameter is in its groups twice")
-    return built
 
 
 def predicts(optimizer: torch.optim.Optimizer | None) -> bool:

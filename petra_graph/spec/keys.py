@@ -13,7 +13,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import attrs
 from attrs import field, frozen
@@ -56,14 +57,8 @@ def keys_with(mark: str, cls: type) -> tuple[str, ...]:
     return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(mark))
 
 
-class Fault(NamedTuple):
-    """A value that breaks a bound."""
-
-    rule: str
-    """The end of a sentence, as in "must be at least 1"."""
-    value: Any
-    path: Path = ()
-    """The items that lead to the value."""
+Fault = tuple[str, Path]
+"""How a value breaks a bound, as the end of a sentence: "must be at least 1"; and the items that lead to the part of it that does."""
 
 
 @frozen
@@ -84,13 +79,13 @@ class Bound:
         Raises:
             ValueError: the value breaks the bound.
         """
-        for fault in self.faults(value):
-            raise ValueError(f"{attribute.name} {fault.rule} (got {shown(fault.value)})")
+        for text, path in self.faults(value):
+            raise ValueError(f"{attribute.name} {text} (got {shown(reduce(operator.getitem, path, value))})")
 
 
 def rule(brief: str, broken: Callable[[Any], str]) -> Bound:
     """Return the bound of a function that says how a value breaks it, as in "must be odd", or "" where it does not."""
-    return Bound(brief, lambda value: (Fault(text, value) for text in [broken(value)] if text))
+    return Bound(brief, lambda value: ((text, ()) for text in [broken(value)] if text))
 
 
 def _compared(sign: str, words: str, holds: Callable[[Any, Any], bool]) -> Callable[[float], Bound]:
@@ -136,7 +131,7 @@ def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
 
     def faults(value: Any) -> Iterator[Fault]:
         for index, one in enumerate(value if isinstance(value, list | tuple) else ()):
-            yield from (fault._replace(path=(index, *fault.path)) for fault in item.faults(one))
+            yield from ((text, (index, *path)) for text, path in item.faults(one))
 
     return Bound(f"each {item.brief}", faults)
 

@@ -34,7 +34,6 @@ STDIN = "-"
 IN_CODE = "<spec>"
 """The name in messages of a specification made in code."""
 TOO_DEEP = "nested too deeply"
-_MOST_BYTES = 2**23
 _DEFAULT_NAMES = {
     one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
@@ -183,11 +182,8 @@ def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
 def _read_source(path: str) -> Source:
     file, hint = "<stdin>" if path == STDIN else path or "''", ""
     try:
-        if path == STDIN:
-            content = sys.stdin.buffer.read(_MOST_BYTES + 1)
-        else:
-            with FilePath(os.path.expanduser(path)).open("rb") as opened:  # noqa: PTH111  pathlib's raises without such a home
-                content = opened.read(_MOST_BYTES + 1)
+        # pathlib's own `expanduser` raises where there is no such home.
+        content = sys.stdin.buffer.read() if path == STDIN else FilePath(os.path.expanduser(path)).read_bytes()  # noqa: PTH111
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
@@ -198,8 +194,6 @@ def _read_source(path: str) -> Source:
             hint = f"did you mean {str(near.with_name(close[0]))!r}?"
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError(Problem(message=message, hint=hint, where=Where(file=file))) from None
-    if len(content) > _MOST_BYTES:
-        raise SpecError(Problem(message=f"more than {_MOST_BYTES // 2**20} MiB", where=Where(file=file)))
     if not text.strip():
         hint = "a specification needs [data] and one of [graph] and [architecture]"
         raise SpecError(Problem(message="the file is empty", hint=hint, where=Where(file=file)))

@@ -8,17 +8,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.class_names import toml_values
-from petra_graph.spec.keys import LONGEST_NAME
+from petra_graph.spec.keys import IS_PATH, LONGEST_NAME, keys_with
 from petra_graph.spec.layers import IN_CODE, STDIN, TOO_DEEP, Layers, apply_overrides, parse_source, read_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import Reader, as_mapping
 
-_PATHS = (("partition", "profile"), ("init", "weights"))
-"""The core's own keys that name files."""
+_PATHS = [
+    (one.name, key)
+    for one in attrs.fields(Spec)
+    if attrs.has(table := getattr(one.default, "factory", dict))
+    for key in keys_with(IS_PATH, table)
+]
+"""The core's own keys that name files, each with its table."""
 Given = str | Spec
 """A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
 
@@ -52,14 +58,11 @@ class LoadedSpec:
 
 
 def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
-    """Load a specification.
+    """Load a specification, or its problems.
 
     Args:
         given: a file's name, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
-
-    Returns:
-        the specification, or its problems.
 
     Raises:
         SpecError: a text cannot be read or is not TOML.

@@ -226,17 +226,11 @@ def interval(text: str) -> Interval:
         ValueError: the text is not an interval.
     """
     match = _INTERVAL.fullmatch(text.strip())
-    found = None if match is None else _read(float(match[1]), match[2])
-    if found is None or found.count <= 0:
+    number, unit = (float(match[1]), match[2]) if match else (0.0, "")
+    if number <= 0 or (unit not in _SECONDS and not number.is_integer()):
         raise ValueError(f"{_FORM} (got {shown(text)})")
-    return found
-
-
-def _read(number: float, unit: str) -> Interval | None:
     if unit in _SECONDS:
         return Interval(number * _SECONDS[unit], "seconds")
-    if number != int(number):
-        return None
     return Interval(number, "epochs" if unit.startswith("epoch") else "updates")
 
 

@@ -19,7 +19,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.keys import Bound, Fault
+from petra_graph.spec.keys import Bound
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
@@ -35,17 +35,7 @@ _WORDS = {
 def structure_as(
     kind: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
 ) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return a value read strictly as a type.
-
-    Args:
-        kind: an attrs class, or any type of the values in one.
-        value: as TOML gave it.
-        path: its path in the specification.
-        names: names in messages of tables that have better names than their paths.
-
-    Returns:
-        the value and no problem, or None and the problems, whose paths begin with `path`.
-    """
+    """Return a value read strictly as a type, or None and the problems, whose paths begin with `path`; arguments as of `Reader`."""
     reader = Reader(names=names or {})
     found = reader.read(value, kind, path)
     return (None if reader.problems else found), tuple(reader.problems)
@@ -56,6 +46,7 @@ class Reader:
     """Reads values, and collects what is wrong with them."""
 
     names: Mapping[Path, str] = field(factory=dict)
+    """Names in messages of tables that have better names than their paths."""
     problems: list[Problem] = field(factory=list)
     parts: dict[Path, Any] = field(factory=dict)
     """The tables that could be read, without their wrong keys."""
@@ -67,7 +58,7 @@ class Reader:
         kinds = item_types(kind, len(value)) if is_list(kind) and isinstance(value, list | tuple) else ()
         if not _has_form(value, kind) or kinds is None:
             hint = _meant(value, kind, path) if isinstance(value, str) and path else ""
-            self.add(path, Fault(f"must be {describe(kind)}", value), hint)
+            self.add(path, f"must be {describe(kind)}", value, hint)
         elif attrs.has(kind):
             return self.table(value, kind, path)
         elif is_list(kind):
@@ -77,7 +68,7 @@ class Reader:
             return {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
         elif kind is float:
             if not math.isfinite(value):
-                self.add(path, Fault("must be a finite number", value))
+                self.add(path, "must be a finite number", value)
             return float(value)
         return value
 
@@ -120,8 +111,8 @@ class Reader:
         known = len(self.problems)
         found = self.read(value, attribute.type, path)
         if isinstance(attribute.validator, Bound) and len(self.problems) == known:
-            for fault in attribute.validator.faults(found):
-                self.add((*path, *fault.path), fault._replace(value=reduce(getitem, fault.path, value)))
+            for text, inside in attribute.validator.faults(found):
+                self.add((*path, *inside), text, reduce(getitem, inside, value))
         return found
 
     def missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
@@ -132,11 +123,11 @@ class Reader:
         hint = f"{attribute.name}: {meaning}" if meaning else ""
         self.problems.append(Problem(message=message, hint=hint, path=path))
 
-    def add(self, path: Path, fault: Fault, hint: str = "") -> None:
-        text = shown(fault.value)
+    def add(self, path: Path, rule: str, value: Any, hint: str = "") -> None:
+        text = shown(value)
         text = text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
-        got = "" if "(got " in fault.rule or fault.rule == "must not be empty" else f" (got {text})"
-        self.problems.append(Problem(message=f"{self.name(path)} {fault.rule}{got}", hint=hint, path=path))
+        got = "" if "(got " in rule or rule == "must not be empty" else f" (got {text})"
+        self.problems.append(Problem(message=f"{self.name(path)} {rule}{got}", hint=hint, path=path))
 
     def name(self, path: Path) -> str:
         """Return the name of a value in messages: its key and the table around it."""

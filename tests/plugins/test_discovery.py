@@ -1,7 +1,5 @@
 """Discovery: one scan, and nobody else's broken file ends it."""
 
-import textwrap
-
 import pytest
 
 from petra_graph.plugins.entry_points import Entry, scan
@@ -65,11 +63,6 @@ def test_a_distribution_that_comes_between_two_scans_is_found(install, site):
 def test_percent_signs_capitals_and_letters_of_any_language_are_kept(install, site):
     install("my-blocks", "[petra_graph.blocks]\nGröße = %(x)s:MINE\n")
     assert scan([str(site)])[0] == (entry("Größe", "my-blocks", "%(x)s:MINE"),)
-
-
-def test_loading_an_entry(install):
-    install("my-blocks", BLOCKS, my_blocks=textwrap.dedent("MINE = 3\n"))
-    assert entry("mine", "my-blocks").load() == 3
 
 
 def test_an_entry_that_is_no_reference_raises_only_when_it_is_loaded(install, site):
