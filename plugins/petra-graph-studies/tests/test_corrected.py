@@ -5,7 +5,6 @@ The formulas are in `test_formulas_of_corrections.py`.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -19,8 +18,10 @@ from petra_graph.plugins import ParameterGroups
 from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import OPTIMIZER
 from petra_graph.plugins.registry import discover
+from petra_graph.testing import OptimizerTrial
 from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
+from tests.support.kit import kept
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 from tests.support.stopping import StopAt
 
@@ -83,20 +84,8 @@ def test_without_delay_steps_and_state_are_the_optimizers_to_the_bit(name, how):
 
 
 @pytest.mark.parametrize(("name", "how"), CASES, ids=str)
-def test_saved_and_restored_it_continues_to_the_bit(name, how):
-    def course(run, numbers):
-        for number in numbers:
-            set_delay(run[1], (0.0, 0.5, 1.0, 3.0)[number % 4])
-            step(run, number, without=(1, 4) if number == 2 else ())
-
-    straight, resumed = made(name, how), made(name, how)
-    course(straight, range(6))
-    for own, value in zip(resumed[0], straight[0], strict=True):
-        own.data = value.detach().clone()
-    resumed[1].load_state_dict(deepcopy(straight[1].state_dict()))
-    course(straight, range(6, 12))
-    course(resumed, range(6, 12))
-    assert all(map(torch.equal, straight[0], resumed[0]))
+def test_a_checkpoint_continues_it_to_the_bit(name, how):
+    kept(OptimizerTrial.of(corrected, {"optimizer": name, "lr": 0.01, "weight_decay": 0.1, **how}))
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

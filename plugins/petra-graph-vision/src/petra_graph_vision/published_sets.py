@@ -41,18 +41,23 @@ _OR_DOWNLOAD = {False: "; or set download = true", True: "; the download has fai
 Download = Annotated[bool, "download missing files into root; without this, no file is downloaded"]
 
 
-class _Cifar:
-    """CIFAR-10 or CIFAR-100: uint8 [3, 32, 32]; torchvision compares the files with their published digests."""
+Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Pixels [n, H, W, C], and targets [n]."""
 
-    archive: ClassVar[str]
+
+class _Published:
+    """Images of one size whose files have a fixed content, in memory."""
+
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
     classes: ClassVar[int]
     class_names: ClassVar[tuple[str, ...] | None] = None
+    samples: ClassVar[int]
+    """Of the training."""
 
     def __init__(
         self,
         *,
         root: Root,
-        download: Download = False,
         crop_padding: Padding = 4,
         flip: Flip = True,
         augment: Augment = (),
@@ -60,27 +65,49 @@ class _Cifar:
         mean: Mean,
         std: Std,
     ) -> None:
-        from torchvision import datasets
-
-        archive: Any = getattr(datasets, self.archive)
-        folder = expanded(root)
-        hint = f"root must hold {archive.base_folder}/ with the published python batches{_OR_DOWNLOAD[download]}"
-        with reading(f"the files of {self.archive} in {folder}", hint):
-            parts = [archive(str(folder), train, download=download) for train in (True, False)]
-        train, test = ((np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts)
+        train, test = self._read(expanded(root))
         facts = self.facts(mean=mean, std=std)
         self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
         self.test = image_split(test)
 
+    def _read(self, folder: Path) -> tuple[Images, Images]:
+        """Return the images of the training and of the test; SpecError: the files are not there, or damaged."""
+        raise NotImplementedError
+
     @classmethod
     def facts(cls, *, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
         """Return the facts of the images."""
-        return DataFacts(shape=(3, 32, 32), classes=cls.classes, mean=mean, std=std, class_names=cls.class_names)
+        return DataFacts(shape=cls.shape, classes=cls.classes, mean=mean, std=std, class_names=cls.class_names)
 
-    @staticmethod
-    def training_samples() -> int:
+    @classmethod
+    def training_samples(cls) -> int:
         """Return the number of training samples."""
-        return 50_000
+        return cls.samples
+
+
+class _Downloaded(_Published):
+    """Files that torchvision finds, or downloads."""
+
+    def __init__(self, *, download: Download = False, **options: Any) -> None:
+        self._download = download
+        super().__init__(**options)
+
+
+class _Cifar(_Downloaded):
+    """CIFAR-10 or CIFAR-100: uint8 [3, 32, 32]; torchvision compares the files with their published digests."""
+
+    archive: ClassVar[str]
+    samples = 50_000
+
+    def _read(self, folder: Path) -> tuple[Images, Images]:
+        from torchvision import datasets
+
+        archive: Any = getattr(datasets, self.archive)
+        hint = f"root must hold {archive.base_folder}/ with the published python batches{_OR_DOWNLOAD[self._download]}"
+        with reading(f"the files of {self.archive} in {folder}", hint):
+            parts = [archive(str(folder), train, download=self._download) for train in (True, False)]
+        train, test = ((np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts)
+        return train, test
 
 
 class Cifar10(_Cifar):
@@ -106,61 +133,31 @@ class Cifar100(_Cifar):
         super().__init__(mean=mean, std=std, **options)
 
 
-class FashionMnist:
+class FashionMnist(_Downloaded):
     """Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.
 
     The files are in root/FashionMNIST/raw, as torchvision writes them, or, plain or as .gz, in root itself, as Debian's package
     `dataset-fashion-mnist` installs them.
     """
 
-    def __init__(
-        self,
-        *,
-        root: Root,
-        download: Download = False,
-        crop_padding: Padding = 4,
-        flip: Flip = True,
-        augment: Augment = (),
-        mix: Mix = (),
-        mean: GreyMean = (0.2860,),
-        std: GreyStd = (0.3530,),
-    ) -> None:
+    shape, classes, samples = (1, 28, 28), 10, 60_000
+    class_names = tuple("t-shirt/top trouser pullover dress coat sandal shirt sneaker bag ankle-boot".split())  # noqa: SIM905  one line of names
+
+    def __init__(self, *, mean: GreyMean = (0.2860,), std: GreyStd = (0.3530,), **options: Any) -> None:
+        super().__init__(mean=mean, std=std, **options)
+
+    def _read(self, folder: Path) -> tuple[Images, Images]:
         from torchvision.datasets import FashionMNIST
 
-        folder = expanded(root)
         hint = (
-            f"root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves{_OR_DOWNLOAD[download]}; or install "
-            'Debian\'s dataset-fashion-mnist, with root = "/usr/share/datasets/fashion-mnist"'
+            f"root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves{_OR_DOWNLOAD[self._download]}; or "
+            'install Debian\'s dataset-fashion-mnist, with root = "/usr/share/datasets/fashion-mnist"'
         )
         with reading(f"the files of FashionMNIST in {folder}", hint):
-            if download:
+            if self._download:
                 FashionMNIST(str(folder), download=True)
             train, test = (_idx_images(folder, part) for part in ("train", "t10k"))
-        facts = self.facts(mean=mean, std=std)
-        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
-        self.test = image_split(test)
-
-    @staticmethod
-    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts of the images."""
-        names = [
-            "t-shirt/top",
-            "trouser",
-            "pullover",
-            "dress",
-            "coat",
-            "sandal",
-            "shirt",
-            "sneaker",
-            "bag",
-            "ankle-boot",
-        ]
-        return DataFacts(shape=(1, 28, 28), classes=10, mean=mean, std=std, class_names=tuple(names))
-
-    @staticmethod
-    def training_samples() -> int:
-        """Return the number of training samples."""
-        return 60_000
+        return train, test
 
 
 def _idx_images(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -184,44 +181,27 @@ def _idx_images(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.in
     return pixels, read(f"{part}-labels-idx1-ubyte", read_label_file).astype(np.int64)
 
 
-class ImageNet32:
+class ImageNet32(_Published):
     """Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.
 
     4.1 GB in memory. Its files count labels from 1; their "mean" image is not used.
     """
 
+    classes, samples = 1000, IMAGENET_TRAINING
+
     def __init__(
-        self,
-        *,
-        root: Root,
-        crop_padding: Padding = 4,
-        flip: Flip = True,
-        augment: Augment = (),
-        mix: Mix = (),
-        mean: Mean = (0.4811, 0.4575, 0.4078),
-        std: Std = (0.2605, 0.2533, 0.2683),
+        self, *, mean: Mean = (0.4811, 0.4575, 0.4078), std: Std = (0.2605, 0.2533, 0.2683), **options: Any
     ) -> None:
-        folder = expanded(root)
+        super().__init__(mean=mean, std=std, **options)
+
+    def _read(self, folder: Path) -> tuple[Images, Images]:
         hint = (
             "root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and Imagenet32_val.zip (an account "
             "is needed) from https://image-net.org/download-images and unpack both there"
         )
         batches = [folder / f"train_data_batch_{number}" for number in range(1, 11)]
         with reading(f"the files of imagenet32 in {folder}", hint):
-            train, test = _joined(batches), _joined([folder / "val_data"])
-        facts = self.facts(mean=mean, std=std)
-        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
-        self.test = image_split(test)
-
-    @staticmethod
-    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts of the images."""
-        return DataFacts(shape=(3, 32, 32), classes=1000, mean=mean, std=std)
-
-    @staticmethod
-    def training_samples() -> int:
-        """Return the number of training samples."""
-        return IMAGENET_TRAINING
+            return _joined(batches), _joined([folder / "val_data"])
 
 
 class _Arrays(pickle.Unpickler):
