@@ -64,7 +64,6 @@ OTHERS = {
     ),
     "a missing loss": ({"events": EVENTS[1:]}, "1 of 2 metrics"),
     "a repeated loss": ({"events": (*EVENTS, EVENTS[0])}, "1 of 3 metrics"),
-    "a failure": ({"code": 2}, "failed: exit code 2, 1 run directories"),
 }
 
 
@@ -75,7 +74,8 @@ def test_what_differs_is_reported(left, name):
     assert said.startswith(expected)
 
 
-def test_nothing_equals_nothing(left):
+def test_a_training_that_failed_equals_none(left):
+    assert "OLD failed: exit code 2, 1 run directories" in differences(left(code=2), left(code=2))[0]
     nothing = Result(weights={}, metrics={})
     assert differences(nothing, nothing) == ["nothing was written"]
 
