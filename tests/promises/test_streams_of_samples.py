@@ -43,7 +43,7 @@ def test_a_stream_of_which_each_rank_has_rows_of_its_own_is_refused(folder):
     Path("rows.py").write_text(text.replace("for line in lines:", f"for line in list(lines){own}:"))
     with alone(*RUN, "--set", "partition.stages=2", "--processes", "2", ranks_fork=True) as running:
         assert ended([running]) == [1], running.said
-    assert "rank 1: its targets are others than those of the samples that rank 0 reads" in running.said
+    assert "the training stream begins with another sample in this process than on its own" in running.said
 
 
 @pytest.mark.parametrize(
