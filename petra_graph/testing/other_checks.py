@@ -203,11 +203,14 @@ def check_resumed(trial: CallbackTrial) -> None:
     if records(trial.plugin):
         raise NotTried("it keeps values outside of checkpoints")
     with TemporaryDirectory() as folder:
-        whole = _Followed(trial, Path(folder))
+        whole, twin = (_Followed(trial, Path(folder)) for _ in range(2))
         cuts = []
         for epoch in range(1, _EPOCHS + 1):
             whole.observe(epoch)
+            twin.observe(epoch)
             cuts.append(_Followed(trial, Path(folder), whole))
+        if twin.state() != whole.state():
+            raise NotTried("its state follows from more than the run, as from the time")
         for epoch, resumed in enumerate(cuts, 1):
             for later in range(epoch + 1, _EPOCHS + 1):
                 resumed.observe(later)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import numpy as np
 import pytest
@@ -228,6 +229,13 @@ class ForgetsTheBest(Callback):
         return f"the best was {self.best}"
 
 
+class Clock(Callback):
+    def state(self):
+        return time.perf_counter()
+
+    def restore(self, state): ...
+
+
 class SumOfSquares:
     def __call__(self, output, target):
         return output.square().sum()
@@ -300,6 +308,8 @@ def test_a_sound_plugin_passes(check):
 def test_what_cannot_be_tried_is_said(request):
     outcomes = {one.check: one for one in examine(Trial.of(Embeds, [(3,)], draw=tokens(50)))}
     assert (outcomes["inverse"].status, outcomes["inverse"].found) == ("not tried", "it is not reversible")
+    (outcome,) = examine(CallbackTrial.of(Clock))
+    assert outcome.status == "not tried"
 
 
 MINE = """
