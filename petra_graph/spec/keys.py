@@ -30,17 +30,13 @@ LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
-def key(
-    default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False, is_code: bool = False
-) -> Any:
+def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False) -> Any:
     """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them.
 
-    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it. That of a key
-    that `is_code` names a class, a function or an object, in a module that is found as modules of local plugins are.
+    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it.
     """
     checked = together(*validator) if isinstance(validator, list | tuple) else validator
-    metadata = {"help": text, "unit": unit, IS_PATH: is_path, IS_CODE: is_code}
-    return field(default=default, validator=checked, metadata=metadata)
+    return field(default=default, validator=checked, metadata={"help": text, "unit": unit, IS_PATH: is_path})
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
