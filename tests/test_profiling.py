@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.profiling import Stopwatch, profile
 from petra_graph.program.node_costs import Profile

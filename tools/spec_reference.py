@@ -17,7 +17,7 @@ import attrs
 import click
 
 from petra_graph.errors import shown
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover

@@ -18,7 +18,7 @@ from petra_graph.api.finished_run import Changes, Run, threads_as_before
 from petra_graph.api.tables_in_code import made_again, module_table
 from petra_graph.compiler.plan import Document, Plan
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener

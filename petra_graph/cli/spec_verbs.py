@@ -240,7 +240,7 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
     SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
     """
     import_torch()
-    from petra_graph.planning.check.check_spec import check_spec
+    from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.inference.trained_network import type_fault
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins.contract import ask
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree

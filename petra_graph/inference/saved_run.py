@@ -17,7 +17,7 @@ from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.inference.trained_network import Network
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
 from petra_graph.plugins.data_set import DataFacts, facts_fault
 from petra_graph.plugins.loss_and_metric import reads_logits

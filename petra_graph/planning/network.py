@@ -14,7 +14,7 @@ from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
-from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
 from petra_graph.plugins.contract import Builder

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.predict_plan import predict

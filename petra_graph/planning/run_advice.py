@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from math import ceil, inf
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import across_stages
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay

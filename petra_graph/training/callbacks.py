@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import Callback, Started, asked_at_stage, missing_package
 from petra_graph.plugins.contract import Plugin

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.executor.update import horizon
-from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
 from petra_graph.plugins.data_set import Split
 from petra_graph.plugins.stage_facts import Horizon

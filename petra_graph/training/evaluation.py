@@ -15,7 +15,7 @@ from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, su
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import MOST, floats
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.training.data import MicroBatches, require_finite_samples
 

@@ -27,8 +27,7 @@ from petra_graph.executor.recorded import CudaGraphs, compile_functions
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie
-from petra_graph.planning.check.check_spec import check_spec
-from petra_graph.planning.check.checked_spec import CheckedSpec
+from petra_graph.planning.check_spec import CheckedSpec, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector

@@ -13,7 +13,7 @@ import attrs
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.check.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.planning.check_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.run_directory import sha256_of

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
 from petra_graph.measure.cost_table import measure_costs
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.predict_plan import paper_accounting
 from petra_graph.program.method import METHODS
 from tests.support import ROOT

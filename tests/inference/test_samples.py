@@ -12,7 +12,7 @@ from PIL import Image
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import as_samples, read_samples
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins import DataFacts
 from petra_graph.plugins.contract import build_plugin, read_options
 from petra_graph.plugins.kinds import DATA_SET

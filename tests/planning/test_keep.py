@@ -9,7 +9,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.planning.place_network import place_on_processes
 from petra_graph.planning.plan_spec import plan

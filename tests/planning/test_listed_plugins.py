@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolved_spec import resolved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.share_devices import keys_to_set, other_uses
 from tests.support.runs import SPEC

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from tests.support import ROOT
 
 SPECS = sorted((ROOT / "specs").glob("*.toml"))

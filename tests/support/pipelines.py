@@ -18,7 +18,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
-from petra_graph.planning.check.checked_spec import CheckedSpec, given_stages
+from petra_graph.planning.check_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices

@@ -29,7 +29,7 @@ from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, REQUESTS, numbers_of, stop_requests

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.planning.check.checked_spec import ConfiguredPlugin
+from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins.contract import read_options
 from petra_graph.plugins.kinds import METRIC
 from petra_graph.plugins.registry import discover

@@ -10,7 +10,7 @@ from petra_graph_vision.networks import build
 from safetensors.torch import load_file
 
 import petra_graph as pg
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.training.prepare import prepare
 from petra_graph.training.trials import compare_parts

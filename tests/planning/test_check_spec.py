@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.planning.check.check_spec import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.plugins.registry import discover
 from tests.support.examples import examples
 from tests.support.specs import SHORT_SPEC as SPEC

@@ -1,1 +1,0 @@
-"""The check step: everything that a specification says, before its network is built."""
