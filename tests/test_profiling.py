@@ -11,7 +11,7 @@ import pytest
 import torch
 from attrs import define, evolve, field
 
-from petra_graph.compiler.profile_check import taken_under_load
+from petra_graph.compiler.spec_checks import taken_under_load
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner, plan

@@ -401,9 +401,10 @@ class PlacementSearch:
             f"found no {self._noun} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
         )
         all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
+        held = round(best.share * limit)
         message = (
-            f"{tried}device {shown(device.name)} would hold {size_text(round(best.share * limit))} and may hold {size_text(limit)}{all_of_it}; "
-            f"its largest node is {shown(heaviest)}, with {size_text(alone[heaviest])} by itself"
+            f"{tried}device {shown(device.name)} would hold {size_text(held)}, {size_text(held - limit)} more than the {size_text(limit)} that it may "
+            f"hold{all_of_it}; its largest node is {shown(heaviest)}, with {size_text(alone[heaviest])} by itself"
         )
         return NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
 

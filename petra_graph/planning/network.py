@@ -99,7 +99,7 @@ class MeasuredNetwork:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The settings that a profile must have been taken with, in addition to the network."""
-        from petra_graph.compiler.profile_check import settings_of
+        from petra_graph.compiler.spec_checks import settings_of
 
         checked = self.checked
         optimizer = (checked.optimizer.plugin.name, checked.optimizer.options)
@@ -144,7 +144,7 @@ class MeasuredNetwork:
             PluginError: code cannot be imported.
         """
         from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, transport_of
-        from petra_graph.compiler.profile_check import checked_profile
+        from petra_graph.compiler.spec_checks import checked_profile
         from petra_graph.program.device_types import stated_link
 
         spec, kind = self.spec, devices[0].type.kind

@@ -12,8 +12,8 @@ from math import ceil
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.compiler.simulation import Pipeline
+from petra_graph.compiler.spec_checks import taken_under_load
 from petra_graph.compiler.timing import Timing
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.run_advice import products_note, run_warnings

@@ -8,6 +8,7 @@ from functools import cached_property
 from attrs import evolve
 
 from petra_graph.compiler.plan import Plan
+from petra_graph.errors import NoFeasiblePlan
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
@@ -15,7 +16,7 @@ from petra_graph.planning.place_network import place_network
 from petra_graph.planning.predict_plan import predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.run_advice import delay_problems
-from petra_graph.planning.share_devices import baseline, better_use
+from petra_graph.planning.share_devices import baseline, better_use, what_fits
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
@@ -65,8 +66,15 @@ class Planner:
         return problems.require(predict, network, placement, with_timeline=with_timeline)
 
     def advised(self, *, with_timeline: bool = False) -> Plan:
-        """Return the plan with its speed-up, and with a better use of the same devices as its first warning; errors as of `plan`."""
-        plan = self.plan(with_timeline=with_timeline)
+        """Return the plan with its speed-up, and with a better use of the same devices as its first warning; errors as of `plan`.
+
+        Where memory does not suffice, the error says what would fit.
+        """
+        try:
+            plan = self.plan(with_timeline=with_timeline)
+        except NoFeasiblePlan as error:
+            hint = what_fits(self.spec, self.plan)
+            raise NoFeasiblePlan(evolve(problem, hint=hint) for problem in error.problems) from None
         over, (better, looked_at) = baseline(self.spec, self.plan), better_use(self.spec, plan, self.plan)
         if over is not None:
             speedup = plan.timing.samples_per_second / over.samples_per_second

@@ -23,6 +23,10 @@ from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
 from petra_graph.units import factor, memory, noun, plural
 
+_KEEP_LITTLE: Sequence[tuple[str, RequestedScheduleName]] = (("petra", "1f1b"), ("reversible-backprop", "sequential"))
+"""Methods that may fit where another does not."""
+_PARTS = (2, 4, 8)
+"""Times as many devices, and parts of a batch, that are tried where memory does not suffice."""
 NOT_LOOKED_AT = (
     "not looked at: replicas of unlike devices, other batches, and replicas that cannot share the samples of an update"
 )
@@ -167,6 +171,38 @@ def _tried(variant: Spec, plan_variant: PlanVariant) -> Plan | None:
     return None if plan.fits is False else plan
 
 
+def what_fits(given: Spec, plan_variant: PlanVariant) -> str:
+    """Return what to set so that the devices' memory suffices, each of it verified by a plan; of a smaller batch and of more devices the least."""
+    partition, keep, count = given.partition, evolve(given.method, keep="auto"), device_count(given.partition)
+    alike = not any(isinstance(one, tuple) for one in (partition.devices, partition.device_type, partition.memory))
+    ways: Sequence[Iterable[Spec]] = (
+        [evolve(given, method=keep)] * (given.method.keep != "auto"),
+        (
+            evolve(given, method=replace_method(given.method, name, schedule), optimizer=clip_by_stage(given.optimizer))
+            for name, schedule in _KEEP_LITTLE
+            if name != given.method.name
+        ),
+        (
+            evolve(given, data=evolve(given.data, batch=given.data.batch // parts))
+            for parts in _PARTS[: given.data.batch.bit_length() - 1]
+        ),
+        (
+            evolve(given, partition=evolve(partition, devices=count * times, stages=count * times))
+            for times in _PARTS * alike
+        ),
+    )
+    tried, found = 0, list[str]()
+    for way in ways:
+        for variant in way:
+            tried += 1
+            if _tried(variant, plan_variant):
+                found.append("; ".join(keys_to_set(given, variant)))
+                break
+    if found:
+        return f"what fits, by a plan each: {', or '.join(found)}"
+    return f"none of {plural(tried, 'change')} that were planned fits: what nodes keep, other methods, smaller batches, more devices"
+
+
 def better_use(given: Spec, plan: Plan, plan_variant: PlanVariant) -> tuple[str, int]:
     """Return what to set so that the devices of a specification's plan are used better, as a sentence or "", and how many other uses were looked at."""
     found = [(given, plan), *((spec, other) for spec in other_uses(given) if (other := _tried(spec, plan_variant)))]
@@ -174,7 +210,8 @@ def better_use(given: Spec, plan: Plan, plan_variant: PlanVariant) -> tuple[str,
     best = recommend(rows) or 0
     spec, row, own = found[best][0], rows[best], rows[0]
     faster = row["samples_per_second"] >= _FASTER * own["samples_per_second"]
-    if not faster and row["staleness"] >= own["staleness"]:
+    smaller = row["memory_peak"] < _CLEARLY_SMALLER * own["memory_peak"]
+    if not (faster or smaller or row["staleness"] < own["staleness"]):
         return "", len(rows) - 1
     late = f"{plural(row['staleness'], 'update')} late" if row["staleness"] else "without staleness"
     speed = factor(row["samples_per_second"] / own["samples_per_second"])

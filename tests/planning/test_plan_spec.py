@@ -185,13 +185,27 @@ def test_what_was_said_of_planned_devices_is_left_out_where_a_run_has_others(spe
 # --- what it refuses --------------------------------------------------------------------------------------------------
 
 
-def test_too_little_memory_says_what_would_help(spec):
+def refusal(spec, memory):
     with pytest.raises(NoFeasiblePlan) as caught:
-        planned(spec, "partition.memory=40kB")
+        Planner(spec, (memory,)).advised()
     (problem,) = caught.value.problems
-    assert "may hold 39.06 KiB" in problem.message
-    assert str(problem.where) == "--set partition.memory=40kB"
-    assert "set data.batch lower" in problem.hint
+    return problem
+
+
+def test_too_little_memory_says_what_fits_and_each_of_it_does(spec):
+    memory = f"partition.memory={Planner(spec).plan().peak_bytes * 8 // 10}B"
+    problem = refusal(spec, memory)
+    assert str(problem.where) == f"--set {memory}"
+    assert re.search(r"would hold .* more than the .* that it may hold", problem.message)
+    found = problem.hint.removeprefix("what fits, by a plan each: ").split(", or ")
+    assert any("data.batch" in one for one in found)
+    assert any("partition.devices" in one for one in found)
+    for one in found:
+        assert Planner(spec, (memory, *one.replace(" = ", "=").split("; "))).plan().fits is not False
+
+
+def test_where_nothing_fits_that_is_said(spec):
+    assert re.match(r"none of \d+ changes that were planned fits", refusal(spec, "partition.memory=1KiB").hint)
 
 
 @pytest.mark.parametrize(
