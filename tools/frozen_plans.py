@@ -6,7 +6,7 @@
 
 frozen_plans.json.xz has, for specifications x methods x devices, the settings and the document of `petra-graph plan --json`
 without its texts and its timeline. `compare` plans the cases again and says, for each number by its name, in how many cases it
-differs and by how much at most, which numbers are gone, and which cases are refused now or no longer. `--share N` takes every
+differs and by how much, which numbers are gone, and which cases are refused now or no longer. `--share N` takes every
 N-th case. A case takes 1 to 3 s of one core, all together about half an hour. The exit code is 1 where anything differs.
 """
 
@@ -128,12 +128,12 @@ def compare(only: str, share: int) -> None:
                 gone.add(key)
             elif new != old:
                 amounts = isinstance(old, int | float) and isinstance(new, int | float)
-                differ[key][name] = max(
-                    abs(new - old) / (abs(old) or 1.0) if amounts else 1.0, differ[key].get(name, 0)
-                )
-    for key, by in sorted(differ.items()):
-        worst = max(by, key=lambda name: by[name])
-        click.echo(f"{key} differs in {len(by)} cases, most in {worst!r}: by {by[worst]:.3g} of itself")
+                by = (new - old) / (abs(old) or 1.0) if amounts else 1.0
+                differ[key][name] = max(by, differ[key].get(name, 0.0), key=abs)
+    for key, found in sorted(differ.items()):
+        worst = max(found, key=lambda name: abs(found[name]))
+        least, most = min(found.values()), max(found.values())
+        click.echo(f"{key} differs in {len(found)} cases, by {least:+.3g} to {most:+.3g} of itself, most in {worst!r}")
     click.echo("\n".join([*(f"{key} is gone" for key in sorted(gone)), *refused, f"{len(chosen)} cases compared"]))
     sys.exit(bool(differ or refused))
 

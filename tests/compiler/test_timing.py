@@ -70,8 +70,15 @@ SLOW = StageSeconds(forward=2, backward=5, update=1)
         (chain(3, (1, 1, 1), [UNITS, UNITS, StageSeconds(forward=0.5, backward=0.5)]), 9),
         (chain(3, (3, 1, 1), [StageSeconds(forward=0.5, backward=0.5), UNITS, UNITS]), 8),
         (timed(programs(4, "1f1b"), [UNITS, UNITS, UNITS, SHORT], devices="aabb"), 8),
+        (chain(2, (2, 1), [StageSeconds(forward=1, backward=1), StageSeconds(forward=2, backward=2)]), 4),
     ],
-    ids=["one stage", "all in turn", "two in turn", "a device"],
+    ids=[
+        "one stage",
+        "all in turn",
+        "two in turn",
+        "a device",
+        "a device that is not free when a state seems to recur",
+    ],
 )
 def test_the_slowest_stage_cycle_or_device_is_the_tick(model, seconds):
     found = timing(model)
