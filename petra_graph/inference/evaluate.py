@@ -96,7 +96,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
     torch.set_num_threads(spec.run.threads)
     onto = operator.methodcaller("to", device)
-    at_work = nullcontext() if loaders is None else loaders.at_work()
+    at_work = nullcontext() if loaders is None else closing(loaders)
     with computing_on(network, device), at_work, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             beside = mapped(onto, targets if renumbered is None else renumbered(targets))

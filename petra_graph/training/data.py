@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import wait
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.update import horizon
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
@@ -273,10 +272,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
 # nor their timing can change what is loaded or in which order, and the same processes serve all epochs and evaluations of a run.
 
 
-_END_SECONDS, _BROKEN_END_SECONDS = 0.5, 10.0
-"""How long a process that has ended is waited for; and one whose connection broke, which a busy machine may take long to end."""
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
-_WANT_OF_MEMORY = "probably for want of memory, or of room in /dev/shm: lower data.workers, or free some"
 _Request = tuple[int, int, int, bool, NDArray[np.intp]]
 """The number of a split, a seed, an epoch, whether the micro-batch is mixed, and its indices."""
 
@@ -320,29 +316,6 @@ class Loaders:
             return loaded
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Within the context, processes may load; they end with it, and if one was killed, the error says so."""
-        try:
-            yield
-        except Interrupted:
-            raise
-        except Exception as error:
-            broken = isinstance(error.__cause__ or error, ConnectionError | EOFError)
-            if killed := self._killed(_BROKEN_END_SECONDS if broken else _END_SECONDS):
-                hint = _WANT_OF_MEMORY if killed in {"SIGKILL", "SIGBUS"} else ""
-                raise RunFailed(f"a process that loads data was killed by {killed}", hint=hint) from error
-            raise
-        finally:
-            self.close()
-
-    def _killed(self, seconds: float) -> str:
-        """Return the signal by which a process was killed; "" if none was killed. Its connections may break before it has ended."""
-        processes = [] if self._processes is None else self._processes._workers  # noqa: SLF001  known nowhere else
-        wait([process.sentinel for process in processes], seconds)
-        signals = (signal.Signals(-process.exitcode).name for process in processes if (process.exitcode or 0) < 0)
-        return next(signals, "")
 
     def close(self) -> None:
         """End the processes, even while an iteration is still referenced: an error's traceback refers to the one that it ended."""

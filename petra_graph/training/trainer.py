@@ -185,7 +185,7 @@ class Trainer:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
         interrupted, loaders = None, self.prepared.opened.batches.loaders
         try:
-            with nullcontext() if loaders is None else loaders.at_work():
+            with nullcontext() if loaders is None else closing(loaders):
                 at = self.position.goes_on_within
                 while self.position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
                     self._run_epoch(at)
@@ -340,7 +340,7 @@ class Trainer:
         test, loaders = self.prepared.opened.test, self.prepared.opened.batches.loaders
         try:
             with (
-                nullcontext() if loaders is None else loaders.at_work(),
+                nullcontext() if loaders is None else closing(loaders),
                 evaluating(self.executors) if best is None else nullcontext(),
             ):
                 values = evaluate(self, test, "test", epoch)

@@ -161,9 +161,11 @@ class Deadly(Numbers):
 def test_a_loader_that_is_killed_is_told_of():
     loaders = Loaders(2, (Deadly(8),))
     batches = evolve(training(loaders._splits[0], batch=2), loaders=loaders)
-    with pytest.raises(RunFailed, match="a process that loads data was killed by SIGKILL") as caught, loaders.at_work():
+    with (
+        pytest.raises(RuntimeError, match=r"DataLoader worker .*(exited unexpectedly|killed)"),
+        closing(loaders),
+    ):
         list(batches)
-    assert "for want of memory" in caught.value.problems[0].hint
 
 
 @pytest.mark.processes
@@ -171,7 +173,7 @@ def test_a_loader_that_is_killed_is_told_of():
 def test_signals_of_a_terminal_are_for_the_parent(number):
     """A terminal that is closed sends SIGHUP to all its processes: a loader died of it, and the run failed instead of stopping."""
     loaders = Loaders(1, (Processes(8),))
-    with loaders.at_work():
+    with closing(loaders):
         batches = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
         samples, _ = next(batches)
         os.kill(int(samples[0]), number)
