@@ -206,13 +206,10 @@ def began(directory: Path) -> datetime:
     """Return when a run began: the second that its directory's name says, within it and otherwise when its first file was written."""
     times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
     written = datetime.fromtimestamp(min(times), UTC)
-    if stamp := _STAMP.fullmatch(directory.name):
-        try:
-            named = datetime.strptime(stamp[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        except ValueError:
-            return written
-        return written if written.replace(microsecond=0) == named else named
-    return written
+    if (stamp := _STAMP.fullmatch(directory.name)) is None:
+        return written
+    named = datetime.strptime(f"{stamp[1]}+0000", "%Y%m%dT%H%M%SZ%z")
+    return written if written.replace(microsecond=0) == named else named
 
 
 def is_run(path: Path) -> bool:
