@@ -87,8 +87,12 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """That of the samples and their targets."""
-        return digest_of(self.samples, self.targets)
+        """The SHA-256 of the samples and their targets, with their places, shapes and types."""
+        whole = sha256()
+        for path, one in named_leaves([self.samples, self.targets]):
+            whole.update(f"{path} {one.dtype} {list(one.shape)}".encode())
+            whole.update(one.contiguous().view(torch.uint8).numpy().tobytes() if one.numel() else b"")
+        return whole.hexdigest()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -140,15 +144,6 @@ class Fingerprint:
             return None
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
             raise damaged(path, error) from None
-
-
-def digest_of(*trees: Tree) -> str:
-    """Return the SHA-256 of tensors, with their places, shapes and types."""
-    whole = sha256()
-    for path, one in named_leaves(list(trees)):
-        whole.update(f"{path} {one.dtype} {list(one.shape)}".encode())
-        whole.update(one.contiguous().view(torch.uint8).numpy().tobytes() if one.numel() else b"")
-    return whole.hexdigest()
 
 
 def _compute(network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree) -> tuple[Tensor, float]:

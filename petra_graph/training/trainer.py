@@ -290,7 +290,7 @@ class Trainer:
         self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.scheduler.train(self.peers.compared(epoch, source), micro_batches, observe, at, position.since)
+                self.scheduler.train(source, micro_batches, observe, at, position.since)
         finally:
             position.seconds += time.perf_counter() - self._began
             self._began = None

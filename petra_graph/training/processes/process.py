@@ -25,7 +25,6 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.runtime.store import RankInfo, RunStore, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, hard_exit, started, stop_requests
 from petra_graph.runtime.waiting import Waker
@@ -34,7 +33,6 @@ from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.data import Part
 from petra_graph.training.evaluation import Meters
-from petra_graph.training.fingerprint import digest_of
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.processes.end import ProcessEnd
 from petra_graph.training.resolved_spec import decisive
@@ -155,14 +153,6 @@ class RunProcess:
         return ()
 
     # --- called by the training loop ----------------------------------------------------------------------------------
-
-    def compared(self, epoch: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
-        """Return the micro-batches of an epoch, whose targets are those of the samples that the process of the first stage reads.
-
-        Raises:
-            RunFailed: the first targets are others.
-        """
-        return batches
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""
@@ -351,19 +341,6 @@ class OneOfSeveral(RunProcess):
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """`control` hands on the usual signals from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
-
-    def compared(self, epoch: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
-        """A stream, say, may give each rank samples of its own, as loaders for data parallelism do."""
-        first, name = self.pipeline[0], f"targets/{epoch}/{self.replica}"
-        for number, (samples, targets) in enumerate(batches):
-            if number == 0 and self.hosts_head != (self.rank == first):
-                own = digest_of(targets)
-                if self.rank == first:
-                    self.store.set(name, own)
-                elif self.wait(name) != own:
-                    message = f"its targets are others than those of the samples that rank {first} reads"
-                    raise RunFailed(message, "let the data set give every process the same samples, whatever its rank")
-            yield samples, targets
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         found = self.world.gather(name, own, self.ranks)
