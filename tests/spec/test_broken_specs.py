@@ -26,6 +26,7 @@ BROKEN = {
     # Keys and values.
     "misspelt key": [SPEC.replace("schedule =", "schedul =")],
     "misspelt key of a plugin's options": [SPEC.replace("hidden", "hiden")],
+    "a logger as of version 0.2": [SPEC + '[[logger]]\nname = "csv"\n'],
     "misspelt table": [SPEC.replace("[method]", "[metod]")],
     "misspelt key on the command line": [SPEC, "method.acumulation=3"],
     "misspelt value": [SPEC.replace('"lockstep"', '"lockstp"')],
