@@ -22,8 +22,6 @@ from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import SCALES, is_locked, read_json, resolved_spec
 from petra_graph.spec.layers import parse_override
 
-_PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
-
 
 @frozen(kw_only=True)
 class Point:
@@ -133,12 +131,6 @@ def read_run(directory: Path) -> RecordedRun:
         running=is_locked(directory),
         scales=scales_in(read_json(directory / SCALES, dict)),
     )
-
-
-def quantity_and_stage(name: str) -> tuple[str, int] | None:
-    """Return the quantity and the stage of a probe's metric, such as probe/cosine_to_delayed/stage-03; None for any other metric."""
-    matched = _PROBE_METRIC.fullmatch(name)
-    return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
 LATEST = "latest"

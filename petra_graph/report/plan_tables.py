@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import attrs
+from attrs import asdict, evolve
 
 from petra_graph import units
 from petra_graph.compiler.memory import PARTS, StageBytes
@@ -92,10 +92,12 @@ def title_lines(plan: Plan) -> tuple[str, str]:
     network = f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(parameters)} parameters" + (
         f", {units.count(trained)} of them trained" if trained < parameters else ""
     )
+    types = Counter(one_line(device.type) for device in plan.devices)
+    devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {one}" for one, many in types.items())
     training = (
         f"{plan.method}, schedule {schedule_label(plan.schedule)}, accumulation {plan.accumulation}, "
         f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
-        f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')}"
+        f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')} ({devices})"
     )
     if plan.replicas > 1:
         every = plural(plan.replicas * len(plan.devices), "device")
@@ -146,12 +148,8 @@ def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
 
 
 def device_columns(plan: Plan, name_width: int = 60) -> list[Column]:
-    """Return a device's work and its memory, as a share of its limit, too."""
+    """Return a device's work and its memory, and its share of what the device may hold."""
     devices = plan.devices
-    used, limits = (
-        [device.bytes.total for device in devices],
-        [device.memory_bytes for device in devices],
-    )
     columns = [
         name_column("device", (device.name for device in devices), name_width),
         name_column("type", (device.type for device in devices), 16),
@@ -162,15 +160,11 @@ def device_columns(plan: Plan, name_width: int = 60) -> list[Column]:
     waiting = [device.exchange_seconds_per_tick for device in devices]
     if any(waiting):
         columns.append(value_column("all-reduce\na tick", waiting, seconds))
-    columns.append(value_column("memory\nused", used, memory))
-    capacities = [device.capacity_bytes for device in devices]
-    for head, mosts in (("of its\nlimit", limits), ("of its\ncapacity", capacities)):
-        if any(mosts):
-            both = list(zip(used, mosts, strict=True))
-            cells = [most and f"{percent(use / most)} of {memory(most)}" for use, most in both]
-            styles = ["bold red" if most and use > most else "" for use, most in both]
-            made = value_column(head, cells)
-            columns.append(Column(head=head, cells=made.cells, styles=styles))
+    columns.append(value_column("memory\nused", (device.bytes.total for device in devices), memory))
+    if any(device.room for device in devices):
+        shares = [one.room and f"{percent(one.bytes.total / one.room)} of {memory(one.room)}" for one in devices]
+        styles = ["bold red" if (device.spare_bytes or 0) < 0 else "" for device in devices]
+        columns.append(evolve(value_column("of what it\nmay hold", shares), styles=styles))
     return columns
 
 
@@ -199,11 +193,7 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (
             "memory, all stages",
-            [
-                (PART_NAMES.get(part, part), memory(held))
-                for part, held in attrs.asdict(plan.totals.bytes).items()
-                if held
-            ],
+            [(PART_NAMES.get(part, part), memory(held)) for part, held in asdict(plan.totals.bytes).items() if held],
         ),
         (
             "paper's accounting",

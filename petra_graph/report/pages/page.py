@@ -206,9 +206,11 @@ def line_chart(
         whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
         axis.locator_params(axis="x", nbins=5, integer=whole)
         if logarithmic:
-            axis.set_yscale("log")
+            from matplotlib.ticker import LogLocator
+
+            axis.set_yscale("log", subs=())
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axis.yaxis.set_minor_formatter(lambda *_: "")
         elif from_zero:
             axis.set_ylim(bottom=0)
         if shares:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from petra_graph import units
-from petra_graph.compiler.plan import Document, Plan, PlannedDevice, PlannedStage
+from petra_graph.compiler.plan import Document, Plan
 from petra_graph.compiler.timing import Event
 from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
@@ -30,7 +30,7 @@ from petra_graph.report.plan_text import (
     row_names,
 )
 from petra_graph.report.tables import Column, name_column, pair_columns, value_column
-from petra_graph.units import memory, noun
+from petra_graph.units import memory
 
 _TICKS = 4
 
@@ -41,12 +41,8 @@ def page(plan: Plan | Document) -> str:
 
 
 def _plan_page(plan: Plan) -> str:
-    shared = any(len(device.stages) > 1 for device in plan.devices)
     sections = [
-        Section(
-            name="memory",
-            pictures=[*stage_bars(plan), *(_device_bars(plan) if shared else ())],
-        ),
+        Section(name="memory", pictures=memory_bars(plan)),
         Section(
             name="timeline",
             note="Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number.",
@@ -75,32 +71,28 @@ def _plan_page(plan: Plan) -> str:
     )
 
 
-def stage_bars(plan: Plan) -> list[Picture]:
-    """Draw each stage's memory; where every device holds one stage, against its limit."""
-    alone = all(len(device.stages) == 1 for device in plan.devices)
-    limits = {device.name: device.memory_bytes for device in plan.devices} if alone else {}
-    stages = plan.stages
-    names = [f"{stage.index}  {nodes_label(stage.nodes)}" for stage in stages]
-    return _memory_bars("memory of stages", names, stages, [limits.get(stage.device) for stage in stages])
-
-
-def _device_bars(plan: Plan) -> list[Picture]:
-    devices = plan.devices
-    names = [
-        f"{device.name}  ({noun(len(device.stages), 'stage')} {ranges_label(device.stages)})" for device in devices
-    ]
-    return _memory_bars("memory of devices", names, devices, [device.memory_bytes for device in devices])
-
-
-def _memory_bars(
-    title: str, names: Sequence[str], holders: Sequence[PlannedStage | PlannedDevice], limits: Sequence[int | None]
-) -> list[Picture]:
-    held = parts_held(holder.bytes for holder in holders)
-    bars = [
-        (name, [values[at] for values in held.values()], limit)
-        for at, (name, limit) in enumerate(zip(names, limits, strict=True))
-    ]
-    return bar_chart(title, bars, [PART_NAMES[part] for part in held], memory)
+def memory_bars(plan: Plan) -> list[Picture]:
+    """Draw the memory of stages and, where devices hold several, of devices; what a device holds against its limit."""
+    shared = any(len(device.stages) > 1 for device in plan.devices)
+    limits = {} if shared else {device.name: device.memory_bytes for device in plan.devices}
+    bars = {
+        "memory of stages": [
+            (f"{stage.index}  {nodes_label(stage.nodes)}", stage.bytes, limits.get(stage.device))
+            for stage in plan.stages
+        ]
+    }
+    if shared:
+        bars["memory of devices"] = [
+            (f"{device.name}  ({device.type}, {ranges_label(device.stages)})", device.bytes, device.memory_bytes)
+            for device in plan.devices
+        ]
+    found: list[Picture] = []
+    for title, holders in bars.items():
+        held = parts_held(count for _, count, _ in holders)
+        parts = zip(*held.values(), strict=True)
+        drawn = [(name, part, limit) for (name, _, limit), part in zip(holders, parts, strict=True)]
+        found += bar_chart(title, drawn, [PART_NAMES[part] for part in held], memory)
+    return found
 
 
 def timeline_of(plan: Plan, blocks: Sequence[Event]) -> list[Picture]:
@@ -139,18 +131,20 @@ def _comparison_page(document: Document) -> str:
 
 def _speed_and_memory(document: Document) -> list[Picture]:
     """Return each row that fits as a point; of methods only those that no other one beats have a name."""
+    rows = [row for row in document["rows"] if row["memory_peak"] is not None and row["fits"] is not False]
+    unit, size = ("GiB", 2**30) if max((row["memory_peak"] for row in rows), default=0) >= 2**30 else ("MiB", 2**20)
     named: list[tuple[str, Mapping[str, object], tuple[float, float]]] = [
-        (name, row, (row["memory_peak"] / 2**30, row["samples_per_second"]))
+        (name, row, (row["memory_peak"] / size, row["samples_per_second"]))
         for name, row in zip(row_names(document), document["rows"], strict=True)
-        if row["memory_peak"] is not None and row["fits"] is not False
+        if row in rows
     ]
     lines = [Line(name=name, points=[point], joined=False) for name, row, point in named if row.get("unbeaten", True)]
     beaten = sorted(point for _, row, point in named if not row.get("unbeaten", True))
-    lines.append(Line(name="beaten in speed, staleness and memory", points=beaten, joined=False, grey=True))
+    lines.append(Line(name="beaten by one of these", points=beaten, joined=False, grey=True))
     return line_chart(
         "speed against memory, of rows that fit",
         lines,
-        "fullest device, GiB",
+        f"fullest device, {unit}",
         note="samples a second; better is further up and further left",
         from_zero=True,
         last=False,

@@ -1,4 +1,4 @@
-"""The page of one run: its state, curves, stages, memory, timeline, gradients' fidelity, and how it was made.
+"""The page of one run: its state, curves, stages, memory, timeline, what callbacks record by stage, and how it was made.
 
 Several runs of a group, which differ in their seed alone, are one line of a curve: the mean, with a band from the least to the largest.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
@@ -21,11 +21,11 @@ from petra_graph.compiler.plan import Plan, read_plan, read_values
 from petra_graph.compiler.timing import Event
 from petra_graph.errors import SpecError
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, began, quantity_and_stage
+from petra_graph.record.recorded_run import RecordedRun, began
 from petra_graph.record.run_directory import PLAN, TIMELINE, read_json
 from petra_graph.report.metric_text import EVALUATED, chosen_on, final_metrics, is_share, value_text
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
-from petra_graph.report.pages.plan_page import stage_bars, timeline_of
+from petra_graph.report.pages.plan_page import memory_bars, timeline_of
 from petra_graph.report.plan_tables import nodes_label, schedule_label, title_lines
 from petra_graph.report.planned_and_measured import (
     compare_with_plan,
@@ -46,21 +46,11 @@ _MEASURED = (
     "recording, and copying state for checkpoints. Stages on CUDA devices are left out, since there the host only queues work. The memory of a process is "
     "its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
 )
-_PROBED = (
-    "The probe compares each stage's gradient with the one that a delayed network without reconstruction gives, and with that of "
-    "end-to-end backpropagation: where they are alike, cosine and norm ratio are 1. Means over stages; band: least to largest."
-)
 _MOST_POINTS = 300
 _epoch = attrgetter("epoch")
 _SPLITS = ("train", "test", "validation")
 _OF_STEPS = {"train/micro_batch_loss": "micro-batch loss", "train/learning_rate": "learning rate"}
 """Metrics of micro-batches, not of epochs, with the titles of their charts."""
-_OF_PROBE = {
-    "cosine to other gradients": {"cosine_to_delayed": "delayed", "cosine_to_end_to_end": "end-to-end"},
-    "norm ratio to other gradients": {"ratio_to_delayed": "delayed", "ratio_to_end_to_end": "end-to-end"},
-    "relative error of reconstructed inputs": {"reconstruction_error": ""},
-}
-"""The charts of a probe, with the names of their lines by quantity."""
 
 
 def run_page(run: RecordedRun) -> str:
@@ -76,19 +66,23 @@ def run_page(run: RecordedRun) -> str:
         if processes:
             tables.append(("memory of processes", process_columns(found)))
         sections = [
-            Section(name="curves", pictures=run_charts(run)),
+            Section(name="curves", pictures=[*curves([RunGroup(name="", runs=[run])]), *_charts_of_steps(run)]),
             Section(
                 name="stages",
                 note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
                 tables=tables,
-                pictures=stage_bars(plan) if plan else (),
+                pictures=memory_bars(plan) if plan else (),
             ),
             Section(
                 name="timeline",
                 note="Some ticks of the plan, once every stage works; simulated, not measured.",
                 pictures=timeline_of(plan, plan.timeline) if plan else (),
             ),
-            Section(name="gradients", note=_PROBED, pictures=probe_charts(run)),
+            Section(
+                name="callbacks",
+                note="What callbacks record by stage: means over the stages; band: least to largest.",
+                pictures=stage_charts(run),
+            ),
             Section(
                 name="run",
                 lines=[f"{name}: {value}" for name, value in _facts(run)],
@@ -219,62 +213,50 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def run_charts(run: RecordedRun) -> list[Picture]:
-    """Return the charts of one run: its means over epochs, and its micro-batches."""
-    group = RunGroup(name="", runs=[run])
+def curves(groups: Sequence[RunGroup]) -> list[Picture]:
+    """Return a chart for each metric of training and of the evaluations after epochs, and one of the throughput.
+
+    Of a single run, a chart has all splits; of several, that of a split has their groups.
+    """
+    runs = [run for group in groups for run in group.runs]
+    names = (metric.partition("/") for run in runs for metric in run.metrics)
+    seen = dict.fromkeys(name for part, _, name in names if part in _SPLITS and f"train/{name}" not in _OF_STEPS)
+    scales = {label: scale for run in runs for label, scale in run.scales.items()}
+    evaluated = "validation" if any(name.startswith("validation/") for run in runs for name in run.metrics) else "test"
     found: list[Picture] = []
-    for name in _metrics([run]):
-        lines = [_line_of(group, f"{part}/{name}", part) for part in _SPLITS]
-        found += _chart_of_metric(name, lines, is_share(name, run.scales))
+    for name in sorted(seen, key=lambda name: name != "loss"):
+        charts = {name: [_line_of(groups[0], f"{part}/{name}", part) for part in _SPLITS]}
+        if len(runs) > 1:
+            charts = {
+                f"{part} {name}": [_line_of(group, f"{part}/{name}", group.name) for group in groups]
+                for part in (evaluated, "train")
+            }
+        look: dict[str, Any] = {"shares": is_share(name, scales), "logarithmic": name.endswith("loss")}
+        found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", **look)]
+    rates = [_line_of(group, "samples_per_second", group.name) for group in groups]
+    note = "samples a second, evaluations left out"
+    return [*found, *line_chart("throughput", rates, "epoch", note=note, from_zero=True)]
+
+
+def _charts_of_steps(run: RecordedRun) -> list[Picture]:
+    found: list[Picture] = []
     for metric, title in _OF_STEPS.items():
         points, band = thin_out([(point.step, point.value) for point in run.metrics.get(metric, ())])
         note, lines = "means; band: least to largest" if band else "", [Line(name="", points=points, band=band)]
-        found += line_chart(title, lines, "micro-batch", note=note, logarithmic="loss" in title, last=False)
-    return [*found, *_throughput([group])]
+        found += line_chart(title, lines, "micro-batch", note=note, logarithmic="loss" in title)
+    return found
 
 
-def comparison_charts(groups: Sequence[RunGroup]) -> list[Picture]:
-    """Return the charts of several groups: one for each metric of training and of the evaluations after epochs."""
-    runs = [run for group in groups for run in group.runs]
-    evaluated = "validation" if any(name.startswith("validation/") for run in runs for name in run.metrics) else "test"
-    scales = {label: scale for run in runs for label, scale in run.scales.items()}
-    found: list[Picture] = []
-    for name in _metrics(runs):
-        for part in (evaluated, "train"):
-            lines = [_line_of(group, f"{part}/{name}", group.name) for group in groups]
-            found += _chart_of_metric(f"{part} {name}", lines, is_share(name, scales))
-    return [*found, *_throughput(groups)]
-
-
-def _chart_of_metric(title: str, lines: Sequence[Line], shares: bool) -> list[Picture]:
-    return line_chart(title, lines, "epoch", shares=shares, logarithmic=title.endswith("loss"))
-
-
-def _throughput(groups: Sequence[RunGroup]) -> list[Picture]:
-    lines = [_line_of(group, "samples_per_second", group.name) for group in groups]
-    return line_chart("throughput", lines, "epoch", note="samples a second, evaluations left out", from_zero=True)
-
-
-def probe_charts(run: RecordedRun) -> list[Picture]:
-    """Return the charts of a run's probe: means over the stages."""
+def stage_charts(run: RecordedRun) -> list[Picture]:
+    """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
     found: dict[str, dict[int, list[float]]] = {}
     for metric, points in run.metrics.items():
-        if (probed := quantity_and_stage(metric)) is not None:
+        name, _, stage = metric.rpartition("/stage-")
+        if name and stage.isdecimal():
             for epoch, each in groupby(sorted(points, key=_epoch), key=_epoch):
-                mean = fmean(point.value for point in each)
-                found.setdefault(probed[0], {}).setdefault(epoch, []).append(mean)
-    charts: list[Picture] = []
-    for title, quantities in _OF_PROBE.items():
-        lines = [_mean_line(name, found[key], banded=True) for key, name in quantities.items() if key in found]
-        charts += line_chart(title, lines, "epoch", logarithmic="error" in title)
-    return charts
-
-
-def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
-    """Return the metrics of the head, the loss first."""
-    names = (metric.partition("/") for run in runs for metric in run.metrics)
-    seen = dict.fromkeys(name for part, _, name in names if part in _SPLITS and f"train/{name}" not in _OF_STEPS)
-    return sorted(seen, key=lambda name: name != "loss")
+                found.setdefault(name, {}).setdefault(epoch, []).append(fmean(point.value for point in each))
+    lines = {name: _mean_line("", values, banded=True) for name, values in sorted(found.items())}
+    return [one for name, line in lines.items() for one in line_chart(name, [line], "epoch")]
 
 
 def _line_of(group: RunGroup, metric: str, name: str) -> Line:

@@ -13,7 +13,7 @@ from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_
 from petra_graph.record.run_directory import write_output
 from petra_graph.report.metric_text import FIRST, chosen_on, final_metrics, value_text
 from petra_graph.report.pages.page import Section, render_page
-from petra_graph.report.pages.run_page import comparison_charts, run_page
+from petra_graph.report.pages.run_page import curves, run_page
 from petra_graph.report.plan_tables import schedule_label
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.report.run_groups import (
@@ -96,7 +96,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     sections = [
         Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
-        Section(name="curves", note=_BAND + few, pictures=comparison_charts(groups[:_MOST_CURVES])),
+        Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", _run_columns(groups))]),
     ]
     keys, names = listed(map(short_key, differences(groups))), ", ".join(dict.fromkeys(run.name for run in runs))
@@ -137,7 +137,7 @@ def _apart(best: Spread, other: Spread) -> str:
     if not deviations:
         return "a single seed does not say whether that is more than chance"
     if abs(best.mean - other.mean) > max(deviations):
-        return f"further apart than a standard deviation over {plural(min(best.n, other.n), 'seed')}"
+        return f"further apart than a standard deviation over {plural(max(best.n, other.n), 'seed')}"
     return "less apart than a standard deviation over the seeds: it may be chance"
 
 

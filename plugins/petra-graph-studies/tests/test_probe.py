@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from petra_graph_studies.figures import quantity_and_stage
 from petra_graph_studies.probe import Probe
 from torch.nn.functional import cross_entropy
 
@@ -14,7 +15,6 @@ from petra_graph.blocks import frozen_statistics
 from petra_graph.errors import SpecError
 from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.recorded_run import quantity_and_stage
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.method_cases import DELAYED, EXACT, MethodCase

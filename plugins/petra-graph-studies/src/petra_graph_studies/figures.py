@@ -5,6 +5,7 @@ They are made from the run's directory alone. A point is the mean of an epoch's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.record.recorded_run import RecordedRun, quantity_and_stage, read_run
+from petra_graph.record.recorded_run import RecordedRun, read_run
 
 _EPOCHS_A_WINDOW = 30
 """The paper smooths 300 epochs over 10."""
@@ -73,6 +74,12 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
             for quantity, stages in points.items()
         },
     }
+
+
+def quantity_and_stage(name: str) -> tuple[str, int] | None:
+    """Return the quantity and the stage of a probe's metric, such as probe/cosine_to_delayed/stage-03; None for any other metric."""
+    matched = re.fullmatch(r"probe/(\w+)/stage-(\d+)", name)
+    return None if matched is None else (matched[1], int(matched[2]))
 
 
 def _points(run: RecordedRun) -> Points:
