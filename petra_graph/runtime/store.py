@@ -147,26 +147,6 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
     )
 
 
-def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> tuple[int, tuple[int, ...]]:
-    """Return a rank's replica, and the ranks of that replica's stages.
-
-    Args:
-        rank: of a process.
-        stages: the process of each stage within its pipeline.
-        replicas: pipelines in all.
-        size: processes in all.
-    """
-    each = size // replicas
-    replica = rank // each
-    return replica, tuple(replica * each + process for process in stages)
-
-
-def data_parallel_ranks(rank: int, replicas: int, size: int) -> tuple[int, ...]:
-    """Return the ranks that host the same stages as `rank`, in the order of replicas."""
-    each = size // replicas
-    return tuple(rank % each + replica * each for replica in range(replicas))
-
-
 # --- the store ----------------------------------------------------------------------------------------------------------
 
 _LOOK_SECONDS = 0.005

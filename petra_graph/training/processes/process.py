@@ -25,7 +25,7 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.store import RankInfo, RunStore, data_parallel_ranks, gpu_of, pipeline_of, visible_gpus
+from petra_graph.runtime.store import RankInfo, RunStore, gpu_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, hard_exit, started, stop_requests
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
@@ -229,9 +229,9 @@ class OneOfSeveral(RunProcess):
 
     def join(self, prepared: Prepared) -> Prepared:
         agree(self.world, prepared)
-        replicas, watchdog = prepared.spec.partition.replicas, self.watchdog
-        self.replica, self.pipeline = pipeline_of(self.rank, prepared.ranks, replicas, self.size)
-        each = self.size // replicas
+        watchdog, each = self.watchdog, self.size // prepared.spec.partition.replicas
+        self.replica = self.rank // each
+        self.pipeline = tuple(self.replica * each + process for process in prepared.ranks)
         watchdog.stages = tuple(
             tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
             for at in range(self.size)
@@ -316,8 +316,8 @@ class OneOfSeveral(RunProcess):
         self.world.wait_for_all("channels")
         partition, replicas = prepared.spec.partition, None
         if partition.replicas > 1:
-            peers = data_parallel_ranks(self.rank, partition.replicas, self.size)
-            replicas = Replicas(executors, peers, self.watchdog)
+            each = self.size // partition.replicas
+            replicas = Replicas(executors, range(self.rank % each, self.size, each), self.watchdog)
         return Scheduler(
             executors,
             channels,
