@@ -112,7 +112,7 @@ class NumericsContext:
 
         It has what the run has: in float32, the key alone.
         """
-        draws = self.draws(name, micro_batch, module)
+        draws = _NOTHING if self._keyed.get(name) is _NOTHING else self.draws(name, micro_batch, module)
         if self._mixed or torch.is_autocast_enabled(self._autocast_type):
             return _both(draws, self.arithmetic())
         return draws

@@ -200,8 +200,9 @@ class BodyRunner(SegmentRunner):
         return function(*tensors) if self.recorded is None else self.recorded.backward(function, tensors)
 
     def older_parameters(self, micro_batch: int) -> Parameters | None:
-        """Return the parameters that the backward must use, None where they are the modules' current ones."""
-        older = None if self.versions is None else self.versions.older(micro_batch)
+        """Return the parameters of the forward, where versions are stored; None where they are the modules' current ones."""
+        assert self.versions is not None
+        older = self.versions.older(micro_batch)
         return None if older is None else parameter_leaves(older, self.modules)
 
 
@@ -216,7 +217,8 @@ class Reconstruct(BodyRunner):
         Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
         """
         assert outputs is not None
-        if (parameters := self.older_parameters(micro_batch)) is not None:
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        if parameters is not None:
             return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
         count, (name, module) = len(outputs), self.reversible
 
@@ -257,7 +259,8 @@ class Recompute(BodyRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
         inputs = decode(self.buffer.take(micro_batch))
-        return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
+        parameters = None if self.versions is None else self.older_parameters(micro_batch)
+        return self.recompute(micro_batch, inputs, gradients, parameters)
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs as they wait."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from inspect import unwrap
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -279,6 +280,7 @@ class Updater:
 
 _Group = dict[str, Any]
 _State = MutableMapping[Tensor, dict[str, Any]]
+_GRADIENT, _BUFFER = attrgetter("grad"), itemgetter("momentum_buffer")
 _UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
 
 
@@ -304,7 +306,7 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
             for group in optimizer.param_groups:
                 parameters = [one for one in group["params"] if one.grad is not None]
                 if parameters:
-                    stepped(group, optimizer.state, parameters, [one.grad for one in parameters])
+                    stepped(group, optimizer.state, parameters, list(map(_GRADIENT, parameters)))
 
     return step
 
@@ -313,16 +315,18 @@ def _sgd(group: _Group, state: _State, parameters: list[Tensor], gradients: list
     if decay := group["weight_decay"]:
         torch._foreach_add_(gradients, parameters, alpha=decay)
     if momentum := group["momentum"]:
-        begun = [(state[one]["momentum_buffer"], d) for one, d in zip(parameters, gradients, strict=True) if state[one]]
-        if begun:
-            moving, added = map(list, zip(*begun, strict=True))
-            torch._foreach_mul_(moving, momentum)
-            torch._foreach_add_(moving, added, alpha=1 - group["dampening"])
-        if len(begun) < len(parameters):
-            for one, d in zip(parameters, gradients, strict=True):
-                if not state[one]:
-                    state[one]["momentum_buffer"] = d.clone()
-        buffers = [state[one]["momentum_buffer"] for one in parameters]
+        own = list(map(state.__getitem__, parameters))
+        if all(own):
+            buffers = list(map(_BUFFER, own))
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_add_(buffers, gradients, alpha=1 - group["dampening"])
+        else:  # the first step of some
+            for held, d in zip(own, gradients, strict=True):
+                if held:
+                    held["momentum_buffer"].mul_(momentum).add_(d, alpha=1 - group["dampening"])
+                else:
+                    held["momentum_buffer"] = d.clone()
+            buffers = list(map(_BUFFER, own))
         if group["nesterov"]:
             torch._foreach_add_(gradients, buffers, alpha=momentum)
         else:
