@@ -53,34 +53,22 @@ EVERYTHING = (
 )
 """Batch normalisation, dropout, a skip edge."""
 CUTS = (("stem", "a0"), ("a1",), ("join", "down"), ("b0", "head"))
-PLACES = {
-    ("even", 7, 2): (0, 0, 0, 0, 1, 1, 1),
-    ("even", 7, 4): (0, 0, 1, 1, 2, 2, 3),
-    ("balanced", 7, 2): (0, 0, 0, 1, 1, 1, 1),
-    ("balanced", 7, 4): (0, 0, 1, 2, 2, 3, 3),  # the skip edge passes over a process
-    ("even", 4, 2): (0, 0, 1, 1),
-    ("even", 4, 4): (0, 1, 2, 3),
-    ("balanced", 4, 2): (0, 1, 1, 1),
-    ("balanced", 4, 4): (0, 1, 2, 3),
-    ("even", 6, 2): (0, 0, 0, 1, 1, 1),
-    ("even", 6, 4): (0, 1, 1, 2, 2, 3),
-}
-"""The rank of each stage, by how they are shared, their number and that of the processes."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Case:
     """One training."""
 
     settings: dict[str, Any]
     """Of `pipeline`."""
-    nodes: tuple[Any, ...] = EVERYTHING
-    shape: tuple[int, ...] = (3, 6, 6)
-    processes: int = field(default=4)
-    sharing: str = "even"
-    transport: Transport = "auto"
-    policy: Policy = "arrival"
-    delayed: bool = field(default=False)
+    processes: int = 4
+    nodes: tuple[Any, ...] = field(default=EVERYTHING, kw_only=True)
+    shape: tuple[int, ...] = field(default=(3, 6, 6), kw_only=True)
+    ranks: tuple[int, ...] = field(default=(), kw_only=True)
+    """The process of each stage; (): processes have as many as another or one more."""
+    transport: Transport = field(default="auto", kw_only=True)
+    policy: Policy = field(default="arrival", kw_only=True)
+    delayed: bool = field(default=False, kw_only=True)
     """Whether random operations of random stages sleep before they begin."""
 
     @property
@@ -91,7 +79,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        how = [f"{self.processes} processes", self.sharing, self.transport, self.policy, *["delayed"] * self.delayed]
+        how = [f"{self.processes} processes", self.transport, self.policy, *["delayed"] * self.delayed]
         return " ".join([self.computation, *how])
 
     def built(self) -> Pipeline:
@@ -123,64 +111,43 @@ CASES = {
     case.name: case
     for case in (
         Case(
-            settings={"method": "backprop", "schedule": "sequential", "accumulation": 4, "stages": CUTS},
-            sharing="balanced",
+            {"method": "backprop", "schedule": "sequential", "accumulation": 4, "stages": CUTS},
             transport="process-group",
             policy="static",
             delayed=True,
         ),
         Case(
-            settings={"method": "gpipe", "schedule": "fill-drain", "accumulation": 1},
-            processes=2,
-            sharing="balanced",
+            {"method": "gpipe", "schedule": "fill-drain", "accumulation": 1},
+            2,
             transport="nccl",
             policy="static",
             delayed=True,
         ),
         Case(
-            settings={"method": "pipedream", "schedule": "lockstep", "accumulation": 1},
-            transport="process-group",
-            delayed=True,
+            {"method": "pipedream", "schedule": "lockstep", "accumulation": 1}, transport="process-group", delayed=True
         ),
+        Case({"method": "dsp", "schedule": "lockstep", "accumulation": 4, "stages": CUTS}, 2, policy="static"),
         Case(
-            settings={"method": "dsp", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
-            processes=2,
-            sharing="balanced",
-            policy="static",
-        ),
-        Case(
-            settings={"method": "delayed-reconstructed", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
-            sharing="balanced",
+            {"method": "delayed-reconstructed", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
             transport="process-group",
         ),
-        Case(settings={"method": "petra", "schedule": "lockstep", "accumulation": 4}, sharing="balanced", delayed=True),
+        # The skip edge passes over a process.
+        Case({"method": "petra", "schedule": "lockstep", "accumulation": 4}, ranks=(0, 0, 1, 2, 2, 3, 3), delayed=True),
+        Case({"method": "petra", "schedule": "1f1b", "accumulation": 4}, 2, policy="static", delayed=True),
+        Case({"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, delayed=True),
+        Case({"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}, 2, delayed=True),
+        Case({"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}, nodes=BRANCHES, shape=(8,), delayed=True),
+        *(Case({**kept, "stages": CUTS}, 2, delayed=True) for kept in KEPT),
+        Case({"compute": "bfloat16", "memory_format": "contiguous"}, 2),
+        Case({"schedule": "1f1b", "precision": in_few_bits("bfloat16")}, 2, delayed=True),
+        Case({"schedule": "1f1b", "precision": in_few_bits("int8")}, 2, transport="process-group", delayed=True),
+        Case({"stages": CUTS, "precision": {"channel_dtype": "int8"}}),
         Case(
-            settings={"method": "petra", "schedule": "1f1b", "accumulation": 4},
-            processes=2,
-            sharing="balanced",
-            policy="static",
-            delayed=True,
-        ),
-        Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True),
-        Case(settings={"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}, processes=2, delayed=True),
-        Case(settings={"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}, nodes=BRANCHES, shape=(8,), delayed=True),
-        *(Case(settings={**kept, "stages": CUTS}, processes=2, delayed=True) for kept in KEPT),
-        Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2),
-        Case(settings={"schedule": "1f1b", "precision": in_few_bits("bfloat16")}, processes=2, delayed=True),
-        Case(
-            settings={"schedule": "1f1b", "precision": in_few_bits("int8")},
-            processes=2,
-            transport="process-group",
-            delayed=True,
-        ),
-        Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}}),
-        Case(
-            settings={
+            {
                 "method": "reversible-backprop",
                 "clip": ClipSpec(by="norm", limit=0.1, scope="global"),
                 "accumulation": 4,
             },
-            sharing="balanced",
         ),
     )
 }
@@ -229,15 +196,12 @@ def held(executors: Sequence[Any], said: list[float]) -> dict[str, str]:
     return {**found, "losses": " ".join(map(float.hex, said))} if said else found
 
 
-def in_one_process(case: Case) -> dict[str, str]:
-    built = case.built()
-    return held(built.executors, train(case, built.runtime))
-
-
 @cache
 def alone(computation: str) -> dict[str, str]:
     """Return what one process holds, computed once for all cases and tests."""
-    return in_one_process(COMPUTED[computation])
+    case = COMPUTED[computation]
+    built = case.built()
+    return held(built.executors, train(case, built.runtime))
 
 
 def delay(executors: Sequence[Any], key: str) -> None:
@@ -263,7 +227,7 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     """Do this process's part of a case."""
     built = case.built()
     programs = built.programs
-    places = PLACES[case.sharing, len(programs), world.size]
+    places = case.ranks or tuple(index * world.size // len(programs) for index in range(len(programs)))
     own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
     if case.delayed:
         delay(own, f"{world.rank} {case.name}")
