@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,11 +13,27 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler import simulation as drawn_in
 from petra_graph.compiler.simulation import BothWays, Pipeline, Simulation, StageSeconds
-from petra_graph.compiler.timing import simulate
+from petra_graph.compiler.timing import Timeline, simulate
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order, static_order
-from tests.support.schedule_drawing import drawn
 from tests.support.simulated_pipelines import SHORT, any_programs, chain, chains, graphs, programs, timed
+
+
+def drawn(timeline: Timeline) -> str:
+    """Return a row a stage, one column a second."""
+    return "\n" + "".join(f"    {line}\n" for line in _lines(timeline))
+
+
+def _lines(timeline: Timeline) -> Iterator[str]:
+    width = max(len(str(event.action)) for event in timeline.events) + 1
+    for stage in sorted({event.stage for event in timeline.events}):
+        cells = ["."] * round(timeline.seconds)
+        for event in timeline.events:
+            first, end = round(event.start), round(event.end)
+            if event.stage == stage and end > first:
+                cells[first:end] = [str(event.action), *["--"] * (end - first - 1)]
+        yield f"stage {stage}   " + "".join(f"{cell:<{width}}" for cell in cells).rstrip()
+
 
 COUNT = 9
 

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
+from petra_graph.blocks import Streams
 from petra_graph.executor.recorded import WARM_UP, RecordedOperation
 from petra_graph.executor.stage import StageObserver
+from petra_graph.measure.tally import LiveBytes
 from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
-from tests.support.poisoned_pool import PoisonedPool
+
+
+class PoisonedPool:
+    """The pool of one device that needs no GPU: it executes what was recorded anew, and fills everything else that it holds with NaN before.
+
+    So whatever lives from one operation to the next, outside parameters, statistics, static inputs and static gradients, spoils the
+    numbers of the run, as it would with graphs that share their memory.
+    """
+
+    def __init__(self) -> None:
+        self.replays, self.poisoned = 0, 0
+        self._made = LiveBytes()
+
+    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
+        kept: list[Streams] = []
+
+        def replay() -> Streams:
+            kept[:] = [self.execute(operation)]  # a graph has its outputs until it is replayed
+            return kept[0]
+
+        return replay
+
+    def execute(self, operation: Callable[[], Streams]) -> Streams:
+        for storage in [alive() for alive in self._made._counted.values()]:
+            if storage is not None:
+                torch.empty(0, dtype=torch.uint8).set_(storage).fill_(255)  # NaN in every floating-point type
+                self.poisoned += 1
+        with LiveBytes() as self._made:
+            outputs = operation()
+        self.replays += 1
+        return outputs
+
 
 MICRO_BATCHES = 17
 BATCH = 4
