@@ -165,14 +165,8 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Oper
     return StageSeconds(**{verb: sum(clock(name, operation) for operation in own) for verb, own in done.items()})
 
 
-def flops(program: StageProgram, costs: CostTable) -> BothWays:
-    """Return the floating-point operations of a stage's forward and of its backward."""
-    nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
-    return BothWays(forward=sum(node.forward for node in nodes), backward=sum(node.backward for node in nodes))
-
-
 def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:
-    """Return those of one of its nodes."""
+    """Return the floating-point operations of a node's forward and of its backward."""
     done, work = operations(segment, delayed=program.delayed), costs.nodes[name].work
     forward, backward = (sum(work[operation].flops for operation in done[one]) for one in get_args(Direction))
     return BothWays(forward=forward, backward=backward)

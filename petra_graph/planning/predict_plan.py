@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from petra_graph.compiler.durations import flops, node_flops, node_seconds
+from petra_graph.compiler.durations import node_flops, node_seconds
 from petra_graph.compiler.memory import StageBytes, stage_memory, summed
 from petra_graph.compiler.plan import (
     Certainty,
@@ -22,7 +22,7 @@ from petra_graph.compiler.plan import (
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulation import BothWays, Pipeline
 from petra_graph.compiler.timing import Event, Timing, simulate, staleness, timing
-from petra_graph.graph.node_graph import INPUT
+from petra_graph.graph.node_graph import INPUT, distances
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
@@ -56,7 +56,8 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
     speed, batch = timing(pipeline), inputs.costs.micro_batch
 
     held = stage_memory(programs, inputs.costs, transport=inputs.transport)
-    stages = tuple(_stages(inputs, placement, programs, pipeline, held))
+    nodes = tuple(_nodes(inputs, programs, network.shapes))
+    stages = tuple(_stages(inputs, programs, pipeline, held, nodes))
     devices = tuple(_devices(inputs, programs, speed, _device_memory(inputs, programs, held)))
     spare = [device.spare_bytes for device in devices]
     known = [left for left in spare if left is not None]
@@ -105,7 +106,7 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
             seconds=None if epoch_seconds is None else spec.run.epochs * epoch_seconds,
         ),
         devices=devices,
-        nodes=tuple(_nodes(inputs, programs, network.shapes)),
+        nodes=nodes,
         timeline=shown,
         delay_aware=(str(optimizer.plugin),) * asks_for_delay(optimizer.plugin, optimizer.options),
         certainty=Certainty(
@@ -121,24 +122,25 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
 
 def _stages(
     inputs: PlannerInputs,
-    placement: Placement,
     programs: Sequence[StageProgram],
     pipeline: Pipeline,
     held: Sequence[StageBytes],
+    nodes: Sequence[PlannedNode],
 ) -> Iterator[PlannedStage]:
-    sizes = inputs.channel_bytes(programs)
-    for program, stage, timed, own in zip(programs, placement.stages, pipeline.stages, held, strict=True):
+    sizes, distance, own_nodes = inputs.channel_bytes(programs), distances(pipeline.graph), iter(nodes)
+    for program, timed, own in zip(programs, pipeline.stages, held, strict=True):
         kinds = {segment.kind for segment in program.segments}
+        work = [next(own_nodes).flops for _ in program.nodes]
         yield PlannedStage(
             index=program.index,
             nodes=program.nodes,
             kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
             device=program.device,
             depth=program.depth,
-            distance=stage.distance,
+            distance=distance[program.index],
             staleness=staleness(timed),
             parameters=sum(inputs.costs.nodes[name].parameters for name in program.nodes),
-            flops=flops(program, inputs.costs),
+            flops=BothWays(forward=sum(one.forward for one in work), backward=sum(one.backward for one in work)),
             seconds=timed.seconds,
             bytes=own,
             channel_bytes=BothWays(
