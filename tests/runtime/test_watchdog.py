@@ -143,7 +143,7 @@ def test_a_request_to_stop_ends_a_start(watched, asked_here):
         watched.store["asked"] = "SIGINT"
     watched.beats(1)
     assert watched.watchdog.failure.exit_code == 130
-    assert watched.watchdog._launch["interrupted"], "no launcher starts it again"
+    assert watched.watchdog._launch["final"] == 130, "no launcher starts it again"
     watched.beats(3)
     assert watched.ended
 
