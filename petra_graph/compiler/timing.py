@@ -25,7 +25,6 @@ from attrs import frozen
 
 from petra_graph.compiler.simulation import Pipeline, Simulation, TimedStage
 from petra_graph.graph.node_graph import distances
-from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
 
@@ -222,11 +221,6 @@ def timing(pipeline: Pipeline) -> Timing:
         overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
         exposed_links=exposed,
     )
-
-
-def staleness(stage: TimedStage) -> float:
-    """Return the mean number of updates between a micro-batch's forward and its backward, once the pipeline is full."""
-    return steady_staleness(stage.depth, stage.accumulation, stage.flush)
 
 
 def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from petra_graph.compiler.plan import (
 )
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulation import BothWays, Pipeline
-from petra_graph.compiler.timing import Event, Timing, simulate, staleness, timing
+from petra_graph.compiler.timing import Event, Timing, simulate, timing
 from petra_graph.graph.node_graph import INPUT, distances
 from petra_graph.measure.node_shapes import NodeShapes
 from petra_graph.measure.without_compiler import uncompiled
@@ -138,7 +138,7 @@ def _stages(
             device=program.device,
             depth=program.depth,
             distance=distance[program.index],
-            staleness=staleness(timed),
+            staleness=program.staleness,
             parameters=sum(inputs.costs.nodes[name].parameters for name in program.nodes),
             flops=BothWays(forward=sum(one.forward for one in work), backward=sum(one.backward for one in work)),
             seconds=timed.seconds,

@@ -10,7 +10,6 @@ from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.shared_across_stages import across_stages
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
-from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.units import noun
@@ -32,7 +31,7 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
     A delayed stage that keeps graphs is among them: its forward was recorded over the stage's own parameters.
     """
     checked, optimizer = network.checked, network.checked.tried_optimizer
-    late = [program for program in programs if staleness(program)]
+    late = [program for program in programs if program.staleness]
     stored = [
         one.index
         for one in late
@@ -47,19 +46,14 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
                 path=_NAME,
             )
 
-    most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=staleness)
-    if staleness(latest) > most:
+    most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=lambda program: program.staleness)
+    if latest.staleness > most:
         yield Problem(
-            message=f"{checked.optimizer.plugin} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(staleness(latest))}",
+            message=f"{checked.optimizer.plugin} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(latest.staleness)}",
             hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
             f", or {_OTHERWISE}",
             path=_NAME,
         )
-
-
-def staleness(program: StageProgram) -> float:
-    """Return how late a stage's gradients are, in updates while the pipeline is full."""
-    return steady_staleness(program.depth, program.accumulation, program.flush)
 
 
 def _with_current_parameters(checked: CheckedSpec) -> str:
@@ -88,16 +82,16 @@ _MEASURED = {
 
 def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
     """Yield the warnings, most important first."""
-    latest = max(programs, key=staleness)
+    latest = max(programs, key=lambda program: program.staleness)
     for text in across_stages(network.shapes, [program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
     optimizer = network.checked.optimizer
-    if staleness(latest) > _MUCH and not asks_for_delay(optimizer.plugin, optimizer.options):
+    if latest.staleness > _MUCH and not asks_for_delay(optimizer.plugin, optimizer.options):
         name = optimizer.plugin.name
         cost = f" ({_MEASURED[name]})" if name in _MEASURED else ""
         other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (
-            f"gradients reach stage {latest.index} {staleness(latest):.3g} updates late, which can cost accuracy{cost}: "
+            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy{cost}: "
             f"{other}method.accumulation = {ceil((latest.depth - 1) / _MUCH)} makes it {_MUCH} updates or less"
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.plugins.stage_facts import StageFacts
+from petra_graph.plugins.stage_facts import StageFacts, steady_staleness
 from petra_graph.program.channels import Channel, Edge
 from petra_graph.program.method import is_delayed
 from petra_graph.spec.model import Flush, Keeps, Kind, Uses
@@ -69,6 +69,11 @@ class StageProgram:
     def delayed(self) -> bool:
         """Whether parameters may change between a micro-batch's forward and its backward."""
         return is_delayed(self.depth, self.flush)
+
+    @property
+    def staleness(self) -> float:
+        """How late the stage's gradients are, in updates on average, once the pipeline is full."""
+        return steady_staleness(self.depth, self.accumulation, self.flush)
 
     @property
     def holds_head(self) -> bool:
