@@ -54,14 +54,6 @@ def give_gradients(parameters, number, without=()):
         parameter.grad = None if index in without else drawn
 
 
-def expect_same(one, other):
-    for a, b in zip(one.parameters, other.parameters, strict=True):
-        assert torch.equal(a, b)
-        mine, theirs = one.optimizer.state[a], other.optimizer.state[b]
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-
-
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has it since 2.9")
 @pytest.mark.parametrize("how", HOW, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
