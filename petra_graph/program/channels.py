@@ -14,12 +14,9 @@ from typing import Literal, NamedTuple
 from attrs import frozen
 
 from petra_graph.program.message_layout import MessageLayout, aligned
-from petra_graph.spec.run_tables import Transport
 
 Direction = Literal["forward", "backward"]
 """Also the operation at whose end a message leaves, and the one that reads it."""
-Carrier = Literal["queue", "shared-memory", "process-group", "nccl"]
-"""What carries the messages of a channel."""
 NEIGHBOUR_CAPACITY = 2
 """Capacity between stages whose depths differ by at most two: one message is written while another one is read."""
 
@@ -72,21 +69,6 @@ class Channel:
         """Bytes of the largest message in memory, rounded up so that slots in a row are aligned."""
         evaluation = 0 if self.evaluation is None else self.evaluation.most_bytes
         return aligned(max(1, self.training.most_bytes, evaluation))
-
-
-def carrier(asked: Transport, *, same_process: bool, same_machine: bool) -> Carrier:
-    """Return what carries the messages of a channel between stages of two processes, or of one.
-
-    Args:
-        asked: `run.transport`.
-        same_process: one process hosts both stages; the schedule limits its queue.
-        same_machine: their processes can share memory.
-    """
-    if same_process:
-        return "queue"
-    if asked == "auto":
-        return "shared-memory" if same_machine else "process-group"
-    return asked
 
 
 def capacity(producer_depth: int, consumer_depth: int) -> int:

@@ -1,4 +1,4 @@
-"""The ends of channels that a process holds, each of the transport that `program.channels.carrier` gives its channel.
+"""The ends of channels that a process holds: queues within it, shared memory on its machine, or what `run.transport` asks for.
 
 Messages that NCCL carries from device to device are announced between hosts, by what would carry the messages otherwise.
 """
@@ -15,7 +15,7 @@ from attrs import define, field
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensors
-from petra_graph.program.channels import Channel, ChannelKey, carrier
+from petra_graph.program.channels import Channel, ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.channels import (
@@ -129,11 +129,11 @@ def open_channels(
         if nccl:
             channel = announcing(channel)  # noqa: PLW2901  what goes between hosts
         other = channels.peer(key, world.rank)
-        same_machine, lost = world.share_machine(other), partial(peer_lost, str(channel), other)
-        how = carrier("auto" if nccl else transport, same_process=other == world.rank, same_machine=same_machine)
-        if how == "queue":
+        lost = partial(peer_lost, str(channel), other)
+        shares_memory = transport != "process-group" and world.share_machine(other)
+        if other == world.rank:
             channels.senders[key] = channels.receivers[key] = LocalChannel()
-        elif how == "process-group":
+        elif not shares_memory:
             memory = slots(channel.capacity, channel.slot_bytes)
             if ends[1] == world.rank:
                 channels.receivers[key] = ProcessGroupReceiver(other, tag, memory, waker, lost)

@@ -1,10 +1,10 @@
-"""Channels: their names and their capacity."""
+"""The capacity of channels."""
 
 from __future__ import annotations
 
 import pytest
 
-from petra_graph.program.channels import capacity, carrier
+from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import order
 
 
@@ -33,17 +33,3 @@ def test_so_many_are_enough_for_two_stages_to_finish(producer, consumer, accumul
 
 def possible(verb: str, channels: dict[str, int], room: int, *, sends: str) -> bool:
     return verb == "update" or (channels[verb] < room if verb == sends else channels[verb] > 0)
-
-
-@pytest.mark.parametrize(
-    ("asked", "in_process", "on_machine", "elsewhere"),
-    [
-        ("auto", "queue", "shared-memory", "process-group"),
-        ("process-group", "queue", "process-group", "process-group"),
-        ("nccl", "queue", "nccl", "nccl"),
-    ],
-)
-def test_what_carries_messages(asked, in_process, on_machine, elsewhere):
-    ends = ((True, True), (False, True), (False, False))
-    found = [carrier(asked, same_process=process, same_machine=machine) for process, machine in ends]
-    assert found == [in_process, on_machine, elsewhere]
