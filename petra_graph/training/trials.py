@@ -17,7 +17,7 @@ import torch
 from attrs import evolve
 from torch import Tensor, nn
 
-from petra_graph.blocks import Block, Reversible, Shape, Streams
+from petra_graph.blocks import Block, Reversible, Shape, Streams, random_key
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node
@@ -143,9 +143,13 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
         makers = {block.of_network for block in blocks.values()}
         if len(makers) == 1 and (make := makers.pop()) is not None and hasattr(blocks[network.graph.head], "parts_of"):
             tie(blocks, network.shapes)
+            seed = network.spec.run.seed
             with fork_generators():
-                seed_generators(network.spec.run.seed)
-                _Comparison(network, blocks, make()).run(facts, samples)
+                # As the parts were: a constructor may draw what is no parameter, such as an order of features.
+                seed_generators(random_key(seed, blocks[network.graph.head].drawn_as, "initial"))
+                whole = make()
+                seed_generators(seed)
+                _Comparison(network, blocks, whole).run(facts, samples)
 
 
 class _Comparison:
