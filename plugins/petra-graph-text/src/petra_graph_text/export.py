@@ -30,7 +30,9 @@ _COMPARED = 64
 """Tokens of the window with which a folder is compared."""
 
 
-def to_transformers(run: str | Path, folder: str | Path, weights: str | None = None, *, adapter: bool = False) -> None:
+def to_transformers(
+    run: str | Path, folder: str | Path, weights: str | None = None, *, adapter: bool = False, changed: bool = False
+) -> None:
     """Write a run's network; the folder of a whole network is opened again, and the logits of a window are compared.
 
     Layers that were made reversible are written as plain ones, with the same weights, which compute another function.
@@ -40,6 +42,7 @@ def to_transformers(run: str | Path, folder: str | Path, weights: str | None = N
         folder: new, or empty.
         weights: as `petra_graph.load` has it.
         adapter: write the adapters alone, as `peft` saves them; otherwise they are added to the weights that they adapt.
+        changed: take a run whose network computes something else than in its training, which is refused otherwise.
 
     Raises:
         SpecError: there is no such run, it is not of an hf-decoder, it has no adapters, or the folder is not empty.
@@ -48,7 +51,7 @@ def to_transformers(run: str | Path, folder: str | Path, weights: str | None = N
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SpecError(f"{folder} is there already", "name a new or an empty folder")
-    opened = SavedRun.open(run)
+    opened = SavedRun.open(run, changed=changed)
     network, _ = opened.load(weights)
     parts = {name: network.block(name) for name in network.graph.order}
     if not isinstance(parts[network.graph.head], Logits):
