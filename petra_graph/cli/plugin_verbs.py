@@ -22,7 +22,7 @@ from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:
-    from petra_graph.plugins.contract import Plugin
+    from petra_graph.plugins.contract import Plugin, PluginKind
     from petra_graph.testing import AnyTrial, Outcome
 
 _SIDE = (8, 6, 6)
@@ -58,15 +58,7 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
         echo("\noptions" if record["options"] else "\nno options")
         echo(table_text([list(one.values()) for one in record["options"]], indent=2))
         return
-    rows_of = {
-        short: [
-            {"kind": short, "name": one.name, "distribution": one.distribution, "fault": _fault(one.target)}
-            for one in sorted(registry.entries, key=lambda entry: entry.name)
-            if one.group == group
-        ]
-        for group, short in kinds.items()
-        if what in {None, short}
-    }
+    rows_of = {kind.short: list(_rows(registry, kind)) for kind in KINDS if what in {None, kind.short}}
     if as_json:
         print_json([row for rows in rows_of.values() for row in rows])
     else:
@@ -78,6 +70,14 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
             echo(f"{entry.distribution} {unknown}", err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
+
+
+def _rows(registry: Registry, kind: PluginKind) -> Iterator[dict[str, str]]:
+    """Yield what is listed of each plugin of a kind, by the name that a specification may use."""
+    names = registry.names(kind)
+    for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda entry: entry.name):
+        name = one.name if one.name in names else f"{one.distribution}:{one.name}"
+        yield {"kind": kind.short, "name": name, "distribution": one.distribution, "fault": _fault(one.target)}
 
 
 def _fault(target: str) -> str:

@@ -162,7 +162,7 @@ def ahead(programs: Sequence[StageProgram], clock: OperationSeconds, outside: fl
 def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
     """Return the seconds of the operations of one node of a stage's segment; `clock` is that of its device."""
     done = operations(segment, delayed=program.delayed)
-    return StageSeconds(**{verb: sum(clock(name, operation) for operation in own) for verb, own in done.items()})
+    return StageSeconds(**{verb: sum((clock(name, operation) for operation in own), 0.0) for verb, own in done.items()})
 
 
 def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:

@@ -95,7 +95,7 @@ def test_no_feasible_plan_ends_with_3(call, spec):
     code, out, err = call("plan", spec, "--set", "partition.memory=1kB")
     assert (code, out) == (3, "")
     assert 'device "cpu" would hold' in err
-    assert "help: set data.batch lower or partition.memory higher" in err
+    assert "help: none of 8 changes that were planned fits" in err
     assert "Traceback" not in err
 
 
