@@ -63,7 +63,8 @@ def server():
 def test_processes_meet_in_a_part_of_the_store_of_their_own(server):
     first, second = met(2, 2, port=server.port)
     second.store.set("asked", "SIGINT")
-    assert first.store.get("asked") == "SIGINT"
+    # A process does not wait until the store has what it sets.
+    assert first.store.wait("asked", 10) == "SIGINT"
     assert first.another_connection().get("asked") == "SIGINT"
     assert [process.rank for process in first.neighbours] == [0, 1]
 
