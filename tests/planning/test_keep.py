@@ -18,6 +18,7 @@ from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolved_spec import resolved
+from tests.support import ROOT
 from tests.support.runs import SPEC
 
 TWO = (
@@ -62,6 +63,14 @@ def test_a_plan_keeps_what_memory_allows_and_says_so(spec):
     free, own = plan(spec, (*TWO, AUTO)), plan(spec, TWO)
     assert free.stages == own.stages, "graphs are the method's own, and the fastest"
     assert free.timing.tick_seconds < found.timing.tick_seconds
+
+
+def test_a_stage_without_delay_takes_more_nodes_for_the_graphs_that_it_keeps():
+    """That plan was missed, and 5 % slower: no cut for nodes that keep little leads to it."""
+    given = ("partition.devices=4", "partition.stages=4", "partition.device_type=cpu", "method.schedule=lockstep", AUTO)
+    found = plan(str(ROOT / "specs" / "quickstart.toml"), given)
+    assert found.stages[-1].nodes == ("layer2.0", "layer2.1", "head")
+    assert [kept(found)[name] for name in ("layer1.1", "layer2.0", "layer2.1")] == ["nothing", "graph", "graph"]
 
 
 def test_the_resolved_specification_has_each_node_and_repeats_it(write, spec):
@@ -124,11 +133,7 @@ def test_a_saved_plan_has_what_its_nodes_keep(spec):
     network = measure(check_spec(spec, (*TWO, AUTO, limit)))
     placement = SavedPlan.read("plan.json").placement(network, ["cpu:0", "cpu:1"], 2)
     assert placement.kept == {node.name: node.keeps for node in found.nodes if node.keeps}
-    listed = measure(
-        check_spec(
-            spec, (*TWO, limit, 'method.keep={"rev.0"="graph", "rev.1"="graph", "rev.2"="graph", "rev.3"="graph"}')
-        )
-    )
+    listed = measure(check_spec(spec, (*TWO, limit, LEAST)))
     with pytest.raises(SpecError, match=r"is a plan of node .*: keeps = "):
         SavedPlan.read("plan.json").placement(listed, ["cpu:0", "cpu:1"], 2)
 
