@@ -185,13 +185,12 @@ def _place(
 
     if keep is None:
         return search(inputs.kept)
-    least = search(kept_by_kind(inputs.graph))
+    least = latest = search(kept_by_kind(inputs.graph))
     found, tried = [least], list[KeepsByNode]()
     if keep == "fill":
         # Where there is room, a stage without delay takes more nodes if they keep their graphs, which no cut for other nodes leads to.
         with suppress(NoFeasiblePlan):
             found.append(search(kept_by_kind(inputs.graph, "graph", "graph")))
-    latest = min(found, key=lambda one: one.seconds)
     while keep == "fill" and len(tried) < _ROUNDS:
         kept = fill_memory(inputs, latest.placement)
         if kept in tried:
