@@ -213,7 +213,7 @@ def _call(block: Block, function: Callable[..., Any], streams: Sequence[Tensor])
 
 
 def _streams(returned: Any, samples: int) -> Streams:
-    """Return what a block returned, if it is streams of so many samples."""
+    """Check that a block returned streams whose batch has the expected size, and return them."""
     if not isinstance(returned, tuple) or not all(isinstance(stream, Tensor) for stream in returned):
         raise TypeError(f"it returned {type(returned).__name__}; a block returns a tensor or a tuple of tensors")
     if not returned:

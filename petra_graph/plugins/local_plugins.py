@@ -31,7 +31,7 @@ def find_code(location: str, folders: Sequence[str] = ()) -> Any:
     """Return what "module:attribute" names, of a module that lies in one of the folders, or that Python finds.
 
     Raises:
-        ImportError, AttributeError: there is none; or what importing the module raises.
+        ImportError, AttributeError: the module or its attribute does not exist. What the module raises on import is passed on.
     """
     module, _, attribute = location.partition(":")
     return reduce(getattr, attribute.split("."), _import(module, folders))

@@ -58,7 +58,7 @@ class RankInfo:
 
 
 def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
-    """Read torchrun's variables; None where there are none, or one process is all.
+    """Read torchrun's variables; return None if they are not set, or if the run has one process.
 
     Raises:
         SpecError: some are missing or no numbers.

@@ -103,7 +103,7 @@ class _Trained:
 
 
 def _stored(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint makes of values: copies of tensors, JSON of all else."""
+    """Return values as they come back from a checkpoint: tensors are copied, everything else goes through JSON."""
     return {
         key: value.detach().clone() if isinstance(value, Tensor) else json.loads(json.dumps(value))
         for key, value in values.items()
@@ -199,7 +199,7 @@ class CallbackTrial(OtherTrial):
 
 
 def check_resumed(trial: CallbackTrial) -> None:
-    """A callback that takes back its state from a checkpoint's JSON, and its companion's tensors, goes on as the one that gave them."""
+    """A callback that is restored from a checkpoint, with its companion's tensors, continues as the original does."""
     if records(trial.plugin):
         raise NotTried("it keeps values outside of checkpoints")
     with TemporaryDirectory() as folder:

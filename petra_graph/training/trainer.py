@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _FAR = 1e6
-"""A run whose loss is so many times its first one has failed."""
+"""A run fails if its loss grows to this many times the first one."""
 
 
 def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:

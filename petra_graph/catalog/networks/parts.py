@@ -284,7 +284,7 @@ def _links(block: Block, network: BuiltNetwork, part: nn.Module, copies: Mapping
 
 
 def _place(block: nn.Module, path: str) -> tuple[nn.Module, str]:
-    """Return the module of a block in which a path ends, with empty ones on the way where there are none, and the path's last name."""
+    """Return the module that holds the last name of a path, and that name; modules that are missing on the way are made, empty."""
     *above, last = path.split(".")
     for name in above:
         if block._modules.get(name) is None:  # noqa: SLF001  an attribute of that name is something else

@@ -241,7 +241,7 @@ class OneOfSeveral(RunProcess):
         return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, self.replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """The checkpoint is that which rank 0 finds whole; a run that its launcher starts again goes on, unless it ended for good."""
+        """Rank 0 chooses the latest complete checkpoint. A run that its launcher restarts continues from there, unless it has ended for good."""
         world, restarts, begun = self.world, self.world.rank_info.restarts, None
         if restarts and (code := world.launch.get("final")) is not None:
             raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
