@@ -15,7 +15,7 @@ from tests.support import ROOT
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run
 
-SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "several_inputs.md"))
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "samples.md"))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support import ROOT
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run
 
-SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "modules.md"))
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md"))
 MODULE = '''
 import random
 

@@ -18,7 +18,7 @@ from tests.support.pages import Page, files_of
 from tests.support.runs import only_run
 
 TOLERANCE = 1e-14
-SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "several_inputs.md"))
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "samples.md"))
 PLAIN = """
 [lr_schedule]
 name = "constant"

@@ -94,7 +94,7 @@ def test_a_loss_that_reads_one_tensor_is_refused_by_name(make, data):
 
 
 def test_the_guides_network_with_an_auxiliary_head_learns_and_its_shares_are_right(here, write, monkeypatch):
-    shown = files_of(Page(ROOT / "plugins" / "guide" / "several_outputs.md"))
+    shown = files_of(Page(ROOT / "plugins" / "guide" / "samples.md"))
     for name in ("auxiliary.py", "auxiliary.toml"):
         write(name, shown[name])
     monkeypatch.syspath_prepend(here)

@@ -13,7 +13,7 @@ from tests.support.forks import alone, ended
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, summary_of
 
-SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "streams.md"))
+SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md"))
 RUN = ("run", "rows.toml")
 
 
