@@ -1,4 +1,4 @@
-"""Numerics of a stage: memory format, precision, samples."""
+"""Numerics of a stage: memory format, precision, samples, random keys."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)
 
 
-def numerics(compute="float32", memory_format="channels-last", **more) -> NumericsContext:
-    return NumericsContext(
-        device=CPU, precision=PrecisionSpec(compute=compute, memory_format=memory_format), seed=0, **more
-    )
+def numerics(compute="float32", **more) -> NumericsContext:
+    return NumericsContext(**{"device": CPU, "precision": PrecisionSpec(compute=compute), "seed": 0, **more})
 
 
 @pytest.fixture
 def messages(monkeypatch):
     """Every tensor that goes over a channel between stages, as it is sent."""
     seen: list[torch.Tensor] = []
-
     init = LocalChannel.__init__
 
     def recorded(channel):
@@ -43,18 +40,14 @@ def messages(monkeypatch):
     return seen
 
 
-def images(count: int, *, dtype=torch.float32):
-    return [(x.to(dtype).contiguous(memory_format=torch.channels_last), target) for x, target in batches(IMAGE, count)]
-
-
-# --- streams ---------------------------------------------------------------------------------------------------------
+def images(count: int):
+    return [(x.float().contiguous(memory_format=torch.channels_last), target) for x, target in batches(IMAGE, count)]
 
 
 @pytest.mark.parametrize("method", ["petra", "backprop"])
 def test_every_channel_carries_channels_last_in_float32(messages, method):
     nodes = (*REVNET[:5], node("join", "add", inputs=["b0", "down"]), REVNET[5])
-    built = pipeline(nodes, IMAGE, method=method, compute="float32")
-    built.train(images(10))
+    pipeline(nodes, IMAGE, method=method, compute="float32").train(images(10))
     spatial = [tensor for tensor in messages if tensor.dim() == 4]
     assert len(spatial) > 100
     assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in spatial)
@@ -63,10 +56,7 @@ def test_every_channel_carries_channels_last_in_float32(messages, method):
     assert not any(tensor.requires_grad for tensor in messages)
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
-
-
-def test_images_become_sample_over_255_minus_mean_over_std():
+def test_images_become_sample_over_255_minus_mean_over_std_and_others_have_the_streams_type():
     sample = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).to(torch.uint8)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
     prepared = numerics("float64", normalisation=Normalisation(mean=mean, std=std)).prepare(sample)
@@ -74,42 +64,30 @@ def test_images_become_sample_over_255_minus_mean_over_std():
         expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]
         torch.testing.assert_close(prepared[:, channel], expected, rtol=1e-15, atol=1e-15)
     assert prepared.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_other_samples_are_brought_to_the_streams_type():
     assert numerics("float64").prepare(torch.zeros(2, 3)).dtype == torch.float64
     assert numerics().prepare(torch.zeros(2, 3, dtype=torch.int64)).dtype == torch.int64
 
 
-# --- bfloat16 --------------------------------------------------------------------------------------------------------
-
-
 def test_bfloat16_runs_f_in_bfloat16_and_streams_in_float32(messages):
     built = pipeline(REVNET, IMAGE, compute="bfloat16")
-    inside: dict[str, list[tuple[torch.dtype, bool]]] = {}
+    inside: dict[str, set[tuple[torch.dtype, bool]]] = {}
     for executor in built.executors:
         for name, module in executor.modules.items():
-            kernels = [part for part in module.modules() if isinstance(part, torch.nn.Conv2d | torch.nn.Linear)]
-            for part in kernels:
-                part.register_forward_hook(
-                    lambda _, __, out, name=name: inside.setdefault(name, []).append((out.dtype, out.requires_grad))
-                )
+            for part in (one for one in module.modules() if isinstance(one, torch.nn.Conv2d | torch.nn.Linear)):
+                seen = inside.setdefault(name, set())
+                part.register_forward_hook(lambda _, __, out, seen=seen: seen.add((out.dtype, out.requires_grad)))
     (result, *_) = built.train(images(6))
     assert {tensor.dtype for tensor in messages} == {torch.float32}
     assert result.loss.dtype == torch.float32
     for name, seen in inside.items():
-        assert {dtype for dtype, _ in seen} == {torch.bfloat16}, name
-        passes = {True} if name == "head" else {False, True}
-        assert {with_graph for _, with_graph in seen} == passes, name
-    for executor in built.executors:
-        assert {p.dtype for p in executor.updater.parameters} == {torch.float32}
+        assert seen == {(torch.bfloat16, with_graph) for with_graph in ({True} if name == "head" else {False, True})}
+    assert {p.dtype for executor in built.executors for p in executor.updater.parameters} == {torch.float32}
 
 
 def test_bfloat16_reconstructs_what_float32_does_to_its_own_precision():
     """y = t + F(x): the stream t is float32, so its reconstruction is off by F's rounding at most, not by its own."""
     built = pipeline(CHAIN, (8,), compute="bfloat16", schedule="sequential", rate=lambda _: 0.0)
-    executor = next(executor for executor in built.executors if executor.program.nodes == ("rev0",))
-    ((_, runner),) = executor.runners
+    ((_, runner),) = built.executors[1].runners
     inputs = torch.randn(4, 6), torch.randn(4, 6)
     outputs = runner.forward(0, inputs)
     found = runner.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
@@ -144,20 +122,13 @@ def test_parameters_get_gradients_after_an_inverse_in_bfloat16():
 
 
 def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
-    def draw(given: NumericsContext, name="a", micro_batch=0) -> float:
-        with given.node(name, micro_batch):
+    def draw(name="a", micro_batch=0, **more) -> float:
+        with numerics(**more).node(name, micro_batch):
             return torch.rand(()).item()
 
-    base = numerics()
-    drawn = [
-        draw(base),
-        draw(base, name="b"),
-        draw(base, micro_batch=1),
-        draw(numerics(replica=1)),
-        draw(NumericsContext(device=CPU, precision=PrecisionSpec(), seed=1)),
-    ]
+    drawn = [draw(), draw(name="b"), draw(micro_batch=1), draw(replica=1), draw(seed=1)]
     assert len(set(drawn)) == len(drawn)
-    assert draw(base) == drawn[0]
+    assert draw() == drawn[0]
 
 
 def test_gradients_of_embeddings_are_dense():
@@ -168,12 +139,8 @@ def test_gradients_of_embeddings_are_dense():
     assert not table.weight.grad.is_sparse
 
 
-# --- seeds -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["petra", "backprop"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeypatch, method, dropout):
+@pytest.mark.parametrize(("method", "passes", "dropout"), [("petra", 2, 0.3), ("petra", 2, 0.0), ("backprop", 1, 0.3)])
+def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeypatch, method, passes, dropout):
     nodes = [
         node("stem", "linear-stem", features=6),
         node("plain", "rev-mlp", hidden=7),
@@ -192,8 +159,6 @@ def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeyp
     found, seeds = trained()
     monkeypatch.setattr("petra_graph.executor.numerics.may_draw", lambda _: True)
     expected, all_seeds = trained()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
-    passes = {"petra": 2, "backprop": 1}[method]
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert seeds == 1 + passes * bool(dropout)  # for the loss, and for the passes of one node
     assert all_seeds == 2 + passes * 3

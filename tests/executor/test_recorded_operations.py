@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import Streams
 from petra_graph.executor.recorded import WARM_UP, RecordedOperation
 from petra_graph.executor.stage import StageObserver
 from petra_graph.measure.tally import LiveBytes
@@ -16,6 +13,8 @@ from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
+
+MICRO_BATCHES, BATCH = 17, 4
 
 
 class PoisonedPool:
@@ -29,16 +28,16 @@ class PoisonedPool:
         self.replays, self.poisoned = 0, 0
         self._made = LiveBytes()
 
-    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
-        kept: list[Streams] = []
+    def record(self, operation):
+        kept = []
 
-        def replay() -> Streams:
+        def replay():
             kept[:] = [self.execute(operation)]  # a graph has its outputs until it is replayed
             return kept[0]
 
         return replay
 
-    def execute(self, operation: Callable[[], Streams]) -> Streams:
+    def execute(self, operation):
         for storage in [alive() for alive in self._made._counted.values()]:
             if storage is not None:
                 torch.empty(0, dtype=torch.uint8).set_(storage).fill_(255)  # NaN in every floating-point type
@@ -49,57 +48,45 @@ class PoisonedPool:
         return outputs
 
 
-MICRO_BATCHES = 17
-BATCH = 4
-METHODS = {
-    "petra, lockstep": {"schedule": "lockstep", "accumulation": 3},
-    "petra, 1f1b": {"schedule": "1f1b"},
-    "dsp": {"method": "dsp", "schedule": "1f1b", "accumulation": 2},
-    "reversible-backprop": {"method": "reversible-backprop"},
-    "bfloat16": {"compute": "bfloat16", "schedule": "1f1b"},
-    "int8 messages and buffers": {"precision": {"channel_dtype": "int8", "buffer_dtype": "int8"}, "accumulation": 2},
-    "two stages": {"stages": "two", "schedule": "1f1b", "accumulation": 2},
-}
-
-
-def built(graph: str, settings, recorder=None):
-    settings = dict(settings)
-    if settings.get("stages") == "two":
-        names = [one.name for one in GRAPHS[graph]]
-        settings["stages"] = (tuple(names[:3]), tuple(names[3:]))
+def built(graph, settings, recorder=None):
     made = pipeline(GRAPHS[graph], SHAPES[graph], batch=BATCH, **{"compute": "float32"} | settings)
-    if recorder is not None:
-        for executor in made.executors:
-            reason = executor.record(recorder)
-            assert not reason or executor.program.nodes == ("head",)
+    for executor in made.executors if recorder is not None else ():
+        reason = executor.record(recorder)
+        assert not reason or executor.program.nodes == ("head",)
     return made
 
 
+def data(graph):
+    return [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
+
+
 def same(one, other) -> None:
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    found, expected = one.parameters(), other.parameters()
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+LOCKSTEP = {"schedule": "lockstep", "accumulation": 3}
+LATE = {"schedule": "1f1b"}
 
 
 @pytest.mark.parametrize(
-    ("method", "graph"),
+    ("graph", "settings"),
     [
-        ("petra, lockstep", "chain"),
-        ("petra, 1f1b", "revnet"),
-        ("dsp", "skip"),
-        ("reversible-backprop", "branches"),
-        ("bfloat16", "chain"),
-        ("int8 messages and buffers", "chain"),
-        ("two stages", "chain"),
+        ("chain", LOCKSTEP),
+        ("revnet", LATE),
+        ("skip", {"method": "dsp", "schedule": "1f1b", "accumulation": 2}),
+        ("branches", {"method": "reversible-backprop"}),
+        ("chain", {"compute": "bfloat16", "schedule": "1f1b"}),
+        ("chain", {"precision": {"channel_dtype": "int8", "buffer_dtype": "int8"}, "accumulation": 2}),
+        ("chain", {"stages": (("stem", "rev0", "rev1"), ("rev2", "head")), "schedule": "1f1b", "accumulation": 2}),
     ],
 )
-def test_recorded_operations_have_the_bits_of_those_as_written(method, graph):
-    settings = METHODS[method]
-    data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
+def test_recorded_operations_have_the_bits_of_those_as_written(graph, settings):
     written, pool = built(graph, settings), PoisonedPool()
     recorded = built(graph, settings, pool)
-    losses = [[result.loss.item() for result in made.train(data)] for made in (written, recorded)]
+    losses = [[result.loss.item() for result in made.train(data(graph))] for made in (written, recorded)]
     assert losses[0] == losses[1]
-    same(written.parameters(), recorded.parameters())
+    same(recorded, written)
     segments = [one for made in recorded.executors for _, one in made.runners if one.recorded is not None]
     assert len(segments) == len(GRAPHS[graph]) - 1
     assert pool.replays >= len(segments) * MICRO_BATCHES
@@ -107,36 +94,30 @@ def test_recorded_operations_have_the_bits_of_those_as_written(method, graph):
 
 
 def test_a_resumed_run_with_a_window_that_began_elsewhere():
-    graph, settings = "revnet", METHODS["petra, lockstep"]
-    data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
-    written = built(graph, settings)
+    written = built("revnet", LOCKSTEP)
     kept = written.runtime.cuts = KeptCut(written.programs, 10)
-    written.train(data)
-    again = built(graph, settings, PoisonedPool())
+    written.train(data("revnet"))
+    again = built("revnet", LOCKSTEP, PoisonedPool())
     for executor in again.executors:
         restore_at_cut(kept.copies_at[10][executor.program.index], executor, again.runtime)
-    again.runtime.train(data[10:], range(MICRO_BATCHES), lambda _: None, at=10)
-    same(written.parameters(), again.parameters())
+    again.runtime.train(data("revnet")[10:], range(MICRO_BATCHES), lambda _: None, at=10)
+    same(again, written)
 
 
-def test_what_draws_random_numbers_stays_as_written():
-    nodes = (
+def test_what_draws_random_numbers_stays_as_written(monkeypatch):
+    drawing = (
         node("stem", "linear-stem", features=6),
         node("rev", "rev-mlp", hidden=7, dropout=0.5),
         node("head", "pool-linear", outputs=CLASSES),
     )
-    made = [pipeline(nodes, (8,), schedule="1f1b", batch=BATCH) for _ in range(2)]
-    for executor in made[1].executors:
-        executor.record(PoisonedPool())
-    data = batches((8,), MICRO_BATCHES, size=BATCH)
-    made[0].train(data)
+    monkeypatch.setitem(GRAPHS, "chain", drawing)
+    written, recorded = built("chain", LATE), built("chain", LATE, PoisonedPool())
+    written.train(data("chain"))
     with pytest.warns(RuntimeWarning, match="stays as it is written: it draws random numbers") as said:
-        made[1].train(data)
-    assert sorted(str(one.message).partition(":")[2].partition(" stays")[0] for one in said) == [
-        " the backward of rev",
-        " the forward of rev",
-    ]
-    same(made[0].parameters(), made[1].parameters())
+        recorded.train(data("chain"))
+    operations = {str(one.message).partition(":")[2].partition(" stays")[0] for one in said}
+    assert operations == {" the backward of rev", " the forward of rev"}
+    same(recorded, written)
 
 
 class Refuses:
@@ -146,15 +127,12 @@ class Refuses:
 
 
 def test_where_a_recording_fails_the_operation_stays_as_written():
-    data = [(x.float(), y) for x, y in batches(SHAPES["chain"], MICRO_BATCHES, size=BATCH)]
-    settings = {"schedule": "1f1b"}
-    written, refused = built("chain", settings), built("chain", settings, Refuses())
-    written.train(data)
-    with pytest.warns(
-        RuntimeWarning, match="stays as it is written: operation not permitted when stream is capturing$"
-    ):
-        refused.train(data)
-    same(written.parameters(), refused.parameters())
+    written, refused = built("chain", LATE), built("chain", LATE, Refuses())
+    written.train(data("chain"))
+    reason = "stays as it is written: operation not permitted when stream is capturing$"
+    with pytest.warns(RuntimeWarning, match=reason):
+        refused.train(data("chain"))
+    same(refused, written)
 
 
 def test_gradients_of_a_window_that_began_as_written_are_added_to():
@@ -184,20 +162,15 @@ def test_gradients_of_a_window_that_began_as_written_are_added_to():
     ],
 )
 def test_why_a_stage_records_nothing(settings, reason):
-    made = pipeline(GRAPHS["chain"], (8,), batch=BATCH, **settings)
-    assert reason in made.executors[0].record(PoisonedPool())
+    assert reason in built("chain", settings).executors[0].record(PoisonedPool())
 
 
-def test_an_observer_ends_recordings():
-    made = built("chain", {"schedule": "1f1b"}, PoisonedPool())
+def test_an_observer_or_a_run_without_a_gpu_records_nothing_and_says_so():
+    made = built("chain", LATE, PoisonedPool())
     with pytest.warns(RuntimeWarning, match="^run.cuda_graphs: stage 2: nothing is recorded: replicas"):
         made.executors[1].observe(StageObserver())
     assert all(runner.recorded is None for _, runner in made.executors[1].runners)
     assert "follow its operations" in made.executors[1].record(PoisonedPool())
-
-
-def test_a_run_without_a_gpu_says_in_one_line_that_it_records_nothing():
-    with pytest.warns(
-        RuntimeWarning, match="^run.cuda_graphs: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
-    ):
+    alone = "^run.cuda_graphs: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
+    with pytest.warns(RuntimeWarning, match=alone):
         record(built("chain", {}).executors, compiled=False)

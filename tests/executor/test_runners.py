@@ -1,4 +1,4 @@
-"""Segment runners: the stash between the two passes, and its end."""
+"""Segment runners: what lives between the two passes, what both draw, and what has no gradient."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ DROPOUT = (
     node("rev1", "rev-mlp", hidden=32, dropout=0.5, kind="buffered"),
     node("head", "pool-linear", outputs=CLASSES),
 )
+NUMERICS = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
 
 
-def runners(built):
-    return {segment.nodes[0]: runner for executor in built.executors for segment, runner in executor.runners}
-
-
-def runner_of(nodes, name, shape=(8,), **more):
-    return runners(pipeline(nodes, shape, **more))[name]
+def runner_of(nodes, name, shape=(8,)):
+    built = pipeline(nodes, shape, schedule="sequential")
+    return next(runner for one in built.executors for segment, runner in one.runners if segment.nodes[0] == name)
 
 
 def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
@@ -42,8 +40,7 @@ def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
 
 
 def test_a_reversible_node_holds_no_tensor_between_its_passes():
-    runner = runner_of(CHAIN, "rev0")
-    inputs = streams(4, 6)
+    runner, inputs = runner_of(CHAIN, "rev0"), streams(4, 6)
     outputs = runner.forward(0, inputs)
     assert not any(stream.requires_grad for stream in outputs)
     watched = [weakref.ref(stream) for stream in (*inputs, *outputs)]
@@ -58,8 +55,7 @@ def live_tensors() -> dict[int, torch.Tensor]:
 
 
 def test_a_buffered_node_holds_its_input_and_no_output():
-    runner = runner_of(REVNET, "down", (3, 6, 6))
-    inputs = streams(4, 4, 6, 6)
+    runner, inputs = runner_of(REVNET, "down", (3, 6, 6)), streams(4, 4, 6, 6)
     before = live_tensors()
     outputs = runner.forward(0, inputs)
     assert live_tensors().keys() - before.keys() == set(map(id, outputs))
@@ -98,39 +94,32 @@ def watch(runner: Recompute, name: str, longest: dict[str, int]) -> None:
 def test_running_statistics_count_every_micro_batch_once(method):
     built = pipeline(REVNET, (3, 6, 6), method=method)
     built.train(batches((3, 6, 6), 7))
-    counts = {key: int(value) for key, value in built.parameters().items() if key.endswith("num_batches_tracked")}
-    assert len(counts) == 1 + 3 * 2 + 3
-    assert set(counts.values()) == {7}
+    counts = [int(value) for key, value in built.parameters().items() if key.endswith("num_batches_tracked")]
+    assert counts == [7] * (1 + 3 * 2 + 3)
 
 
 class NormHead(Head):
-    """A head with statistics and dropout of its own."""
+    """A head with statistics of its own."""
 
     def __init__(self) -> None:
         super().__init__(((6,), (6,)))
-        self.norm = nn.BatchNorm1d(12)
-        self.linear = nn.Linear(12, CLASSES)
+        self.norm, self.linear = nn.BatchNorm1d(12), nn.Linear(12, CLASSES)
 
     def forward(self, *inputs):
         return (self.linear(self.norm(torch.cat(inputs, dim=1))),)
 
 
-def head_runner() -> HeadRunner:
-    numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
-    modules = {"head": NormHead().double()}
-    return HeadRunner(modules, numerics, reads_samples=False, loss=CrossEntropy())
-
-
 def test_the_head_differentiates_at_once_and_keeps_no_graph():
-    runner = head_runner()
+    head = NormHead().double()
+    runner = HeadRunner({"head": head}, NUMERICS, reads_samples=False, loss=CrossEntropy())
     inputs, target = streams(4, 6), torch.tensor([0, 1, 2, 3])
     result = runner.forward_backward(0, inputs, target)
     assert not result.loss.requires_grad
-    assert runner.modules["head"].linear.weight.grad is not None
+    assert head.linear.weight.grad is not None
     ((m, found),) = runner.pending
     assert (m, found.inputs) == (0, inputs)
     leaves = [stream.requires_grad_() for stream in streams(4, 6)]
-    expected = nn.functional.cross_entropy(runner.modules["head"](*leaves)[0], target)
+    expected = nn.functional.cross_entropy(head(*leaves)[0], target)
     torch.testing.assert_close(result.loss, expected.detach())
     for gradient, other in zip(found.gradients, torch.autograd.grad(expected, leaves), strict=True):
         torch.testing.assert_close(gradient, other, rtol=1e-12, atol=1e-15)
@@ -140,24 +129,16 @@ def test_the_head_differentiates_at_once_and_keeps_no_graph():
 @pytest.mark.parametrize("name", ["rev0", "rev1"])
 def test_both_passes_draw_the_same_dropout(name):
     """With another mask in the backward, a reversible node would reconstruct another input."""
-    built = pipeline(DROPOUT, (8,), schedule="sequential")
-    runner = runners(built)[name]
-    inputs = streams(4, 6)
+    runner, inputs, gradients = runner_of(DROPOUT, name), streams(4, 6), streams(4, 6)
     outputs = runner.forward(3, inputs)
     leaves = tuple(stream.clone().requires_grad_() for stream in inputs)
     again = runner.run(3, leaves)
-    for one, other in zip(outputs, again, strict=True):
-        assert torch.equal(one, other)
-    gradients = streams(4, 6)
+    assert all(map(torch.equal, outputs, again))
     expected = torch.autograd.grad(again, leaves, gradients)
     found = runner.backward(3, outputs, gradients)
     for one, other in zip((*found.inputs, *found.gradients), (*inputs, *expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    other_key = runner.forward(4, inputs)
-    assert not torch.equal(other_key[0], outputs[0])
-
-
-# --- parameters and samples without a gradient ------------------------------------------------------------------------
+    assert not torch.equal(runner.forward(4, inputs)[0], outputs[0])
 
 
 class PartlyFrozen(Buffered):
@@ -174,23 +155,22 @@ class PartlyFrozen(Buffered):
 
 @pytest.mark.parametrize("runner_type", [Recompute, StashGraph])
 def test_a_stored_version_asks_for_no_gradient_of_what_is_frozen(runner_type):
-    """`backward = "stored"` crashed on integer parameters, and computed gradients of frozen ones for nothing."""
-    numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
-    modules = {"mine": PartlyFrozen().double()}
-    versions = WeightVersions(partial(copied_parameters, modules))
-    runner = runner_type(modules, numerics, reads_samples=False, versions=versions)
+    """It crashed on integer parameters, and computed gradients of frozen ones for nothing."""
+    mine = PartlyFrozen().double()
+    versions = WeightVersions(partial(copied_parameters, {"mine": mine}))
+    runner = runner_type({"mine": mine}, NUMERICS, reads_samples=False, versions=versions)
     (x,), (gradient,) = streams(4, 6, count=1), streams(4, 6, count=1)
     versions.begin(0)
     runner.forward(0, (x,))
     versions.before_step()
-    expected = torch.autograd.grad(modules["mine"](x)[0], modules["mine"].trained.weight, gradient)[0]
-    leaves = parameter_leaves(versions.copy_for(0), modules)["mine"]
+    (expected,) = torch.autograd.grad(mine(x)[0], mine.trained.weight, gradient)
+    leaves = parameter_leaves(versions.copy_for(0), {"mine": mine})["mine"]
     assert {name for name, tensor in leaves.items() if tensor.requires_grad} == {"trained.weight", "trained.bias"}
     with torch.no_grad():
-        modules["mine"].trained.weight.zero_()  # the update, which the stored version does not see
+        mine.trained.weight.zero_()  # the update, which the stored version does not see
     runner.backward(0, None, (gradient,))
-    torch.testing.assert_close(modules["mine"].trained.weight.grad, expected, rtol=1e-12, atol=1e-12)
-    assert all(one.grad is None for one in (modules["mine"].frozen.weight, modules["mine"].levels))
+    torch.testing.assert_close(mine.trained.weight.grad, expected, rtol=1e-12, atol=1e-12)
+    assert all(one.grad is None for one in (mine.frozen.weight, mine.levels))
 
 
 @pytest.mark.parametrize("runner_type", [Recompute, StashGraph])
@@ -198,14 +178,13 @@ def test_samples_get_no_gradient(runner_type):
     """The stem of a network on float samples computed a gradient that nothing reads: as much as its forward."""
     found = {}
     for reads_samples in (False, True):
-        built = runner_of(REVNET, "stem", (3, 6, 6))
-        numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
-        runner = runner_type(built.modules, numerics, reads_samples=reads_samples)
+        modules = runner_of(REVNET, "stem", (3, 6, 6)).modules
+        runner = runner_type(modules, NUMERICS, reads_samples=reads_samples)
         outputs = runner.forward(0, streams(4, 3, 6, 6, count=1))
         with FlopCounterMode(display=False) as counter:
-            found[reads_samples] = runner.backward(0, None, tuple(map(torch.ones_like, outputs))).gradients
-        found[reads_samples, "flops"] = counter.get_total_flops()
-        found[reads_samples, "weights"] = [parameter.grad for parameter in built.modules["stem"].parameters()]
-    assert [stream.numel() for stream in found[True]] == [0]
-    assert found[True, "flops"] < found[False, "flops"]
-    assert all(map(torch.equal, found[True, "weights"], found[False, "weights"]))
+            gradients = runner.backward(0, None, tuple(map(torch.ones_like, outputs))).gradients
+        weights = [parameter.grad for parameter in modules["stem"].parameters()]
+        found[reads_samples] = gradients, counter.get_total_flops(), weights
+    assert [stream.numel() for stream in found[True][0]] == [0]
+    assert found[True][1] < found[False][1]
+    assert all(map(torch.equal, found[True][2], found[False][2]))
