@@ -7,8 +7,6 @@ import torch
 from attrs import evolve
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.runners import Recompute, Reconstruct, StashGraph
 from petra_graph.program.schedule import static_order
 from petra_graph.runtime import stage_io
 from petra_graph.runtime.store import StoreGone
@@ -29,7 +27,6 @@ from tests.support.pipelines import (
 )
 
 EVALUATION = 1e-12
-SCHEDULES = ("lockstep", "1f1b", "sequential")
 DROPOUT = (
     node("stem", "linear-stem", features=6),
     node("rev0", "rev-mlp", hidden=16, dropout=0.5),
@@ -40,49 +37,34 @@ DROPOUT = (
 
 def in_flight(built: Pipeline) -> int:
     """Messages on channels, and micro-batches that stages hold."""
-    runtime = built.runtime
-    queued = sum(channel.ready() for channel in runtime._channels.receivers.values())
-    held = 0
-    for executor in built.executors:
-        for _, runner in executor.runners:
-            match runner:
-                case Recompute():
-                    held += len(runner.buffer)
-                case StashGraph():
-                    held += len(runner.graphs)
-                case HeadRunner():
-                    held += len(runner.pending)
-                case Reconstruct():
-                    pass
-    return held + queued + len(runtime._feed.targets)
-
-
-# --- drains ----------------------------------------------------------------------------------------------------------
+    held = len(built.runtime._feed.targets)
+    held += sum(channel.ready() for channel in built.runtime._channels.receivers.values())
+    for _, runner in (each for executor in built.executors for each in executor.runners):
+        held += sum(len(getattr(runner, kept, ())) for kept in ("buffer", "graphs", "pending"))
+    return held
 
 
 @pytest.mark.parametrize(
-    ("graph", "schedule", "count"),
+    ("graph", "how", "count"),
     [
-        ("chain", "lockstep", 1),
-        ("chain", "1f1b", 2),
-        ("revnet", "lockstep", 13),
-        ("revnet", "sequential", 2),
-        ("skip", "1f1b", 13),
-        ("branches", "lockstep", 2),
-        ("branches", "1f1b", 1),
+        ("chain", {"schedule": "lockstep"}, 1),
+        ("revnet", {"schedule": "lockstep"}, 13),
+        ("skip", {"schedule": "1f1b"}, 13),
+        ("branches", {"schedule": "1f1b", "method": "paci"}, 2),
     ],
 )
-def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
-    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=2)
-    results = built.train(batches(SHAPES[graph], count, size=2))
-    assert [result.micro_batch for result in results] == list(range(count))
+def test_a_drain_leaves_nothing_in_flight(graph, how, count):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], accumulation=2, **how)
+    seen = set()
+    built.runtime.train(batches(SHAPES[graph], count, size=2), range(count), lambda _: seen.add(in_flight(built) > 0))
+    assert True in seen
     assert in_flight(built) == 0
-    assert {executor.updater.updates for executor in built.executors} == {-(-count // 2)}
-    assert {executor.updater.window for executor in built.executors} == {0}
-    assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
+    for updater in (executor.updater for executor in built.executors):
+        assert (updater.updates, updater.window) == (-(-count // 2), 0)
+        assert all(p.grad is None for p in updater.parameters)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", ["lockstep", "sequential"])
 def test_micro_batches_are_numbered_from_the_runs_start(schedule):
     """Dropout's masks follow from the number: an epoch of 4 and one of 3 are those of numbers 0 to 3 and 4 to 6."""
     data = batches((8,), 7)
@@ -116,65 +98,50 @@ def test_a_global_norm_steps_all_stages_together():
 # --- the static order ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("graph", "schedule", "accumulation"), [("chain", "lockstep", 2), ("branches", "1f1b", 1)])
-def test_a_static_order_is_a_function_of_the_programs_alone(graph, schedule, accumulation):
-    how = {"schedule": schedule, "accumulation": accumulation}
+@pytest.mark.parametrize(
+    ("graph", "how"),
+    [
+        ("chain", {"schedule": "lockstep", "accumulation": 2}),
+        ("branches", {"schedule": "1f1b"}),
+        # Updates wait for one another there, wherever they stand in the order.
+        ("branches", {"method": "gpipe", "accumulation": 4, "clip": ClipSpec(limit=0.1, scope="global")}),
+    ],
+)
+def test_a_static_order_is_a_function_of_the_programs_alone_and_gives_the_same_bits(graph, how):
     built, other = (pipeline(GRAPHS[graph], SHAPES[graph], policy=policy, **how) for policy in ("static", "arrival"))
     performed = []
     for executor in built.executors:
         for verb in ("forward", "backward", "update"):
-            note_operations(executor, verb, performed)
-    data = batches(SHAPES[graph], 7)
+            before(
+                executor, verb, lambda executor=executor, verb=verb: performed.append((executor.program.index, verb))
+            )
+    data = batches(SHAPES[graph], 9)
     for each in (built, other):
         each.train(data)
-    expected = [(stage, action.verb) for stage, action in static_order(built.programs, range(7))]
-    assert performed == expected
+    ordered = [(stage, action.verb) for stage, action in static_order(built.programs, range(9))]
+    assert performed == ordered or "clip" in how
     assert relative_error(built.parameters(), other.parameters()) == 0.0
 
 
-def note_operations(executor, verb: str, performed: list[tuple[int, str]]) -> None:
+def before(executor, verb: str, act) -> None:
+    """Do something before each of a stage's operations."""
     operation = getattr(executor, verb)
-    setattr(executor, verb, lambda *given: (performed.append((executor.program.index, verb)), operation(*given))[1])
-
-
-def test_one_norm_over_all_stages_under_a_static_order():
-    """Updates wait for each other there, and no stage may wait in the order for its own update's turn."""
-    clip = ClipSpec(limit=0.1, scope="global")
-    data = batches((8,), 9)
-    how = {"method": "gpipe", "accumulation": 4, "clip": clip}
-    built = [pipeline(GRAPHS["branches"], (8,), policy=policy, **how) for policy in ("arrival", "static")]
-    for each in built:
-        each.train(data)
-    assert relative_error(built[0].parameters(), built[1].parameters()) == 0.0
+    setattr(executor, verb, lambda *given: (act(), operation(*given))[1])
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-class Breaks(torch.nn.Module):
-    """A layer that raises on its n-th call."""
-
-    def __init__(self, inner, calls):
-        super().__init__()
-        self.inner, self.left = inner, iter(range(calls))
-
-    def forward(self, x):
-        if next(self.left, None) is None:
-            message = "out of luck"
-            raise ValueError(message)
-        return self.inner(x)
-
-
 def breaking(calls: int, **more) -> Pipeline:
-    built = pipeline(CHAIN, (8,), **more)
+    """A pipeline whose second stage raises in the call of its layers that follows on so many."""
+    built, left = pipeline(CHAIN, (8,), **more), iter(range(calls))
+
+    def fails(*_):
+        if next(left, None) is None:
+            raise ValueError("out of luck")
+
     (module,) = built.executors[1].modules.values()
-    name, layer = next((name, layer) for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear))
-    parent, _, attribute = name.rpartition(".")
-    owner = module.get_submodule(parent)
-    if attribute.isdecimal():
-        owner[int(attribute)] = Breaks(layer, calls)
-    else:
-        setattr(owner, attribute, Breaks(layer, calls))
+    next(layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)).register_forward_pre_hook(fails)
     return built
 
 
@@ -232,7 +199,7 @@ def evaluated(built: Pipeline, data) -> dict[str, float]:
     return {"samples": totals.samples, **totals.means()}
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", ["revnet", "branches"])
 def test_evaluation_gives_the_same_for_any_batch_size_and_leaves_no_sample_out(graph):
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule="1f1b")
     built.train(batches(SHAPES[graph], 6))
@@ -279,17 +246,7 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     seen = []
     for executor in built.executors:
         for operation in ("forward", "backward", "update"):
-            watch(executor, operation, seen, current)
+            before(executor, operation, lambda: seen.append(current == [torch.device("cpu")]))
     built.train(batches((8,), 1))
     assert len(seen) == 3 * len(built.executors)
     assert all(seen)
-
-
-def watch(executor, operation: str, seen: list[bool], current: list[torch.device]) -> None:
-    method = getattr(executor, operation)
-
-    def watching(*arguments):
-        seen.append(current == [torch.device("cpu")])
-        return method(*arguments)
-
-    setattr(executor, operation, watching)

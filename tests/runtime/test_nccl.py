@@ -36,8 +36,8 @@ def ends(monkeypatch):
     peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=lost)
     host = HostChannel(CAPACITY)
     sender, receiver = DeviceSender(peer, channel, host), DeviceReceiver(peer, channel, host)
-    sender.begin([(MESSAGE, 2)] * 100)
-    receiver.begin([(MESSAGE, 2)] * 100)
+    for end in (sender, receiver):
+        end.begin([(MESSAGE, 2)] * 100)
     return sender, receiver, fabric
 
 
@@ -47,11 +47,16 @@ def message(value: float, samples: int = 2) -> tuple[torch.Tensor]:
 
 def test_there_is_room_for_what_the_receiver_has_enqueued(ends):
     """A sender with room waits for no message whose receive is still to be enqueued: the group would refuse to wait."""
-    sender, receiver, _ = ends
+    sender, receiver, fabric = ends
+    host, received = sender._announcements, []
+    host._hand_over = lambda act: (received.append(len(fabric.groups[0].received)), act())
     for number in range(CAPACITY):
-        sender.send(message(number))
+        sent = message(number)
+        sender.send(sent)
+        sent[0].zero_()  # it is the sender's own again
     assert not sender.has_room()
     kept = [receiver.receive()]
+    assert received[-1] == 2, "room is given when the receive is enqueued, behind the byte that connected"
     assert sender.has_room(), "though the message is still used"
     sender.send(message(CAPACITY))
     assert not sender.has_room()
@@ -59,36 +64,13 @@ def test_there_is_room_for_what_the_receiver_has_enqueued(ends):
     assert [one.unique().tolist() for (one,) in kept] == [[number] for number in range(CAPACITY + 1)]
 
 
-def test_room_is_given_when_the_receive_is_enqueued(ends):
-    sender, receiver, fabric = ends
-    host, seen = sender._announcements, []
-
-    def hand_over(act):
-        seen.append(len(fabric.groups[0].received))
-        act()
-
-    host._hand_over = hand_over
-    sender.send(message(1))
-    receiver.receive()
-    assert seen == [1, 2], "the byte that connected, and the message"
-
-
-def test_what_was_sent_is_the_senders_own_again(ends):
-    sender, receiver, _ = ends
-    sent = message(3)
-    sender.send(sent)
-    sent[0].zero_()
-    assert receiver.receive()[0].unique().tolist() == [3]
-
-
 def test_the_weight_of_targets_goes_from_host_to_host(ends):
     sender, receiver, fabric = ends
-    sender.begin([(WEIGHTED, 2)])
-    receiver.begin([(WEIGHTED, 2)])
+    for end in (sender, receiver):
+        end.begin([(WEIGHTED, 2)])
     sender.send((*message(1), torch.tensor([0.75], dtype=torch.float64)))
     tensor, weight = receiver.receive()
-    assert tensor.unique().tolist() == [1]
-    assert weight.tolist() == [0.75]
+    assert (tensor.unique().tolist(), weight.tolist()) == ([1], [0.75])
     assert sender.has_room()
     assert fabric.bytes_sent[-1] == MESSAGE.most_bytes, "the device's part has no weight"
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,7 @@ class Process:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_first_signal_is_a_request(number):
-    process = Process()
-    with process.handled():
-        os.kill(os.getpid(), number)
-    assert process.requests == [number.name]
-
-
-def test_a_second_sigint_insists():
+def test_signals_are_requests_and_a_second_sigint_insists():
     process = Process()
     with process.handled():
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
@@ -59,9 +50,8 @@ def test_a_process_that_ends_ignores_further_signals():
 
 
 STARTING = """
-import signal, time
-{before}
-from petra_graph.runtime.system import {names}
+import os, signal, time
+from petra_graph.runtime.system import end_at_signals, end_with_parent, started
 {calls}
 print("ready", flush=True)
 while True:
@@ -72,22 +62,17 @@ while True:
 """
 
 
-def starting(names, calls, before="", **variables):
-    code = STARTING.format(names=names, calls=calls, before=before)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | variables,
-    )
+def starting(calls, **variables):
+    command = [sys.executable, "-c", STARTING.format(calls=calls)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=os.environ | variables, **pipes)
     assert process.stdout.readline() == "ready\n"
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
-    process = starting("end_at_signals", "end_at_signals()")
+    process = starting("end_at_signals()")
     process.send_signal(number)
     try:
         assert process.communicate(timeout=30)[1] == "interrupted\n"
@@ -96,35 +81,29 @@ def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
     assert process.returncode == 130
 
 
-def test_under_nohup_it_goes_on():
-    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    process = starting("end_at_signals", "end_at_signals()", ignoring)
-    process.send_signal(signal.SIGHUP)
-    time.sleep(0.2)
+STAYS = """
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+end_at_signals()
+os.kill(os.getpid(), signal.SIGHUP)
+end_with_parent(); started()
+time.sleep(0.6)
+"""
+
+
+def test_under_nohup_it_goes_on_and_once_started_it_does_not_end_with_its_launcher():
+    process = starting(STAYS, PETRA_GRAPH_LAUNCHER="1")
     assert process.poll() is None
     process.kill()
     process.communicate()
 
 
 def test_it_ends_with_its_launcher():
-    with subprocess.Popen(["sleep", "0.1"]) as launcher:
+    with subprocess.Popen(["true"]) as launcher:
         pass
-    process = starting("end_with_parent", "end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
+    process = starting("end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1
     assert said == "the process that started this one has ended\n"
-
-
-def test_it_ends_with_its_parent(tmp_path):
-    written = tmp_path / "process"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(path=str(written))], env=os.environ, stdout=subprocess.DEVNULL
-    )
-    until(lambda: written.exists() and written.read_text().endswith("\n"))
-    parent.kill()
-    parent.wait()
-    process = int(written.read_text())
-    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
 
 
 PARENT = """
@@ -138,13 +117,14 @@ time.sleep(60)
 """
 
 
-def test_it_does_not_once_it_is_started():
-    calls = "end_with_parent(); started()"
-    process = starting("end_with_parent, started", calls, PETRA_GRAPH_LAUNCHER="1")
-    time.sleep(0.6)
-    assert process.poll() is None
-    process.kill()
-    process.communicate()
+def test_it_ends_with_its_parent(tmp_path):
+    written = tmp_path / "process"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=str(written))], stdout=subprocess.DEVNULL)
+    until(lambda: written.exists() and written.read_text().endswith("\n"))
+    parent.kill()
+    parent.wait()
+    process = int(written.read_text())
+    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
 
 
 @pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])

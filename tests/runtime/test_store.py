@@ -1,0 +1,209 @@
+"""Launchers' variables, the values by name that all processes of a run share, and how they meet and wait for one another."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Barrier, Event
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.runtime import world as module
+from petra_graph.runtime.store import RunStore, StoreGone, gpu_of, rank_info_from, visible_gpus
+from petra_graph.runtime.world import World
+
+GIVEN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+# --- variables -------------------------------------------------------------------------------------------------------
+
+
+def test_what_torchrun_sets():
+    info = rank_info_from({**GIVEN, "PETRA_GRAPH_JOIN_SECONDS": "5"})
+    assert (info.rank, info.size, info.address, info.port, info.join_seconds) == (1, 2, "127.0.0.1", 29500, 5.0)
+    assert rank_info_from({}) is rank_info_from({**GIVEN, "RANK": "0", "WORLD_SIZE": "1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"MASTER_PORT": "x"}, "must be numbers"),
+        ({"MASTER_ADDR": ""}, "but not MASTER_ADDR"),
+        ({"RANK": "2"}, "RANK must lie in 0 .. WORLD_SIZE - 1 (got RANK = 2, WORLD_SIZE = 2)"),
+    ],
+)
+def test_what_cannot_be(changed, message):
+    with pytest.raises(SpecError) as caught:
+        rank_info_from(GIVEN | changed)
+    assert message in str(caught.value)
+
+
+def test_what_a_launcher_restarts_finds_what_it_started_before():
+    """torchrun calls all runs alike; each of its launches has a folder of its own."""
+
+    def info(folder, attempt):
+        variables = {"RUN_ID": "none", "RESTART_COUNT": attempt, "ERROR_FILE": f"/tmp/{folder}/attempt_{attempt}/0/e"}
+        return rank_info_from(GIVEN | {f"TORCHELASTIC_{name}": value for name, value in variables.items()})
+
+    assert info("a", "0").launch == info("a", "1").launch
+    assert info("a", "0").launch != info("b", "0").launch
+    assert info("a", "0").attempt != info("a", "1").attempt
+
+
+HOSTS = ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "chosen"),
+    [
+        pytest.param([["A0", "A1"]] * 2 + [["B0", "B1"]] * 2, [0, 1, 0, 1], id="all of the machine: torchrun, mpirun"),
+        pytest.param([["A0"], ["A1"], ["B0"], ["B1"]], [0, 0, 0, 0], id="one of its own: srun --gpus-per-task=1"),
+        pytest.param([["A0", "A1"], ["A1", "A0"], ["B1", "B0"], ["B0", "B1"]], [0, 0, 0, 0], id="in another order"),
+        pytest.param([["A0", "A1"], ["A0", "A1"], ["B0"], ["B0", "B1"]], [0, 1, 0, 1], id="some of them"),
+    ],
+)
+def test_a_gpu_for_each_process(visible, chosen):
+    """Without LOCAL_RANK, as under mpirun, every rank took cuda:0; with one visible GPU a task, a run was refused."""
+    assert [gpu_of(rank, visible, HOSTS) for rank in range(4)] == chosen
+
+
+@pytest.mark.parametrize(
+    ("visible", "message"),
+    [
+        ([["A0"], ["A0"]], "rank 1 on a sees 1 CUDA device\\(s\\), in use by rank 0"),
+        ([["A0"], ["A1"], ["A0", "A1"]], "rank 2 on b sees 2 CUDA device\\(s\\), in use by rank 0, rank 1"),
+        ([["A0"], []], "rank 1 on a sees no CUDA device"),
+    ],
+)
+def test_more_processes_than_gpus(visible, message):
+    with pytest.raises(SpecError, match=message):
+        gpu_of(len(visible) - 1, visible, HOSTS)
+
+
+def test_gpus_are_known_by_what_is_unique_in_the_world(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=f"GPU-{index}"))
+    assert visible_gpus() == ["GPU-0", "GPU-1"]
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_a_wait_for_a_value_that_does_not_come(server, monkeypatch):
+    monkeypatch.setattr(time, "monotonic", map(float, count()).__next__)
+    with pytest.raises(RunFailed, match="rank 1 has not come within 60 s"):
+        RunStore(server, "run").wait("process/1", 60.0, "rank 1 has not come")
+
+
+def test_a_store_that_has_gone_is_told_from_other_errors():
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run")
+    del server
+    for ask in (lambda: store.get("asked"), lambda: store.set_default("failure", {})):
+        with pytest.raises(StoreGone):
+            ask()
+
+
+def test_a_value_that_came_before_a_failure_is_returned(server):
+    store = RunStore(server, "run")
+
+    def fails():
+        store.set("directory", "a")
+        raise RunFailed("rank 1 has gone")
+
+    assert store.wait("directory", check=fails) == "a"
+    with pytest.raises(RunFailed, match="rank 1 has gone"):
+        store.wait("never", check=fails)
+
+
+def test_processes_wait_for_an_evaluation_as_long_as_it_takes(monkeypatch):
+    """Only the first replica evaluates; the others waited 300 s, then raised, and a run that was done left no weights.
+
+    The watchdog finds processes that have died, or that hang: no wait for a live one has a limit of its own.
+    """
+    monkeypatch.setattr(time, "monotonic", map(float, count()).__next__)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    values, looks = iter([None] * 99 + ["done"]), []
+    monkeypatch.setattr(RunStore, "get", lambda *_: next(values))
+    waiting = SimpleNamespace(store=RunStore.__new__(RunStore), check=lambda: looks.append(1))
+    assert World.wait(waiting, "arrived/run/0") == "done"
+    assert len(looks) == 99
+
+
+# --- meeting ---------------------------------------------------------------------------------------------------------
+
+
+def met(*sizes, port):
+    """Let as many ranks meet at a store that a launcher keeps, each in a thread; return their worlds, or what they raised."""
+
+    def world(rank):
+        given = GIVEN | {"RANK": str(rank), "WORLD_SIZE": str(sizes[rank]), "MASTER_PORT": str(port)}
+        try:
+            found = World(rank_info_from({**given, "TORCHELASTIC_USE_AGENT_STORE": "True"}))
+            found.rendezvous()
+        except SpecError as error:
+            return error
+        return found
+
+    with ThreadPoolExecutor(len(sizes)) as threads:
+        return list(threads.map(world, range(len(sizes))))
+
+
+def test_processes_meet_in_a_part_of_the_store_of_their_own(server):
+    first, second = met(2, 2, port=server.port)
+    second.store.set("asked", "SIGINT")
+    # A process does not wait until the store has what it sets.
+    assert first.store.wait("asked", 10) == "SIGINT"
+    assert first.another_connection().get("asked") == "SIGINT"
+    assert [process.rank for process in first.neighbours] == [0, 1]
+
+
+def test_processes_that_were_told_of_other_numbers_of_processes(server):
+    """They waited for the third one for a minute, or ended after it as one that was silent."""
+    errors = met(2, 3, port=server.port)
+    assert str(errors[0]) == (
+        "rank 0 was started with WORLD_SIZE = 2, and rank 1 with 3\n    help: start all processes with the same WORLD_SIZE"
+    )
+    assert "rank 1 was started with WORLD_SIZE = 3, and rank 0 with 2" in str(errors[1])
+
+
+def test_groups_are_aborted_together(monkeypatch):
+    """NCCL's may each wait for a device on which the others' messages are; and no end of a process waits for one for ever."""
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.5)
+    world, all_begun, never = World.__new__(World), Barrier(3, timeout=10.0), Event()
+
+    def fails():
+        all_begun.wait()
+        raise RuntimeError("aborted before")
+
+    ways = [all_begun.wait, lambda: (all_begun.wait(), never.wait()), fails]
+    world._groups = [SimpleNamespace(abort=way) for way in ways]
+    world.abort_groups()
+    world.abort_groups()
+    never.set()
+    assert not all_begun.broken
+
+
+def test_gloo_s_error_where_a_process_has_died_is_that_of_the_watchdog(monkeypatch):
+    """Rank 0 was killed while processes connected, and gloo's text with a stack was the report."""
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.05)
+    world, known = World.__new__(World), [None, RunFailed("rank 0 has gone without a word")]
+
+    def check():
+        if found := known.pop(0) if known else None:
+            raise found
+
+    world.check = check
+    with pytest.raises(RunFailed, match=r"^rank 0 has gone without a word"), world._connecting():
+        raise torch.distributed.DistBackendError("[/gloo/pair.cc:534] Connection closed by peer")
+    with pytest.raises(RunFailed, match=r"^cannot connect with the other processes\n"), world._connecting():
+        raise RuntimeError("Gloo connectFullMesh failed")
