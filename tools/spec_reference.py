@@ -22,7 +22,7 @@ from petra_graph.planning.network import measure
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.keys import Bound
+from petra_graph.spec.keys import BOUND
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import as_mapping, describe, is_list, is_mapping, members
 
@@ -125,7 +125,7 @@ def _default(one: Any) -> str:
 def rows(word: str, fields: Any) -> Iterator[str]:
     yield from [f"| {word} | type and range | default | meaning (unit) |", "|---|---|---|---|"]
     for one in fields:
-        brief = one.validator.brief if isinstance(one.validator, Bound) else ""
+        brief = bound.brief if (bound := one.metadata.get(BOUND)) else ""
         kind = ", ".join(filter(None, [describe(one.type).replace("|", "\\|"), brief.replace("|", "\\|")]))
         unit = one.metadata.get("unit", "")
         text = one.metadata.get("help", "").replace("|", "\\|") + (f" ({unit})" if unit else "")

@@ -2,7 +2,7 @@
 
 from petra_graph.api.finished_run import Run, load, open_run
 from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
-from petra_graph.api.tables_in_code import buffered, from_torch, head
+from petra_graph.spec.in_code import buffered, from_torch, head
 
 __all__ = [
     "PlanView",

@@ -21,7 +21,7 @@ from petra_graph.record.metrics import read_events
 from petra_graph.record.recorded_run import find_run
 from petra_graph.record.run_directory import read_json
 from petra_graph.report.progress import summary_lines
-from petra_graph.spec.class_names import assignments
+from petra_graph.spec.in_code import assignments
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
-from petra_graph.api.tables_in_code import made_again, module_table
 from petra_graph.compiler.plan import Document, Plan
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
 from petra_graph.planning.check_spec import check_spec
@@ -26,7 +25,7 @@ from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
 from petra_graph.report.progress import progress
-from petra_graph.spec.class_names import assignments
+from petra_graph.spec.in_code import assignments, made_again, module_table
 from petra_graph.spec.load_spec import dump, load_values
 from petra_graph.spec.model import Spec
 from petra_graph.training.processes.launch import run_on_processes

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from petra_graph.plugins.options import Code as Code
     from petra_graph.plugins.stage_facts import Horizon as Horizon
     from petra_graph.plugins.stage_facts import StageFacts as StageFacts
-    from petra_graph.spec.class_names import code_name as code_name
+    from petra_graph.spec.in_code import code_name as code_name
     from petra_graph.spec.keys import AtLeast as AtLeast
     from petra_graph.spec.keys import AtMost as AtMost
     from petra_graph.spec.keys import Bound as Bound
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from petra_graph.spec.keys import GreaterThan as GreaterThan
     from petra_graph.spec.keys import Length as Length
     from petra_graph.spec.keys import LessThan as LessThan
+    from petra_graph.spec.keys import key as key
+    from petra_graph.spec.keys import required as required
     from petra_graph.spec.model import Kind as Kind
     from petra_graph.spec.model import NodeSpec as NodeSpec
 
@@ -63,7 +65,7 @@ _HOMES = (
     "petra_graph.plugins.loss_and_metric",
     "petra_graph.plugins.options",
     "petra_graph.plugins.stage_facts",
-    "petra_graph.spec.class_names",
+    "petra_graph.spec.in_code",
     "petra_graph.spec.keys",
     "petra_graph.spec.model",
     "petra_graph.blocks",

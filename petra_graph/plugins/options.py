@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from petra_graph.spec.keys import IS_CODE, IS_PATH, Bound, rule, together
+from petra_graph.spec.keys import BOUND, IS_CODE, IS_PATH, Bound, rule, together
 from petra_graph.spec.strict_values import is_list, is_mapping, members
 
 
@@ -131,9 +131,8 @@ def _field(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     return attrs.field(
         type=kind | None if unset and kind is not Any else kind,
         default=None if unset else str(default) if isinstance(default, Path) else default,
-        validator=bound,
         alias=parameter.name,  # attrs would leave out a leading "_"
-        metadata={"help": " ".join(texts), "unit": "", **marks},
+        metadata={"help": " ".join(texts), "unit": "", BOUND: bound, **marks},
     )
 
 

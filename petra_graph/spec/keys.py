@@ -1,11 +1,10 @@
 """The keys of a table: each with its default, its meaning and its bounds, of the specification and of a plugin's options alike.
 
-    lr: float = key(0.1, "base learning rate", validator=AtLeast(0))
-    betas: tuple[float, ...] = key((0.9, 0.999), "shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
+    lr: float = key(0.1, "base learning rate", bound=AtLeast(0))
+    betas: tuple[float, ...] = key((0.9, 0.999), "shares", bound=[Length(2), Each(AtLeast(0), LessThan(1))])
 
-A bound is an attrs validator that knows its own words: attrs' own carry their bounds in private classes, so that no message
-and no page could say them. It applies to values of its own kind, numbers or lists and texts, and lets all others pass: the type
-of the key says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
+A bound knows its own words, so that messages and pages can say it. It applies to values of its own kind, numbers or lists and texts, and lets
+all others pass: the type of the key says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
 """
 
 from __future__ import annotations
@@ -13,34 +12,33 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any
 
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import Path, shown
+from petra_graph.errors import Path
 from petra_graph.units import byte_count, plural
 
-IS_PATH, IS_CODE = "is_path", "is_code"
-"""In the metadata of a key whose value names a file or a folder, or code as "module:attribute"."""
+IS_PATH, IS_CODE, BOUND = "is_path", "is_code", "bound"
+"""In the metadata of a key: whether its value names a file or a folder, or code as "module:attribute", and its `Bound`."""
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
 LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
-def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them.
+def key(default: Any, text: str, *, unit: str = "", bound: Any = None, is_path: bool = False) -> Any:
+    """Return an optional key of a table: its default, its meaning, its unit, and a bound or a list of them.
 
     The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it.
     """
-    checked = together(*validator) if isinstance(validator, list | tuple) else validator
-    return field(default=default, validator=checked, metadata={"help": text, "unit": unit, IS_PATH: is_path})
+    checked = together(*bound) if isinstance(bound, list) else bound
+    return field(default=default, metadata={"help": text, "unit": unit, BOUND: checked, IS_PATH: is_path})
 
 
-def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
-    return key(attrs.NOTHING, text, unit=unit, validator=validator)
+def required(text: str, *, unit: str = "", bound: Any = None) -> Any:
+    return key(attrs.NOTHING, text, unit=unit, bound=bound)
 
 
 def table(cls: type, text: str = "") -> Any:
@@ -50,33 +48,20 @@ def table(cls: type, text: str = "") -> Any:
 
 def keys_with(mark: str, cls: type) -> tuple[str, ...]:
     """Return the keys of a table that are marked by `IS_PATH` or `IS_CODE`."""
-    return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(mark))
-
-
-Fault = tuple[str, Path]
-"""How a value breaks a bound, as the end of a sentence: "must be at least 1"; and the items that lead to the part of it that does."""
+    return tuple(one.name for one in attrs.fields(cls) if one.metadata.get(mark))
 
 
 @frozen
 class Bound:
-    """A bound of a value, as an attrs validator.
+    """A bound of a value.
 
     Attributes:
         brief: the bound in a table of options, as in ">= 1".
-        faults: yields how a value breaks the bound.
+        faults: yields how a value breaks the bound, as the end of a sentence: "must be at least 1"; and the path to the item of it that does.
     """
 
     brief: str
-    faults: Callable[[Any], Iterator[Fault]]
-
-    def __call__(self, _: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        """Check a value, as attrs calls validators.
-
-        Raises:
-            ValueError: the value breaks the bound.
-        """
-        for text, path in self.faults(value):
-            raise ValueError(f"{attribute.name} {text} (got {shown(reduce(operator.getitem, path, value))})")
+    faults: Callable[[Any], Iterator[tuple[str, Path]]]
 
 
 def rule(brief: str, broken: Callable[[Any], str]) -> Bound:
@@ -106,26 +91,27 @@ def Length(exactly: int | None = None, *, at_least: int = 0, at_most: int | None
     least, most = (at_least, at_most) if exactly is None else (exactly, exactly)
 
     def broken(value: Any) -> str:
-        if not isinstance(value, str | list | tuple) or least <= len(value) <= (len(value) if most is None else most):
+        if not isinstance(value, str | list | tuple):
             return ""
-        things = "character" if isinstance(value, str) else "item"
-        if least == most:
-            return f"must have {plural(least, things)}"
+        thing = "character" if isinstance(value, str) else "item"
         if most is not None and len(value) > most:
-            return f"must have at most {plural(most, things)}"
-        return f"must have at least {plural(least, things)}" if least > 1 else "must not be empty"
+            return f"must have {'' if least == most else 'at most '}{plural(most, thing)}"
+        if len(value) < least:
+            words = "" if least == most else "at least "
+            return "must not be empty" if least == 1 != most else f"must have {words}{plural(least, thing)}"
+        return ""
 
     if least == most:
         return rule(f"length {least}", broken)
-    words = {0: "", 1: "not empty"}.get(least, f"length >= {least}")
-    return rule(", ".join(filter(None, (words, "" if most is None else f"length <= {most}"))), broken)
+    parts = {0: "", 1: "not empty"}.get(least, f"length >= {least}"), "" if most is None else f"length <= {most}"
+    return rule(", ".join(filter(None, parts)), broken)
 
 
 def Each(*bounds: Bound) -> Bound:  # noqa: N802  as above
     """Return the bound of a list each of whose items has these bounds."""
     item = together(*bounds)
 
-    def faults(value: Any) -> Iterator[Fault]:
+    def faults(value: Any) -> Iterator[tuple[str, Path]]:
         for index, one in enumerate(value if isinstance(value, list | tuple) else ()):
             yield from ((text, (index, *path)) for text, path in item.faults(one))
 

@@ -1,4 +1,4 @@
-"""The values of a specification: of a file over all that it extends, with what `--set` says over them, each with the text that it came from.
+"""The values of a specification: of a file over all that it extends, with what `--set` says over them, and where each came from.
 
 Tables merge key by key; any other value replaces the one below, as a whole table does that is `--set`. Some keys have no meaning
 without another:
@@ -40,74 +40,83 @@ _DEFAULT_NAMES = {
 """The plugin or method of a table that names none."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class Source:
-    """One text with values: a file, the standard input, or one `--set`."""
+    """Where values came from: a file, the standard input, code, or one `--set`."""
 
     file: str
     """The file's name in messages."""
     text: str = ""
     values: Mapping[str, Any] = field(factory=dict)
-    lines: Mapping[Path, int] = field(factory=dict)
+    lines: Mapping[Path, int | None] = field(factory=dict)
+    """The line of each path that it has; None: no text was written that has lines."""
     folder: str | None = None
     """That of the file, as the user wrote it, to which the names of other files are relative; None: of no file."""
 
     def where(self, path: Path) -> Where:
         """Return the position of the key at `path`."""
-        if self.file == IN_CODE and path:  # no text was written that has lines
+        if self.file == IN_CODE and path:
             return Where(file=f"spec[{shown('.'.join(map(str, path)))}]")
         return Where(file=self.file, line=self.lines.get(path))
 
 
 @frozen(kw_only=True)
 class Layers:
-    """The values of several texts laid over one another."""
+    """The values of several sources laid over one another."""
 
     values: Mapping[str, Any]
-    origins: Mapping[Path, Source]
-    """The text that gave the value at each path."""
-    sources: tuple[Source, ...]
-    """All texts; the specification that was given comes first."""
+    files: tuple[Source, ...]
+    """The specification that was given, then what it extends, from above to below."""
+    settings: tuple[Source, ...] = ()
+    """Each `--set`, the later ones over the earlier."""
 
     @classmethod
-    def of(cls, source: Source) -> Layers:
-        values = {key: value for key, value in source.values.items() if key != "extends"}
-        return cls(values=values, origins=dict.fromkeys(_paths(values), source), sources=(source,))
+    def of(cls, *files: Source) -> Layers:
+        """Lay the files over one another, the first one above all."""
+        values: Mapping[str, Any] = reduce(_laid, (source.values for source in reversed(files)), {})
+        return cls(values={key: value for key, value in values.items() if key != "extends"}, files=files)
 
-    def over(self, below: Layers) -> Layers:
-        """Return these values laid over others."""
-        values = _laid(below.values, self.values, ())
-        origins = {path: self.origins.get(path) or below.origins[path] for path in _paths(values)}
-        sources = {id(source): source for source in (*self.sources, *below.sources)}  # a file may be extended twice
-        return Layers(values=values, origins=origins, sources=tuple(sources.values()))
+    def origin(self, path: Path) -> tuple[Source, Path]:
+        """Return what gave the value at a path, or else the nearest table around it, and the path of that."""
+        lengths = range(len(path), 0, -1)
+        around = next((path[:length] for length in lengths if _is_there(path[:length], self.values)), ())
+        above = (*reversed(self.settings), *self.files)
+        return next((source for source in above if around in source.lines), self.files[0]), around
 
     def located(self, name: Any, path: Path) -> Any:
         """Return the name of a file that the value at `path` is, relative to the working directory, where `--set` and code say it.
 
         One that begins with ~ or with a variable is left as it is.
         """
-        folder = getattr(self.origins.get(path), "folder", None)
-        if not folder or not isinstance(name, str) or name.startswith(("~", "$")):
+        source, around = self.origin(path)
+        if not source.folder or around != path or not isinstance(name, str) or name.startswith(("~", "$")):
             return name
-        return os.path.normpath(os.path.join(folder, name))  # noqa: PTH118  keeps the folder as the user wrote it
+        return os.path.normpath(os.path.join(source.folder, name))  # noqa: PTH118  keeps the folder as the user wrote it
 
     def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return the problems with their positions, or those of the nearest table around them, without repetition and in reading order."""
-        files = [source.file for source in self.sources]
+        """Return the problems with their positions, without repetition and in reading order."""
+        order = {source.file: index for index, source in reversed([*enumerate((*self.files, *self.settings))])}
 
-        def locate(problem: Problem) -> Problem:
-            if problem.where is not None:
-                return problem
-            around = (problem.path[:length] for length in range(len(problem.path), 0, -1))
-            path = next((path for path in around if path in self.origins), ())
-            return attrs.evolve(problem, where=self.origins.get(path, self.sources[0]).where(path))
+        def located(problem: Problem) -> Problem:
+            source, path = self.origin(problem.path)
+            return problem if problem.where is not None else attrs.evolve(problem, where=source.where(path))
 
-        def order(problem: Problem) -> tuple[int, int]:
+        def place(problem: Problem) -> tuple[int, int]:
             assert problem.where is not None, "it is located"
-            known = problem.where.file in files
-            return (files.index(problem.where.file), problem.where.line or 0) if known else (len(files), 0)
+            known = problem.where.file in order
+            return (order[problem.where.file], problem.where.line or 0) if known else (len(order), 0)
 
-        return tuple(sorted(dict.fromkeys(map(locate, problems)), key=order))
+        return tuple(sorted(dict.fromkeys(map(located, problems)), key=place))
+
+
+def _is_there(path: Path, values: Any) -> bool:
+    for key in path:
+        if not (
+            key in values if isinstance(values, Mapping) else isinstance(values, list) and key in range(len(values))
+        ):
+            return False
+        values = values[key]
+    return True
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -119,7 +128,7 @@ def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from _paths(item, (*path, key))
 
 
-def _laid(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _laid(below: Mapping[str, Any], above: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
     values = _left(below, above, path)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
@@ -142,21 +151,25 @@ def _left(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dic
 # --- files ---
 
 
-def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
-    """Return a file, or the standard input ("-"), over all files that it extends.
+def read_layers(path: str) -> Layers:
+    """Return the values of a file, or of the standard input ("-"), over those of all files that it extends.
 
     Args:
         path: relative to the working directory.
-        above: the files that extend it, without links.
 
     Raises:
         SpecError: a file cannot be read, is not TOML, or extends itself; all problems.
     """
+    return Layers.of(*_read_files(path, ()))
+
+
+def _read_files(path: str, above: tuple[str, ...]) -> list[Source]:
+    """Return a file and what it extends, from above to below; the files that extend it are `above`, without links."""
     source, chain = _read_source(path), (*above, os.path.realpath(path))
     given = source.values.get("extends", [])
-    bases, problems = list[Layers](), list[Problem]()
+    below, problems, theirs = list[Source](), list[Problem](), list[Problem]()
     for index, name in enumerate(given if isinstance(given, list) else [given]):
-        message, hint = "", ""
+        message, hint, base = "", "", ""
         if not isinstance(name, str) or not name:
             message = f"extends must be a file's name or a list of them (got {shown(name)})"
         else:
@@ -170,13 +183,12 @@ def read_layers(path: str, above: tuple[str, ...] = ()) -> Layers:
             problems.append(Problem(message=message, hint=hint, where=where))
             continue
         try:
-            bases.append(read_layers(base, chain))
+            below = [*_read_files(base, chain), *below]
         except SpecError as error:
-            problems += error.problems
-    own = Layers.of(source)
-    if problems:
-        raise SpecError(own.in_order(problems))
-    return reduce(lambda below, layer: layer.over(below), [*bases, own])
+            theirs += error.problems
+    if problems or theirs:
+        raise SpecError(dict.fromkeys([*problems, *theirs]))
+    return [source, *below]
 
 
 def _read_source(path: str) -> Source:
@@ -203,13 +215,8 @@ def _read_source(path: str) -> Source:
 def parse_source(text: str, file: str, folder: str | None = None) -> Source:
     """Return a TOML text, parsed: Python's parser decides what it means, and a scanner of our own where each key is.
 
-    Args:
-        text: with values.
-        file: its name in messages.
-        folder: of the file.
-
     Raises:
-        SpecError: the text is not TOML, or nested too deeply.
+        SpecError: the text of this file is not TOML, or nested too deeply.
     """
     try:
         return Source(file=file, text=text, values=tomllib.loads(text), lines=find_lines(text), folder=folder)
@@ -222,6 +229,14 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
         more = "; text needs quotes" if message == "Invalid value" else ""
         problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
         raise SpecError(problem) from None
+
+
+def source_in_code(values: Mapping[str, Any]) -> Source:
+    """Return values that were given in code, as TOML has them."""
+    import tomli_w
+
+    text = tomli_w.dumps(values)
+    return Source(file=IN_CODE, text=text, values=tomllib.loads(text), lines=dict.fromkeys(_paths(values)))
 
 
 # --- what is set ---
@@ -242,13 +257,13 @@ class Override:
     value: Any
 
 
-def _refusal(text: str, message: str, hint: str = "") -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, where=Where(file=_as_given(text))))
-
-
-def _as_given(text: str) -> str:
+def _file_of(text: str) -> str:
     """Return what stands for a file's name in messages: the assignment, as it was given."""
     return f'changes["{text.partition("=")[0]}"]' if isinstance(text, Change) else f"--set {text}"
+
+
+def _refusal(text: str, message: str, hint: str = "") -> SpecError:
+    return SpecError(Problem(message=message, hint=hint, where=Where(file=_file_of(text))))
 
 
 def parse_override(text: str) -> Override:
@@ -260,14 +275,11 @@ def parse_override(text: str) -> Override:
     key, equals, written = (part.strip() for part in text.partition("="))
     if not equals or not key or not written:
         raise _refusal(text, "not KEY=VALUE", "for example --set run.epochs=3; empty text is '\"\"'")
-    keys = list[str]()
     try:
-        nested: Any = tomllib.loads(f"{key} = 0")
-        while isinstance(nested, dict):
-            [(part, nested)] = nested.items()
-            keys.append(part)
+        *_, keys = _paths(tomllib.loads(f"{key} = 0"))
     except ValueError:
         raise _refusal(text, f"{shown(key)} is not a TOML key") from None
+    value: Any = written
     try:
         parsed = tomllib.loads(f"value = {written}")
         value = parsed["value"] if list(parsed) == ["value"] else written
@@ -275,8 +287,7 @@ def parse_override(text: str) -> Override:
         if written[0] in "\"'[{":
             why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
             raise _refusal(text, f"{written} is not a TOML value: {why}") from None
-        value = written
-    return Override(text=text, keys=tuple(keys), value=value)
+    return Override(text=text, keys=tuple(map(str, keys)), value=value)
 
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[Problem]]:
@@ -289,19 +300,14 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[
             problems += error.problems
     for override in sorted(overrides, key=lambda one: one.keys[-1] not in {"name", "block"}):
         try:
-            layers = _assigned(layers, override)
+            values, path = _put(layers.values, (), override)
         except SpecError as error:
             problems += error.problems
+            continue
+        around = [path[:n] for n in range(1, len(path)) if not _is_there(path[:n], layers.values)]
+        source = Source(file=_file_of(override.text), lines=dict.fromkeys([*around, *_paths(override.value, path)]))
+        layers = attrs.evolve(layers, values=values, settings=(*layers.settings, source))
     return layers, problems
-
-
-def _assigned(layers: Layers, override: Override) -> Layers:
-    values, path = _put(layers.values, (), override)
-    source = Source(file=_as_given(override.text), text=override.text)
-    around = {path[:length] for length in range(1, len(path))} - layers.origins.keys()  # tables that were not there
-    new = around | {at for at in _paths(values) if at[: len(path)] == path}
-    origins = {at: source if at in new else layers.origins[at] for at in _paths(values)}
-    return Layers(values=values, origins=origins, sources=(*layers.sources, source))
 
 
 def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:

@@ -1,4 +1,4 @@
-"""Specifications as files: read with all that they extend and with what is `--set`, made in code, or written out."""
+"""Specifications: read with all that they extend and with what is `--set`, or made in code, and written out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
-from petra_graph.spec.class_names import toml_values
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.keys import IS_PATH, LONGEST_NAME, keys_with
-from petra_graph.spec.layers import IN_CODE, STDIN, TOO_DEEP, Layers, apply_overrides, parse_source, read_layers
+from petra_graph.spec.layers import IN_CODE, STDIN, TOO_DEEP, Layers, apply_overrides, read_layers, source_in_code
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import Reader, as_mapping
 
@@ -45,12 +45,12 @@ class LoadedSpec:
     @property
     def text(self) -> str:
         """The text of the given file, before the merge."""
-        return self.layers.sources[0].text
+        return self.layers.files[0].text
 
     @property
     def folders(self) -> list[str]:
         """The absolute folders of the given file and of those that it extends; the current one for the standard input."""
-        folders = [os.path.expanduser(one.folder) for one in self.layers.sources if one.folder is not None]  # noqa: PTH111
+        folders = [os.path.expanduser(one.folder) for one in self.layers.files if one.folder is not None]  # noqa: PTH111
         return list(dict.fromkeys(os.path.abspath(folder) for folder in folders))  # noqa: PTH100  no links resolved
 
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -69,8 +69,8 @@ def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
     """
     path = given if isinstance(given, str) else IN_CODE
     try:
-        below = read_layers(path) if isinstance(given, str) else Layers.of(parse_source(dump(given), IN_CODE))
-        return _read(*apply_overrides(below, overrides), default_name(path))
+        layers = read_layers(given) if isinstance(given, str) else Layers.of(source_in_code(as_mapping(given)))
+        return _read(*apply_overrides(layers, overrides), default_name(path))
     except RecursionError:
         raise SpecError(Problem(message=TOO_DEEP, where=Where(file=path))) from None
 
@@ -81,10 +81,7 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     Raises:
         SpecError: TOML cannot write a value, or a class cannot be found again by its name.
     """
-    import tomli_w
-
-    text = tomli_w.dumps(toml_values(values, ""))
-    return _read(Layers.of(parse_source(text, IN_CODE)), [], "run")
+    return _read(Layers.of(source_in_code(toml_values(values, ""))), [], "run")
 
 
 def _read(layers: Layers, problems: list[Problem], name: str) -> LoadedSpec:

@@ -32,12 +32,12 @@ Unit = Literal["epochs", "updates", "seconds"]
 class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
-    float32: float = required("in float32, without TF32", unit="FLOP/s", validator=GreaterThan(0))
+    float32: float = required("in float32, without TF32", unit="FLOP/s", bound=GreaterThan(0))
     tf32: float | None = key(
-        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", validator=GreaterThan(0)
+        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", bound=GreaterThan(0)
     )
-    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", validator=GreaterThan(0))
-    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", validator=GreaterThan(0))
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", bound=GreaterThan(0))
+    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", bound=GreaterThan(0))
 
 
 @frozen(kw_only=True)
@@ -45,23 +45,21 @@ class DeviceSpec:
     """A device type that no data sheet here has; `device_type` may name it."""
 
     kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
-    memory: str = required('memory, as in "24GiB"', validator=[SIZE, Each(SIZE)])
+    memory: str = required('memory, as in "24GiB"', bound=[SIZE, Each(SIZE)])
     flops: FlopsSpec = required("rate of arithmetic by type")
-    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", validator=GreaterThan(0))
-    link_latency: float = key(
-        1e-5, "latency to its neighbour in the same machine", unit="seconds", validator=AtLeast(0)
-    )
+    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", bound=GreaterThan(0))
+    link_latency: float = key(1e-5, "latency to its neighbour in the same machine", unit="seconds", bound=AtLeast(0))
     link_bandwidth: float = key(
         32e9,
         "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
         unit="bytes a second",
-        validator=GreaterThan(0),
+        bound=GreaterThan(0),
     )
     operation_seconds: float | None = key(
         None,
         "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
         unit="seconds",
-        validator=AtLeast(0),
+        bound=AtLeast(0),
     )
 
 
@@ -73,7 +71,7 @@ class PartitionSpec:
         "per-block",
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
         "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
-        validator=[AtLeast(1), MOST_NODES],
+        bound=[AtLeast(1), MOST_NODES],
     )
     profile: str | None = key(
         None,
@@ -83,12 +81,12 @@ class PartitionSpec:
     devices: int | tuple[str, ...] = key(
         1,
         'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
-        validator=[AtLeast(1), Length(at_least=1)],
+        bound=[AtLeast(1), Length(at_least=1)],
     )
     replicas: int = key(
         1,
         "copies of the pipeline, each with processes and rows of a micro-batch of its own",
-        validator=AtLeast(1),
+        bound=AtLeast(1),
     )
     untie: bool = key(
         False,
@@ -102,19 +100,19 @@ class PartitionSpec:
     memory: str | tuple[str, ...] | None = key(
         None,
         'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
-        validator=[SIZE, Each(SIZE)],
+        bound=[SIZE, Each(SIZE)],
     )
     link_latency: float | None = key(
         None,
         "latency between devices, for plans; default: the device type's",
         unit="seconds",
-        validator=AtLeast(0),
+        bound=AtLeast(0),
     )
     link_bandwidth: float | None = key(
         None,
         "bandwidth between devices, for plans; default: the device type's",
         unit="bytes a second",
-        validator=GreaterThan(0),
+        bound=GreaterThan(0),
     )
 
 
@@ -122,24 +120,24 @@ class PartitionSpec:
 class RunSpec:
     """Length, seed, processes and directory of a run."""
 
-    epochs: int = key(1, "passes over the training data", validator=AtLeast(1))
-    seed: int = key(0, "seed of every random number", validator=AtLeast(0))
+    epochs: int = key(1, "passes over the training data", bound=AtLeast(1))
+    seed: int = key(0, "seed of every random number", bound=AtLeast(0))
     threads: int = key(
         1,
         "CPU threads of a stage executor; the last bits of results depend on it",
-        validator=AtLeast(1),
+        bound=AtLeast(1),
     )
-    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=AtLeast(1))
-    log_every: int = key(50, "record the training loss every n micro-batches", validator=AtLeast(1))
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", bound=AtLeast(1))
+    log_every: int = key(50, "record the training loss every n micro-batches", bound=AtLeast(1))
     micro_batches: int | None = key(
         None,
         "most micro-batches of an epoch, the first of its order; default: all; of a stream of samples, their number, which it needs",
-        validator=AtLeast(1),
+        bound=AtLeast(1),
     )
     evaluation_batches: int | None = key(
         None,
         "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
-        validator=AtLeast(1),
+        bound=AtLeast(1),
     )
     overfit: bool = key(
         False,
@@ -158,13 +156,13 @@ class RunSpec:
     directory: str = key(
         "runs",
         "parent of the run directories; relative to the working directory, wherever the specification lies",
-        validator=Length(at_least=1),
+        bound=Length(at_least=1),
     )
     watchdog: float = key(
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
         unit="seconds",
-        validator=GreaterThan(0),
+        bound=GreaterThan(0),
     )
     transport: Transport = key(
         "auto",
@@ -193,13 +191,13 @@ class InitSpec:
         (),
         "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
         '"head", "*/alpha"',
-        validator=Each(Length(at_least=1)),
+        bound=Each(Length(at_least=1)),
     )
     freeze: tuple[str, ...] = key(
         (),
         "nodes and parameters that are not trained, by name or pattern: without gradient, optimizer state and weight decay: "
         '"stem", "layer*", "*.bias"',
-        validator=Each(Length(at_least=1)),
+        bound=Each(Length(at_least=1)),
     )
 
 
@@ -249,9 +247,9 @@ class CheckpointSpec:
     every: str | None = key(
         None,
         'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
-        validator=rule('as "1 epoch", "500 updates", "10 min"', _no_interval),
+        bound=rule('as "1 epoch", "500 updates", "10 min"', _no_interval),
     )
-    keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
+    keep: int = key(3, "latest checkpoints to keep", bound=[AtLeast(1), AtMost(1000)])
     best: str | None = key(
         None,
         'metric of the evaluations, as in "validation/top1" or, without `data.validation`, "test/top1", whose best checkpoint is kept in '

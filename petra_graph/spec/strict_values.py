@@ -1,7 +1,7 @@
 """Strict reading of TOML values: a value must have exactly its type, and every problem is reported at once.
 
 Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for a number. A silent
-conversion would hide a mistake of the author until later. A field's validator runs when its value is read, not when the
+conversion would hide a mistake of the author until later. A bound is applied when its value is read, not when the
 whole table is built, so that one pass reports values out of range together with unknown keys.
 """
 
@@ -19,10 +19,12 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.keys import Bound
+from petra_graph.spec.keys import BOUND
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
+_SELECTORS = {"name", "block", "options"}
+"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
 _WORDS = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),
@@ -35,7 +37,7 @@ _WORDS = {
 def structure_as(
     kind: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
 ) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return a value read strictly as a type, or None and the problems, whose paths begin with `path`; arguments as of `Reader`."""
+    """Return a value read strictly as a type, or None and the problems, whose paths begin with `path`; `names` as of `Reader`."""
     reader = Reader(names=names or {})
     found = reader.read(value, kind, path)
     return (None if reader.problems else found), tuple(reader.problems)
@@ -55,17 +57,16 @@ class Reader:
         """Return a value as a type; where it is not of the type, there are more problems, and the result is of no use."""
         value = plain(value)
         kind = next((member for member in members(kind) if _has_form(value, member)), kind)
-        kinds = item_types(kind, len(value)) if is_list(kind) and isinstance(value, list | tuple) else ()
-        if not _has_form(value, kind) or kinds is None:
-            hint = _meant(value, kind, path) if isinstance(value, str) and path else ""
-            self.add(path, f"must be {describe(kind)}", value, hint)
+        if not _has_form(value, kind):
+            self.add(path, f"must be {describe(kind)}", value, _meant(value, kind, path))
         elif attrs.has(kind):
             return self.table(value, kind, path)
-        elif is_list(kind):
-            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, kinds, strict=True))]
-            return items if get_origin(kind) is list else tuple(items)
         elif is_mapping(kind):
             return {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
+        elif is_list(kind):
+            kinds = item_types(kind, len(value))
+            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, kinds, strict=True))]
+            return items if get_origin(kind) is list else tuple(items)
         elif kind is float:
             if not math.isfinite(value):
                 self.add(path, "must be a finite number", value)
@@ -74,52 +75,47 @@ class Reader:
 
     def table(self, table: Mapping[str, Any], cls: Any, path: Path) -> Any:
         """Return a table as a class; where only keys with defaults are wrong, what is left of it is one of the `parts`."""
-        attrs.resolve_types(cls)
-        fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
+        fields = attrs.fields_dict(attrs.resolve_types(cls))
         unknown = [key for key in table if key not in fields]
         # A misspelt key was meant to be one of these, which therefore is not missing.
         misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)} - table.keys()
-        before, given, wrong = len(self.problems), dict[str, Any](), set(misspelt)
-        for name, attribute in fields.items():
+        before, given, wrong = len(self.problems), dict[str, Any](), misspelt
+        for name, one in fields.items():
             known = len(self.problems)
             if name in table:
-                given[attribute.alias or name] = self.field(table[name], attribute, (*path, name))
-            elif attribute.default is attrs.NOTHING and name not in misspelt:
-                self.missing(attribute, path)
-            elif isinstance(attribute.default, attrs.Factory) and attrs.has(attribute.default.factory):  # type: ignore[arg-type]
-                self.parts[(*path, name)] = attribute.default.factory()
+                given[one.alias or name] = self._field(table[name], one, (*path, name))
+            elif one.default is attrs.NOTHING and name not in misspelt:
+                self._missing(one, path)
+            elif attrs.has(made := getattr(one.default, "factory", dict)):
+                self.parts[(*path, name)] = made()
             if len(self.problems) > known:
                 wrong.add(name)
-                given.pop(attribute.alias or name, None)
+                given.pop(one.alias or name, None)
         for key in unknown:
-            message, hint = f"unknown key {shown(key)} in {self.table_name(path)}", suggestion(key, fields)
-            tables = [name for name, one in fields.items() if key in getattr(one.type, "__annotations__", ())]
-            if tables and not path:
-                hint = f"write {' or '.join(f'{name}.{key}' for name in tables)}"
+            tables = [
+                f"{name}.{key}" for name, one in fields.items() if key in getattr(one.type, "__annotations__", ())
+            ]
+            hint = f"write {' or '.join(tables)}" if tables and not path else suggestion(key, fields)
+            message = f"unknown key {shown(key)} in {self.table_name(path)}"
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
-        if any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
-            return None
-        try:
+        if not any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             self.parts[path] = cls(**given)
-        except Exception as error:  # noqa: BLE001  a plugin's own check may raise anything
-            message = f"{self.table_name(path)}: {str(error) or type(error).__name__}"
-            self.problems.append(Problem(message=message, path=path))
-        return None if len(self.problems) > before else self.parts[path]
+        return self.parts[path] if len(self.problems) == before else None
 
-    def field(self, value: Any, attribute: attrs.Attribute[Any], path: Path) -> Any:
-        """Return the value of a key, checked; its validator says nothing of a value that has not its type."""
+    def _field(self, value: Any, attribute: attrs.Attribute[Any], path: Path) -> Any:
+        """Return the value of a key; its bound says nothing of a value that has not its type."""
         known = len(self.problems)
-        found = self.read(value, attribute.type, path)
-        if isinstance(attribute.validator, Bound) and len(self.problems) == known:
-            for text, inside in attribute.validator.faults(found):
+        found, bound = self.read(value, attribute.type, path), attribute.metadata.get(BOUND)
+        if bound is not None and len(self.problems) == known:
+            for text, inside in bound.faults(found):
                 self.add((*path, *inside), text, reduce(getitem, inside, value))
         return found
 
-    def missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
+    def _missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
         path, meaning = (*table, attribute.name), attribute.metadata.get("help", "")
-        is_header = isinstance(attribute.type, type) and attrs.has(attribute.type)
-        what = f"[{'.'.join(map(str, path))}] is missing" if is_header else f"{attribute.name} is missing"
-        message = what if is_header else f"{what} in {self.table_name(table)}"
+        is_table = isinstance(attribute.type, type) and attrs.has(attribute.type)
+        what = f"[{'.'.join(map(str, path))}] is missing"
+        message = what if is_table else f"{attribute.name} is missing in {self.table_name(table)}"
         hint = f"{attribute.name}: {meaning}" if meaning else ""
         self.problems.append(Problem(message=message, hint=hint, path=path))
 
@@ -127,17 +123,16 @@ class Reader:
         text = shown(value)
         text = text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
         got = "" if "(got " in rule or rule == "must not be empty" else f" (got {text})"
-        self.problems.append(Problem(message=f"{self.name(path)} {rule}{got}", hint=hint, path=path))
+        self.problems.append(Problem(message=f"{self._name(path)} {rule}{got}", hint=hint, path=path))
 
-    def name(self, path: Path) -> str:
+    def _name(self, path: Path) -> str:
         """Return the name of a value in messages: its key and the table around it."""
-        keys, items = list(path), ""
-        while keys and isinstance(keys[-1], int) and tuple(keys) not in self.names:
-            items = f"[{keys.pop()}]{items}"
-        if not keys or tuple(keys) in self.names:
-            return self.table_name(tuple(keys))
-        around = f" in {self.table_name(tuple(keys[:-1]))}" if keys[:-1] else ""
-        return f"{keys[-1]}{items}{around}"
+        keys, items = path, ""
+        while keys and isinstance(keys[-1], int) and keys not in self.names:
+            keys, items = keys[:-1], f"[{keys[-1]}]{items}"
+        if not keys or keys in self.names:
+            return self.table_name(keys)
+        return f"{keys[-1]}{items}" + (f" in {self.table_name(keys[:-1])}" if keys[:-1] else "")
 
     def table_name(self, path: Path) -> str:
         """Return the name of a table: `[optimizer.clip]`, or a given name of it or around it."""
@@ -148,31 +143,29 @@ class Reader:
         return f"[{'.'.join(map(str, path))}]" if path else "the specification"
 
 
-_SELECTORS = {"name", "block", "options"}
-"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
-
-
-def _meant(text: str, kind: Any, path: Path) -> str:
+def _meant(value: Any, kind: Any, path: Path) -> str:
     """Return a hint for a text in the place of another value: a word that is like it, or how it is written."""
+    if not isinstance(value, str) or not path:
+        return ""
     words = [str(word) for one in members(kind) if get_origin(one) is Literal for word in get_args(one)]
-    if "did you mean" in (close := suggestion(text, words)):
+    if "did you mean" in (close := suggestion(value, words)):
         return close
     for one in members(kind):
         if attrs.has(one) and "name" in attrs.fields_dict(one):
-            return f"write {path[-1]}.name = {shown(text)}"
+            return f"write {path[-1]}.name = {shown(value)}"
         if is_list(one) and get_args(one)[0] is str:
-            return f"write [{shown(text)}]"
+            return f"write [{shown(value)}]"
     return ""
 
 
 def _has_form(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, whatever is inside it."""
+    """Whether a value is of a type, whatever is inside it; a list has the length of one that has a type for each item."""
     if kind is Any:
         return True
     if get_origin(kind) is Literal:
         return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
     if is_list(kind):
-        return isinstance(value, list | tuple)
+        return isinstance(value, list | tuple) and len(item_types(kind, len(value))) == len(value)
     if is_mapping(kind) or attrs.has(kind):
         return isinstance(value, Mapping)
     return type(value) is kind or (kind is float and type(value) is int)
@@ -189,14 +182,14 @@ def describe(kind: Any, *, several: bool = False) -> str:
     if get_origin(kind) is Literal:
         listed = ", ".join(map(shown, get_args(kind)))
         return listed if len(get_args(kind)) == 1 else f"one of {listed}"
-    if len(members(kind)) > 1 or members(kind)[0] is not kind:
+    if members(kind) != (kind,):
         return ", or ".join(describe(member, several=several) for member in members(kind))
     if is_list(kind):
-        first, *others = get_args(kind)
-        if len({first, *others} - {...}) > 1:
-            return ", ".join(map(describe, get_args(kind)))
-        count = "" if others in ([], [...]) else f"{len(others) + 1} "
-        return f"{'lists' if several else 'a list'} of {count}{describe(first, several=True)}"
+        kinds = item_types(kind, 1)
+        if len(set(kinds)) > 1:
+            return ", ".join(map(describe, kinds))
+        count = f"{len(kinds)} " if len(kinds) > 1 else ""
+        return f"{'lists' if several else 'a list'} of {count}{describe(kinds[0], several=True)}"
     if is_mapping(kind) or (isinstance(kind, type) and attrs.has(kind)):
         return "tables" if several else "a table"
     raise TypeError(f"{kind!r} cannot be read from TOML")
@@ -218,12 +211,10 @@ def is_mapping(kind: Any) -> bool:
     return get_origin(kind) in (dict, Mapping)
 
 
-def item_types(kind: Any, length: int) -> tuple[Any, ...] | None:
-    """Return the type of each of `length` items of a list; None where the list must have another length."""
+def item_types(kind: Any, length: int) -> tuple[Any, ...]:
+    """Return the type of each item of a list of any length, or else of the length that the type has."""
     first, *others = get_args(kind)
-    if others in ([], [...]):
-        return (first,) * length
-    return (first, *others) if len(others) + 1 == length else None
+    return (first,) * length if others in ([], [...]) else (first, *others)
 
 
 def plain(value: Any) -> Any:
@@ -235,13 +226,11 @@ def plain(value: Any) -> Any:
 def as_mapping(value: Any) -> Any:
     """Return a value in TOML's types; keys without a value and empty options are left out."""
     if attrs.has(type(value)):
-        items = {attribute.name: getattr(value, attribute.name) for attribute in attrs.fields(type(value))}
+        items = {one.name: getattr(value, one.name) for one in attrs.fields(type(value))}
         return as_mapping({key: item for key, item in items.items() if item != {}})
     if isinstance(value, Mapping):
         return {key: as_mapping(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [as_mapping(item) for item in value]
-    return plain(value)
+    return [as_mapping(item) for item in value] if isinstance(value, list | tuple) else plain(value)
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

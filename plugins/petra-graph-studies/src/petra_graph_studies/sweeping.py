@@ -29,7 +29,7 @@ from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed,
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
 from petra_graph.report.tables import render, tables
-from petra_graph.spec.class_names import assignments
+from petra_graph.spec.in_code import assignments
 from petra_graph.spec.layers import STDIN, parse_override
 from petra_graph.spec.load_spec import Given, dump
 from petra_graph.spec.model import Spec

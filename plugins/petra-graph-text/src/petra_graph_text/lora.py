@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.plugins import AtLeast, GreaterThan, Length, LessThan
+from petra_graph.plugins import AtLeast, GreaterThan, Length, LessThan, key, required
 from petra_graph.record.weights import SEPARATOR, is_named
 
 NAMES = ("lora_A", "lora_B")
@@ -23,19 +23,16 @@ NAMES = ("lora_A", "lora_B")
 
 @frozen(kw_only=True)
 class LoraOptions:
-    """Low-rank adapters of linear layers.
+    """Low-rank adapters of linear layers."""
 
-    Attributes:
-        on: linear layers, by name or pattern: "*q_proj", "model.layers.*".
-        rank: features between the two matrices of an adapter.
-        alpha: the adapter's output is multiplied by alpha / rank.
-        dropout: probability of dropping an element of the adapter's input.
-    """
-
-    on: tuple[str, ...] = field(validator=Length(at_least=1))
-    rank: int = field(default=8, validator=AtLeast(1))
-    alpha: float = field(default=8.0, validator=GreaterThan(0))
-    dropout: float = field(default=0.0, validator=[AtLeast(0), LessThan(1)])
+    on: tuple[str, ...] = required(
+        'linear layers, by name or pattern: "*q_proj", "model.layers.*"', bound=Length(at_least=1)
+    )
+    rank: int = key(8, "features between the two matrices of an adapter", bound=AtLeast(1))
+    alpha: float = key(8.0, "the adapter's output is multiplied by alpha / rank", bound=GreaterThan(0))
+    dropout: float = key(
+        0.0, "probability of dropping an element of the adapter's input", bound=[AtLeast(0), LessThan(1)]
+    )
 
 
 class AdaptedLinear(nn.Linear):

@@ -1,0 +1,187 @@
+"""A specification that is made in code: classes, functions, modules, Datasets and losses, as the tables of a TOML file. This imports no torch.
+
+A class or function goes by the name "module:attribute", by which every process of a run, and whoever opens it later, finds it again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, time
+from functools import partial
+from pathlib import PurePath
+from types import FunctionType
+from typing import Any
+
+from petra_graph.errors import SpecError, kind_of, shown
+from petra_graph.spec.layers import Change
+
+
+def toml_values(value: Any, key: str) -> Any:
+    """Return values as TOML has them: classes and functions by their names, paths as texts, and None left out.
+
+    Args:
+        value: of a specification that is made in code.
+        key: the value's, such as "data.name", for messages; "" for a whole specification.
+
+    Raises:
+        SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
+    """
+    if isinstance(value, type | FunctionType):
+        name = code_name(value)
+        return name if not key or "." in key else {"name": name}  # optimizer=torch.optim.AdamW
+    if isinstance(value, Mapping):
+        wrong = [name for name in value if not isinstance(name, str)]
+        if wrong:
+            raise SpecError(f"{key or 'the specification'} cannot have the key {wrong[0]!r}", "keys are texts")
+        inside = f"{key}." if key else ""
+        return {name: toml_values(item, f"{inside}{name}") for name, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [toml_values(item, f"{key}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, str | int | float | date | time):
+        return value
+    hint = "values are texts, numbers, booleans, lists and mappings"
+    if key in {"data", "optimizer"} or key.endswith((".name", ".block")):
+        hint = (
+            f"a run makes it itself: give the class, {type(value).__qualname__}, or the name of a plugin; "
+            "of a torch Dataset, data=pg.from_torch(...), of a torch.nn.Module, pg.buffered(...)"
+        )
+    raise SpecError(f"{key} cannot be {kind_of(value)}", hint)
+
+
+def assignments(changes: Mapping[str, Any] | None) -> list[str]:
+    """Return values by key as overrides; a class may be given in place of its name.
+
+    Raises:
+        TypeError: they are not a mapping.
+        SpecError: TOML cannot write a value.
+    """
+    if changes is not None and not isinstance(changes, Mapping):
+        raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
+    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in (changes or {}).items()]
+
+
+def code_name(code: Any) -> str:
+    """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
+
+    Raises:
+        SpecError: it is not at the top level of a module.
+    """
+    if isinstance(code, type | FunctionType):
+        if "<" in code.__qualname__:  # <locals>, <lambda>
+            raise SpecError(
+                f"{code.__qualname__} has no name at the top level of a module, and `evaluate`, `load` and a resume find code by its name",
+                "define it at the top level of a module or notebook",
+            )
+        return f"{code.__module__}:{code.__qualname__}"
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")  # where others can import it first
+    for module, content in modules:
+        for name, one in list(getattr(content, "__dict__", {}).items()):
+            if one is code and not name.startswith("_") and module != "__mp_main__":
+                return f"{module}:{name}"
+    kind = type(code).__qualname__
+    raise SpecError(
+        f"the {kind} has no name at the top level of a module, by which a run finds it again",
+        f"write `train = {kind}(...)` in a module or notebook, or give a function that makes one",
+    )
+
+
+def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return a node of any torch.nn.Module, whose input is stored until its backward: pg.buffered(nn.Linear, in_features=2, out_features=8).
+
+    The module reads the tensors [n, ...] of the node before, and returns one or several. For two streams, as reversible blocks
+    read them, it returns two. Its parameters follow from the run's seed and the node's name.
+
+    Args:
+        module: its class, or a function that makes it; a module that is there already is refused.
+        kwargs: what the class or function is called with: numbers, texts, lists and tables, as a file may have them.
+
+    Raises:
+        SpecError: it is no class or function, or cannot be found again by its module and its name.
+    """
+    return {"block": "module", "options": {"module": _made_by(module, kwargs), "kwargs": kwargs}}
+
+
+def head(module: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
+    return {**buffered(module, **kwargs), "block": "module-head"}
+
+
+def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table `architecture` of any torch.nn.Module: its class, a function that makes it, or a `functools.partial` of one with names.
+
+    `given` are other keys of the table. Errors as of `buffered`.
+    """
+    make, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})
+    options = {"build": _made_by(make, kwargs), **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
+    return {"name": "module", **given, "options": options}
+
+
+def _made_by(module: Any, kwargs: Mapping[str, Any]) -> str:
+    if wrong := next((key for key, value in kwargs.items() if callable(value)), None):
+        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
+    if isinstance(module, type | FunctionType):
+        return code_name(module)
+    raise SpecError(
+        f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
+        "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
+    )
+
+
+def from_torch(
+    train: Any,
+    test: Any,
+    *,
+    classes: int | Sequence[str] | None = None,
+    validation: Any = None,
+    plain: Any = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
+
+    A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
+    [0, 1]. All samples have the shapes and types of the first one. Around each `__getitem__`, the global generators of Python, numpy
+    and torch are seeded by the run's seed, the epoch and the index, for a test sample by its index.
+
+    Args:
+        train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one.
+        test: a map-style Dataset, in the same way.
+        classes: their number or their names; None: y is no class, as in regression.
+        validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
+        plain: the training Dataset without augmentation, in the same way: `train` itself, if that augments nothing.
+        more: other keys of the table, as in batch=32, workers=2.
+
+    Raises:
+        SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
+    """
+    share = validation if isinstance(validation, float) else None
+    named = {"train": train, "test": test, "plain": plain, "validation": None if share else validation}
+    options = {key: code_name(one) for key, one in named.items() if one is not None} | {"classes": classes}
+    if validation is not None:
+        more["validation"] = share or "validation"
+    return {"name": "torch", "options": options, **more}
+
+
+def made_again(module: Any) -> dict[str, Any]:
+    """Return the table of a plugin that is an object already: loss=nn.CrossEntropyLoss(label_smoothing=0.1).
+
+    It is the object's class, with the arguments that make an equal one, where its attributes have their names, as those of torch's losses
+    have; else the object itself, by the name under which a run finds it again.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    parameters = inspect.signature(type(module)).parameters
+    options = {name: getattr(module, name, one.default) for name, one in parameters.items()}
+    plain = all(one is None or isinstance(one, str | int | float | list | tuple) for one in options.values())
+    if plain and not module.state_dict() and "<" not in type(module).__qualname__:
+        public = [
+            {key: value for key, value in vars(one).items() if not key.startswith("_")}
+            for one in (module, type(module)(**options))
+        ]
+        if public[0] == public[1]:
+            return {"name": type(module), "options": options}
+    return {"name": code_name(module)}
