@@ -188,7 +188,7 @@ def place(block: Block, numerics: NumericsContext) -> Block:
         if numerics.device.type in {"cpu", "meta"} and numerics.dtype == torch.float32 and not _has_avx512():
             for module in block.modules():
                 if isinstance(module, nn.Conv2d) and _is_broken(module):
-                    module.register_forward_pre_hook(partial(_picked, stride=module.stride))
+                    module.register_forward_pre_hook(partial(picked, stride=module.stride))
                     module.stride = (1, 1)
     block.train()  # A block's own `train` may return nothing.
     return block
@@ -203,7 +203,7 @@ def _is_broken(convolution: nn.Conv2d) -> bool:
     return strided and convolution.padding in {(0, 0), "valid"} and 1 < convolution.in_channels < 8  # noqa: PLR2004
 
 
-def _picked(_: nn.Module, read: Sequence[Tensor], *, stride: tuple[int, ...]) -> Tensor:
+def picked(_: nn.Module, read: Sequence[Tensor], *, stride: tuple[int, ...]) -> Tensor:
     """Pick the pixels that the convolution reads, which is then left without a stride."""
     return read[0][..., :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
 

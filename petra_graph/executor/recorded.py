@@ -1,17 +1,16 @@
-"""What is not executed as it is written: recorded operations of a stage (`run.cuda_graphs`), compiled functions of blocks (`run.compile`).
+"""What is not executed as it is written: recorded operations of a stage (`run.record`), compiled functions of blocks (`run.compile`).
 
-    input --copied--> static input --> [ what was recorded ] --> output in the pool --copied--> output
+    inputs --> [ what was recorded: parameters and running statistics stay where they are ] --> outputs, gradients of parameters
 
-A recording has fixed addresses. So it reads and writes only what stays where it is: parameters, running statistics, its static
-inputs, and static gradients. Everything else that it makes is in a pool, which all recordings of a device share, since one runs at a time;
-it is lost at the next one. FIFOs, channels, weights of targets and updates are outside, and move as without recordings. The bits are
-those of the same kernels.
+An operation is executed as written at first, then recorded once, and replayed from then on: as a CUDA graph ("graphs"), or as a flat list of
+torch's own operations without autograd and modules ("calls"), on any device. A recording reads parameters and reads and writes running
+statistics where they are; FIFOs, channels, weights of targets and updates are outside, and move as without recordings. Gradients of parameters
+come out of it, and are added here as autograd adds them. The bits are those of the same kernels: the first replays are compared with the
+operation as written, on other data than was recorded.
 
     recorded      the forward without a graph, and the backward that reconstructs or recomputes, of each segment
     as written    the head, whose loss the host weighs; forwards that keep their graph until their backward; updates, of two or three
-                  kernels each, whose learning rate would have other last bits as a tensor
-
-Gradients: the first backward of a window writes, the others add, as autograd does; each is a recording of its own.
+                  kernels each, whose learning rate would have other last bits as a tensor; batches of other shapes
 
 Decision: what draws random numbers stays as written. Graphs would read a seed at each replay, but a node has a seed for each of its
 functions, and a graph has one.
@@ -25,47 +24,119 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Protocol
+from functools import partial, wraps
+from operator import getitem
+from typing import Any, Protocol, cast
 
 import torch
 from attrs import define, field, frozen
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from petra_graph.blocks import Block, Reversible, Streams
 from petra_graph.blocks.couplings import Coupling
 from petra_graph.blocks.randomness import current_states, draws_watched, unseeded
 from petra_graph.errors import RunFailed
+from petra_graph.executor.numerics import picked
 
 WARM_UP = 3
 """Executions as written before a recording: libraries choose their kernels."""
+COMPARED = 2
+"""Replays that are compared with the operation as written."""
+
+Operation = Callable[..., Streams]
+"""A function of tensors."""
 
 
 class Recorder(Protocol):
-    """Records the operations of a device."""
+    """Records operations: `CudaGraphs`, `Calls`."""
 
-    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
-        """Return what executes an operation, which has not been executed; its outputs are in the pool, and lost at the next one there."""
+    def record(self, operation: Operation, inputs: Streams) -> Operation:
+        """Return what executes the operation again on inputs of the same shapes; its outputs are the caller's."""
         ...
 
 
 class CudaGraphs:
-    """Records CUDA graphs."""
+    """Records CUDA graphs of one device.
+
+    A graph has fixed addresses: inputs are copied into static ones, and outputs out of the pool, which all graphs of a device share, since one runs
+    at a time.
+    """
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, operation: Callable[[], Streams]) -> Callable[[], Streams]:
+    def record(self, operation: Operation, inputs: Streams) -> Operation:
         """Capture the operation on the current device."""
+        static = tuple(map(torch.empty_like, inputs))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs = operation()
+            pooled = operation(*static)
 
-        def replay() -> Streams:
+        def replay(*inputs: Tensor) -> Streams:
+            for own, one in zip(static, inputs, strict=True):
+                own.copy_(one)
             graph.replay()
-            return outputs
+            return tuple(map(Tensor.clone, pooled))
 
         return replay
+
+
+class Calls:
+    """Records what torch dispatches below autograd, as one flat function."""
+
+    def record(self, operation: Operation, inputs: Streams) -> Operation:
+        """Trace the operation, which is executed once for it."""
+        from torch.fx.experimental.proxy_tensor import make_fx  # takes a second
+
+        return flat_function(make_fx(operation, tracing_mode="real")(*inputs))
+
+
+_ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+"""They mean something to autograd alone."""
+_PURE = (torch.ops.aten.clone.default, torch.ops.aten.empty.memory_format, getitem)
+"""They do nothing where nobody reads what they return, such as the outputs that a backward computes again."""
+
+
+def flat_function(traced: fx.GraphModule) -> Operation:
+    """Return a traced graph as a function without modules, attributes or look-ups; each value is dropped behind its last use."""
+    nodes = traced.graph.nodes
+    for node in reversed(nodes):
+        if node.target in _ALIASES:
+            node.replace_all_uses_with(node.args[0])
+        if node.target in _ALIASES or (node.target in _PURE and not node.users):
+            traced.graph.erase_node(node)
+    read_later: set[fx.Node] = set()
+    dropped: dict[fx.Node, list[str]] = {}
+    for node in reversed(nodes):
+        ends = [one for one in dict.fromkeys((node, *node.all_input_nodes)) if one not in read_later]
+        dropped[node] = [one.name for one in ends if one.op != "get_attr"]
+        read_later.update(ends)
+    bound: dict[str, Any] = {}
+    lines: list[str] = []
+    for node in nodes:
+        if node.op == "get_attr":
+            bound[node.name] = getattr(traced, str(node.target))
+        elif node.op == "call_function":
+            operation = getattr(node.target, "_op", node.target)  # of torch's own, without the look-up of its overload
+            given = [_written(one, bound) for one in node.args]
+            given += [f"{key}={_written(one, bound)}" for key, one in node.kwargs.items()]
+            lines.append(f"{node.name} = {_written(operation, bound)}({', '.join(given)})")
+            lines += [f"del {', '.join(dropped[node])}"] if dropped[node] else []
+    arguments = [node.name for node in nodes if node.op == "placeholder"]
+    lines.append(f"return tuple({_written(traced.graph.output_node().args[0], bound)})")
+    exec(f"def flat({', '.join(arguments)}):\n    " + "\n    ".join(lines), bound)  # noqa: S102  as torch.fx does
+    return cast(Operation, bound["flat"])
+
+
+def _written(value: Any, bound: dict[str, Any]) -> str:
+    """Return the code of an argument; what is not of the graph gets a name there."""
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(one, bound) for one in value)}]"
+    name = f"_k{len(bound)}"
+    bound[name] = value
+    return name
 
 
 @define(eq=False)
@@ -75,75 +146,111 @@ class RecordedOperation:
     recorder: Recorder
     what: str
     """As messages name it: 'the backward of node "a"'."""
-    gradients: dict[nn.Parameter, Tensor]
-    """The static gradients of the parameters to whose gradients it adds; none in a forward."""
+    modules: Sequence[nn.Module]
     off: str = ""
     """Why it is not recorded."""
+    _parameters: Sequence[nn.Parameter] = field(init=False)
     _calls: int = field(default=0, init=False)
-    _kept: dict[bool, _Kept] = field(factory=dict, init=False)
-    """By whether gradients are written, and not added to."""
+    _replay: Operation | None = field(default=None, init=False)
+    _shapes: Sequence[torch.Size] = field(default=(), init=False)
+    """Of the inputs that were recorded."""
+    _outputs: int = field(default=0, init=False)
+    _reached: Sequence[nn.Parameter] = field(default=(), init=False)
+    """Those whose gradients it returns behind its outputs."""
 
-    def __call__(self, function: Callable[..., Streams], inputs: Streams) -> Streams:
+    def __attrs_post_init__(self) -> None:
+        self._parameters = [one for module in self.modules for one in module.parameters() if one.requires_grad]
+
+    def __call__(self, function: Operation, inputs: Streams) -> Streams:
         """Return function(*inputs)."""
         if self.off:
             return function(*inputs)
-        if self._calls < WARM_UP:
-            return self._watched(function, inputs)
-        first = all(parameter.grad is None for parameter in self.gradients)
-        for parameter, own in self.gradients.items():
-            # Another one is that of a window that began as written, or before a resumption.
-            if parameter.grad is not None and parameter.grad is not own:
-                own.copy_(parameter.grad)
-                parameter.grad = own
-        kept = self._kept.get(first)
-        if kept is None and (kept := self._record(function, inputs)) is not None:
-            self._kept[first] = kept
-        if kept is None or any(own.shape != one.shape for own, one in zip(kept.inputs, inputs, strict=True)):
+        if self._replay is None:
+            return self._warmed(function, inputs)
+        if [one.shape for one in inputs] != self._shapes:
             return function(*inputs)
-        for own, one in zip(kept.inputs, inputs, strict=True):
-            own.copy_(one)
-        outputs = kept.replay()
-        for parameter in kept.reached:
-            parameter.grad = self.gradients[parameter]
-        return tuple(map(Tensor.clone, outputs))
+        if self._calls < WARM_UP + COMPARED:
+            return self._compared(function, inputs)
+        with torch.no_grad():
+            return self._given(self._replay(*inputs))
 
-    def _watched(self, function: Callable[..., Streams], inputs: Streams) -> Streams:
+    def _warmed(self, function: Operation, inputs: Streams) -> Streams:
         self._calls += 1
         with draws_watched() as drew:
             outputs = function(*inputs)
         if drew:
-            self._stay("it draws random numbers")
+            self._stay("it draws random numbers, or asks for the micro-batch")
+        elif self._calls == WARM_UP:
+            self._record(function, inputs)
         return outputs
 
-    def _record(self, function: Callable[..., Streams], inputs: Streams) -> _Kept | None:
-        before = [(parameter, parameter.grad) for parameter in self.gradients]
-        static = tuple(torch.empty_like(one) for one in inputs)
-        reached: list[nn.Parameter] = []
-
-        def operation() -> Streams:
-            outputs = function(*static)
-            reached.clear()
-            for parameter, own in self.gradients.items():
-                found = parameter.grad
-                if found is not None:
-                    reached.append(parameter)
-                    if found is not own:
-                        own.copy_(found)
-                        parameter.grad = own
-            return outputs
-
+    def _record(self, function: Operation, inputs: Streams) -> None:
+        if any(map(_hooked, self.modules)):
+            return self._stay("a hook follows it")
+        self._shapes = [one.shape for one in inputs]
+        buffers = self._buffers()
         try:
             with unseeded():
-                return _Kept(static, self.recorder.record(operation), reached)
+                self._replay = self.recorder.record(partial(self._apart, function), inputs)
         except Exception as error:  # noqa: BLE001  whatever it is, the operation can be executed as it is written
-            for parameter, own in before:
-                parameter.grad = own
             self._stay(str(error).partition("\n")[0])
-            return None
+        finally:
+            self._restore(buffers)
+
+    def _apart(self, function: Operation, *inputs: Tensor) -> Streams:
+        """Return its outputs and the gradients of parameters, which are not added to those of the window."""
+        before = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+        try:
+            outputs = function(*inputs)
+            found = [parameter.grad for parameter in self._parameters]
+        finally:
+            for parameter, gradient in zip(self._parameters, before, strict=True):
+                parameter.grad = gradient
+        self._outputs = len(outputs)
+        self._reached = [one for one, gradient in zip(self._parameters, found, strict=True) if gradient is not None]
+        return (*outputs, *(gradient for gradient in found if gradient is not None))
+
+    def _compared(self, function: Operation, inputs: Streams) -> Streams:
+        assert self._replay is not None
+        self._calls += 1
+        before = self._buffers()
+        with torch.no_grad():
+            replayed = (*self._replay(*inputs), *self._buffers())
+        self._restore(before)
+        written = self._apart(function, *inputs)
+        if not all(map(torch.equal, replayed, (*written, *self._buffers()))):
+            self._stay("its replay on other data gave other numbers")
+        return self._given(written)
+
+    def _given(self, tensors: Streams) -> Streams:
+        """Add the gradients as autograd does: the first of a window is kept, the others are added in place."""
+        for parameter, one in zip(self._reached, tensors[self._outputs :], strict=True):
+            parameter.grad = one if parameter.grad is None else parameter.grad.add_(one)
+        return tensors[: self._outputs]
+
+    def _buffers(self) -> list[Tensor]:
+        return [one.clone() for module in self.modules for one in module.buffers()]
+
+    def _restore(self, buffers: Sequence[Tensor]) -> None:
+        own = (one for module in self.modules for one in module.buffers())
+        for one, before in zip(own, buffers, strict=True):
+            one.copy_(before)
 
     def _stay(self, reason: str) -> None:
         self.off = reason
-        warnings.warn(f"run.cuda_graphs: {self.what} stays as it is written: {reason}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"run.record: {self.what} stays as it is written: {reason}", RuntimeWarning, stacklevel=2)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether hooks, which a replay does not call, see what a module computes."""
+    of_modules = (hook for part in module.modules() for name in _HOOKS for hook in vars(part)[name].values())
+    of_parameters = (one._backward_hooks or one._post_accumulate_grad_hooks for one in module.parameters())  # noqa: SLF001
+    return any(map(bool, of_parameters)) or any(getattr(hook, "func", None) is not picked for hook in of_modules)
 
 
 @frozen(eq=False)
@@ -156,22 +263,11 @@ class RecordedSegment:
     @classmethod
     def of(cls, recorder: Recorder, modules: Mapping[str, nn.Module]) -> RecordedSegment:
         """Return a segment, given by its nodes, of which nothing has been recorded yet."""
-        nodes = ", ".join(modules)
-        trained = {
-            one: torch.empty_like(one) for each in modules.values() for one in each.parameters() if one.requires_grad
-        }
+        nodes, own = ", ".join(modules), list(modules.values())
         return cls(
-            RecordedOperation(recorder, f"the forward of {nodes}", {}),
-            RecordedOperation(recorder, f"the backward of {nodes}", trained),
+            RecordedOperation(recorder, f"the forward of {nodes}", own),
+            RecordedOperation(recorder, f"the backward of {nodes}", own),
         )
-
-
-@frozen(eq=False)
-class _Kept:
-    inputs: Streams
-    replay: Callable[[], Streams]
-    reached: Sequence[nn.Parameter]
-    """Those to which it adds gradients."""
 
 
 # --- compiled functions -------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ class StageExecutor:
         """Report all operations to `observer` as well from now on; it may follow gradients, so none of them is recorded any more."""
         self.observers.append(observer)
         if any(runner.recorded is not None for _, runner in self.runners):
-            message = f"run.cuda_graphs: stage {self.program.index}: nothing is recorded: {_OBSERVED}"
+            message = f"run.record: stage {self.program.index}: nothing is recorded: {_OBSERVED}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         for _, runner in self.runners:
             runner.recorded = None

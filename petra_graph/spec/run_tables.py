@@ -148,10 +148,10 @@ class RunSpec:
         "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
         "results",
     )
-    cuda_graphs: Literal["auto", "off"] = key(
+    record: Literal["off", "calls", "graphs"] = key(
         "off",
-        '"auto": record the passes of segments as CUDA graphs where that can be, say once where it cannot, and replay them; results keep '
-        "their bits. A plan does not count the graphs' memory",
+        'record the passes of segments, and replay them, with the same bits: "calls", as flat lists of torch\'s operations, on any device; '
+        '"graphs", as CUDA graphs, whose memory a plan does not count. What cannot be recorded is named once',
     )
     directory: str = key(
         "runs",

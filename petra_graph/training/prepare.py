@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.executor.recorded import CudaGraphs, compile_functions
+from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie
@@ -301,26 +301,27 @@ def executors(
             stage if needs_delays(optimizer) else None,
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
-    if spec.run.cuda_graphs == "auto":
-        record(made, compiled=spec.run.compile)
+    if spec.run.record != "off":
+        record(made, spec.run.record, compiled=spec.run.compile)
     return tuple(made)
 
 
-def record(executors: Sequence[StageExecutor], *, compiled: bool) -> None:
-    """Record operations as CUDA graphs, with one pool a device; warn in one line of stages that record nothing for the same reason."""
-    pools, stages = defaultdict[str, CudaGraphs](CudaGraphs), defaultdict[str, list[str]](list)
+def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> None:
+    """Record operations as "calls" or "graphs", these with one pool a device; warn in one line of stages that record nothing for the same reason."""
+    recorders = defaultdict[str, Recorder](CudaGraphs if how == "graphs" else Calls)
+    stages = defaultdict[str, list[str]](list)
     for executor in executors:
         device = executor.program.device
-        if not device.startswith("cuda"):
+        if how == "graphs" and not device.startswith("cuda"):
             reason = "graphs are of CUDA devices"
         elif compiled:
-            reason = "run.compile is set, and compiled functions may allocate and copy as a graph must not"
+            reason = "run.compile is set, whose functions cannot be recorded"
         else:
-            reason = executor.record(pools[device])
+            reason = executor.record(recorders[device])
         stages[reason].append(str(executor.program.index))
     stages.pop("", None)
     for reason, indices in stages.items():
-        message = f"run.cuda_graphs: {noun(len(indices), 'stage')} {', '.join(indices)}: nothing is recorded: {reason}"
+        message = f"run.record: {noun(len(indices), 'stage')} {', '.join(indices)}: nothing is recorded: {reason}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 

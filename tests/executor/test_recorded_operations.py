@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.executor.recorded import WARM_UP, RecordedOperation
+from petra_graph.executor.recorded import COMPARED, WARM_UP, Calls, RecordedOperation
 from petra_graph.executor.stage import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.training.prepare import record
@@ -20,30 +20,32 @@ MICRO_BATCHES, BATCH = 17, 4
 class PoisonedPool:
     """The pool of one device that needs no GPU: it executes what was recorded anew, and fills everything else that it holds with NaN before.
 
-    So whatever lives from one operation to the next, outside parameters, statistics, static inputs and static gradients, spoils the
-    numbers of the run, as it would with graphs that share their memory.
+    So whatever lives from one operation to the next, outside parameters, statistics and static inputs, spoils the numbers of the run, as it
+    would with graphs that share their memory.
     """
 
     def __init__(self) -> None:
         self.replays, self.poisoned = 0, 0
         self._made = LiveBytes()
 
-    def record(self, operation):
-        kept = []
+    def record(self, operation, inputs):
+        static, kept = tuple(map(torch.empty_like, inputs)), []
 
-        def replay():
-            kept[:] = [self.execute(operation)]  # a graph has its outputs until it is replayed
-            return kept[0]
+        def replay(*inputs):
+            for own, one in zip(static, inputs, strict=True):
+                own.copy_(one)
+            kept[:] = self.execute(operation, static)  # a graph has its outputs until it is replayed
+            return tuple(map(torch.clone, kept))
 
         return replay
 
-    def execute(self, operation):
+    def execute(self, operation, static):
         for storage in [alive() for alive in self._made._counted.values()]:
             if storage is not None:
                 torch.empty(0, dtype=torch.uint8).set_(storage).fill_(255)  # NaN in every floating-point type
                 self.poisoned += 1
-        with LiveBytes() as self._made:
-            outputs = operation()
+        with LiveBytes() as self._made, torch.enable_grad():
+            outputs = operation(*static)
         self.replays += 1
         return outputs
 
@@ -69,6 +71,7 @@ LOCKSTEP = {"schedule": "lockstep", "accumulation": 3}
 LATE = {"schedule": "1f1b"}
 
 
+@pytest.mark.parametrize("recorder", [PoisonedPool, Calls])
 @pytest.mark.parametrize(
     ("graph", "settings"),
     [
@@ -81,16 +84,18 @@ LATE = {"schedule": "1f1b"}
         ("chain", {"stages": (("stem", "rev0", "rev1"), ("rev2", "head")), "schedule": "1f1b", "accumulation": 2}),
     ],
 )
-def test_recorded_operations_have_the_bits_of_those_as_written(graph, settings):
-    written, pool = built(graph, settings), PoisonedPool()
+def test_recorded_operations_have_the_bits_of_those_as_written(graph, settings, recorder):
+    written, pool = built(graph, settings), recorder()
     recorded = built(graph, settings, pool)
     losses = [[result.loss.item() for result in made.train(data(graph))] for made in (written, recorded)]
     assert losses[0] == losses[1]
     same(recorded, written)
-    segments = [one for made in recorded.executors for _, one in made.runners if one.recorded is not None]
+    segments = [one.recorded for made in recorded.executors for _, one in made.runners if one.recorded is not None]
     assert len(segments) == len(GRAPHS[graph]) - 1
-    assert pool.replays >= len(segments) * MICRO_BATCHES
-    assert pool.poisoned
+    assert not any(each.forward.off or each.backward.off for each in segments)
+    if isinstance(pool, PoisonedPool):
+        assert pool.replays >= len(segments) * MICRO_BATCHES
+        assert pool.poisoned
 
 
 def test_a_resumed_run_with_a_window_that_began_elsewhere():
@@ -121,8 +126,8 @@ def test_what_draws_random_numbers_stays_as_written(monkeypatch):
 
 
 class Refuses:
-    def record(self, operation):
-        operation()  # as a capture does: gradients are other tensors when it fails
+    def record(self, operation, inputs):
+        operation(*inputs)  # as a capture does: gradients are other tensors when it fails
         raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
 
 
@@ -135,23 +140,95 @@ def test_where_a_recording_fails_the_operation_stays_as_written():
     same(refused, written)
 
 
-def test_gradients_of_a_window_that_began_as_written_are_added_to():
-    parameter = nn.Parameter(torch.zeros(1))
-    operation = RecordedOperation(PoisonedPool(), "the backward of a", {parameter: torch.empty(1)})
+class Scale(nn.Linear):
+    """One number, with a backward that a test calls."""
 
-    def function(x):
-        torch.autograd.backward(((parameter * x).sum(),))
+    def __init__(self) -> None:
+        super().__init__(1, 1, bias=False)
+
+    def differentiated(self, x: torch.Tensor):
+        with torch.enable_grad():
+            self.weight.mul(x).sum().backward()
         return (x * 2,)
 
-    for m in range(WARM_UP + 2):
-        operation(function, (torch.full((1,), float(m)),))
-    assert parameter.grad.item() == sum(range(WARM_UP + 2))
-    parameter.grad = torch.full((1,), 100.0)  # of a checkpoint
-    operation(function, (torch.full((1,), 7.0),))
-    assert parameter.grad.item() == 107.0
-    parameter.grad = None
-    operation(function, (torch.full((1,), 7.0),))
-    assert parameter.grad.item() == 7.0
+
+def recorded_scale(*, recorder=None) -> tuple[Scale, RecordedOperation]:
+    module = Scale()
+    operation = RecordedOperation(recorder or Calls(), "the backward of a", [module])
+    for m in range(WARM_UP + COMPARED):
+        operation(module.differentiated, (torch.full((1, 1), float(m)),))
+    assert module.weight.grad.item() == sum(range(WARM_UP + COMPARED))
+    return module, operation
+
+
+@pytest.mark.parametrize("recorder", [PoisonedPool, Calls])
+def test_gradients_of_a_window_that_began_as_written_are_added_to(recorder):
+    module, operation = recorded_scale(recorder=recorder())
+    module.weight.grad = torch.full((1, 1), 100.0)  # of a checkpoint
+    operation(module.differentiated, (torch.full((1, 1), 7.0),))
+    assert module.weight.grad.item() == 107.0
+    module.weight.grad = None
+    operation(module.differentiated, (torch.full((1, 1), 7.0),))
+    assert module.weight.grad.item() == 7.0
+    assert not operation.off
+    operation(module.differentiated, (torch.full((2, 1), 7.0),))  # the last micro-batch, of another size
+    assert module.weight.grad.item() == 21.0
+
+
+def test_flat_calls_hold_nothing_longer_than_they_read_it():
+    def function(x):
+        return (((x + 1).relu() * 2).sum(0),)
+
+    x = torch.randn(1000, 25, dtype=torch.float64)
+    flat = Calls().record(function, (x,))
+    with LiveBytes() as live:
+        assert torch.equal(flat(x)[0], function(x)[0])
+    assert live.peak < 2.1 * x.nbytes
+
+
+class Other:
+    """A module whose numbers a replay cannot have."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def counts(self, x: torch.Tensor):
+        self.calls += 1
+        return (x * self.calls,)
+
+    def branches(self, x: torch.Tensor):
+        return (x * 2 if x.sum() > 0 else x,)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [("counts", "its replay on other data gave other numbers"), ("branches", ".*_local_scalar_dense|.*data-dependent")],
+)
+def test_what_is_not_the_same_function_each_time_stays_as_written(function, reason):
+    other, operation = Other(), RecordedOperation(Calls(), "the forward of a", [])
+    with pytest.warns(RuntimeWarning, match=f"^run.record: the forward of a stays as it is written: {reason}"):
+        found = [operation(getattr(other, function), (torch.ones(1),))[0].item() for _ in range(8)]
+    assert operation.off
+    assert found[-1] == (other.calls or 2)
+
+
+@pytest.mark.parametrize("hooked", ["a module", "a parameter"])
+def test_what_a_hook_follows_stays_as_written(hooked):
+    module, seen = nn.Linear(1, 1), []
+    if hooked == "a module":
+        module.register_forward_hook(lambda *_: seen.append(1))
+    else:
+        module.weight.register_hook(lambda _: seen.append(1))
+
+    def function(x):
+        with torch.enable_grad():
+            module(x).sum().backward()
+        return (x,)
+
+    operation = RecordedOperation(Calls(), "the backward of a", [module])
+    with pytest.warns(RuntimeWarning, match="a hook follows it"):
+        found = [operation(function, (torch.ones(1),)) for _ in range(8)]
+    assert len(seen) == len(found)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +244,10 @@ def test_why_a_stage_records_nothing(settings, reason):
 
 def test_an_observer_or_a_run_without_a_gpu_records_nothing_and_says_so():
     made = built("chain", LATE, PoisonedPool())
-    with pytest.warns(RuntimeWarning, match="^run.cuda_graphs: stage 2: nothing is recorded: replicas"):
+    with pytest.warns(RuntimeWarning, match="^run.record: stage 2: nothing is recorded: replicas"):
         made.executors[1].observe(StageObserver())
     assert all(runner.recorded is None for _, runner in made.executors[1].runners)
     assert "follow its operations" in made.executors[1].record(PoisonedPool())
-    alone = "^run.cuda_graphs: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
+    alone = "^run.record: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
     with pytest.warns(RuntimeWarning, match=alone):
-        record(built("chain", {}).executors, compiled=False)
+        record(built("chain", {}).executors, "graphs", compiled=False)

@@ -93,7 +93,7 @@ def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
     """Running statistics are compared with the parameters."""
     settings = {"compute": compute, "stages": stages, "accumulation": accumulation, "schedule": "1f1b"}
     made = [pipeline(REVNET, SHAPES["revnet"], devices=("cuda:0",), **settings) for _ in range(2)]
-    record(made[1].executors[: -1 if stages == "per-block" else None], compiled=False)
+    record(made[1].executors[: -1 if stages == "per-block" else None], "graphs", compiled=False)
     data = batches(SHAPES["revnet"], 20)
     for built in made:
         built.train(data)
@@ -109,7 +109,7 @@ def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
 def test_graphs_beside_dropout_that_stays_as_written():
     nodes = [node("a1", "rev-basic", dropout=0.2) if one.name == "a1" else one for one in REVNET]
     made = [pipeline(nodes, SHAPES["revnet"], devices=("cuda:0",), compute="float32") for _ in range(2)]
-    record(made[1].executors[:-1], compiled=False)
+    record(made[1].executors[:-1], "graphs", compiled=False)
     data = batches(SHAPES["revnet"], 20)
     made[0].train(data)
     with pytest.warns(RuntimeWarning, match="a1 stays as it is written: it draws random numbers"):
@@ -125,7 +125,7 @@ def test_a_resumed_run_with_graphs_has_the_bits_of_an_uninterrupted_one_without(
     kept = eager.runtime.cuts = KeptCut(eager.programs, 10)
     eager.train(data)
     again = pipeline(REVNET, SHAPES["revnet"], **settings)
-    record(again.executors[:-1], compiled=False)
+    record(again.executors[:-1], "graphs", compiled=False)
     for executor in again.executors:
         restore_at_cut(kept.copies_at[10][executor.program.index], executor, again.runtime)
     again.runtime.train(data[10:], range(20), lambda _: None, at=10)
