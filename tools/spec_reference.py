@@ -21,9 +21,8 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
-from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.keys import BOUND
-from petra_graph.spec.model import Spec
+from petra_graph.spec.model import PluginSpec, Spec
 from petra_graph.spec.strict_values import as_mapping, describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
@@ -62,22 +61,12 @@ def generated(page: str) -> str:
 
 def specs() -> Iterator[str]:
     """Yield the table of the folder's specs."""
-    yield "| spec | network | data | method, schedule, k | micro-batch | epochs | parameters | stages |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| spec | parameters | stages |"
+    yield "|---|---|---|"
     for path in sorted((ROOT / "specs").glob("*.toml")):
         checked = check_spec(str(path))
-        network, spec = measure(checked), checked.spec
         assert checked.stages is not None
-        named = spec.architecture
-        model = "nodes listed in the file"
-        if named is not None:
-            given = ", ".join(f"{key} {value}" for key, value in named.options.items())
-            model = f"`{named.name}`, {given}"
-        method = f"`{spec.method.name}`, `{schedule_text(checked.schedule)}`, {spec.method.accumulation}"
-        yield (
-            f"| [{path.stem}]({path.name}) | {model} | `{spec.data.name}` | {method} | {spec.data.batch} | "
-            f"{spec.run.epochs} | {network.parameters:,} | {len(checked.stages.stages)} |"
-        )
+        yield f"| [{path.stem}]({path.name}) | {measure(checked).parameters:,} | {len(checked.stages.stages)} |"
 
 
 def keys(cls: type, table: str, header: str = "Keys above all tables", text: str = "") -> Iterator[str]:
@@ -86,8 +75,11 @@ def keys(cls: type, table: str, header: str = "Keys above all tables", text: str
     yield from [f"### {header}", ""]
     if text:
         yield from [f"{text[0].upper()}{text[1:].removesuffix('.')}.", ""]
-    yield from rows("key", [one for one in fields if table or not inner(one.type)])
-    yield ""
+    # Tables within have sections of their own, and what the name and the options of a plugin are is said once, above the sections.
+    said = {(one.name, one.metadata["help"]) for one in attrs.fields(PluginSpec)}
+    shown_here = [one for one in fields if not inner(one.type) and (one.name, one.metadata["help"]) not in said]
+    if shown_here:
+        yield from [*rows("key", shown_here), ""]
     for one in fields:
         if within := inner(one.type):
             name = ".".join(filter(None, [table, one.name])) + ".NAME" * any(map(is_mapping, members(one.type)))
@@ -107,6 +99,8 @@ def options(registry: Registry) -> Iterator[str]:
         yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)
+            if "part" in attrs.fields_dict(plugin.options):  # a block that architectures make, and nobody writes
+                continue
             about = str(getattr(plugin.code, "kind", ""))
             given = ", ".join(map(_option, attrs.fields(plugin.options)))
             yield f"| `{name}`{f' ({about})' if about else ''} | {plugin.summary.replace('|', chr(92) + '|')} | {given} |"
