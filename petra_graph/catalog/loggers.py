@@ -1,18 +1,10 @@
-"""Callbacks that keep a run's values in files of its directory: `metrics.jsonl`, which it writes itself before, `metrics.csv`, and TensorBoard's.
-
-A resumed run writes `metrics.csv` again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also if the callback was
-added in between. For TensorBoard, it opens another file, and tells it to forget the events after the checkpoint (`purge_step`).
-"""
+"""Callbacks that keep a run's values in files of its directory: `metrics.jsonl`, which it writes itself before, `metrics.csv`, and TensorBoard's."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
-import math
-import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,63 +21,44 @@ class MetricsFile(Callback):
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
 
 
-class CsvFile(Callback):
+class CsvFile(MetricsFile):
     """`metrics.csv` in the run's directory: epoch, step, name, value.
 
-    A value that is not finite is empty. Each row is there before the next event.
+    It is `metrics.jsonl` in other words, written when the run ends, fails or is interrupted. A value that is not finite is empty.
     """
 
     def started(self, run: Started) -> None:
-        """Open the file, with the events that the run has already."""
-        self._path = run.directory / "metrics.csv"
-        try:
-            self._file = self._path.open("wb", buffering=0)
-            self._write([_COLUMNS])
-            with (run.directory / "metrics.jsonl").open(encoding="utf-8") as lines:
-                events = (json.loads(line) for line in lines)
-                self._write([event[column] for column in _COLUMNS] for event in events)
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
-
-    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Append a row for each value.
-
-        Raises:
-            RunFailed: the disk refuses; the file then ends with a whole row.
-        """
-        end = self._file.seek(0, os.SEEK_END)
-        try:
-            self._write([epoch, step, name, value if math.isfinite(value) else None] for name, value in values.items())
-        except OSError as error:
-            self._file.truncate(end)
-            raise cannot_write(self._path, error) from error
+        self._directory = run.directory
 
     def close(self) -> None:
-        self._file.close()
+        """Write the file.
 
-    def _write(self, rows: Iterable[Iterable[Any]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        content = text.getvalue().encode()
-        while content:  # the system may take a part
-            content = content[self._file.write(content) :]
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        path = self._directory / "metrics.csv"
+        lines = (self._directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        with _writing(path), path.open("w", encoding="utf-8", newline="") as file:
+            rows = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+            rows.writeheader()
+            rows.writerows(map(json.loads, lines))
 
 
 class TensorBoard(Callback):
-    """Scalars for TensorBoard, in `tensorboard/` of the run's directory, by a writer whose thread fails without a traceback."""
+    """Scalars for TensorBoard, in `tensorboard/` of the run's directory.
+
+    A resumed run opens another file, and tells TensorBoard to forget the events after the checkpoint (`purge_step`).
+    """
 
     requires = "tensorboard"
     install = "pip install 'petra-graph[tensorboard]'"
 
     def started(self, run: Started) -> None:
-        """Open a file of events."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._path = run.directory / "tensorboard"
         purge = {} if run.resumed_at is None else {"purge_step": run.resumed_at + 1}
         self._writer: Any = SummaryWriter(log_dir=str(self._path), **purge)
-        self._hook = threading.excepthook
-        threading.excepthook = self._thread_failed
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars.
@@ -98,21 +71,9 @@ class TensorBoard(Callback):
                 self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Flush and close.
-
-        Raises:
-            RunFailed: the disk refuses.
-        """
-        try:
-            with _writing(self._path):
-                self._writer.close()
-        finally:
-            threading.excepthook = self._hook
-
-    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        """Do not print a traceback of the writer's own thread: the next call raises the same error."""
-        if not (isinstance(failure.exc_value, OSError) and type(failure.thread).__module__.startswith("tensorboard.")):
-            self._hook(failure)
+        """Flush and close; errors as of `record`."""
+        with _writing(self._path):
+            self._writer.close()
 
 
 @contextmanager

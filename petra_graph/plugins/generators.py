@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 def seed_generators(key: int) -> None:
@@ -72,17 +70,3 @@ def _kept() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
-
-
-def states_without_key() -> Mapping[str, Any]:
-    """Return the states of the generators that no key of ours seeds, by the names that messages give them."""
-    states: dict[str, Any] = {"Python's `random`": random.getstate()}
-    if (numpy := sys.modules.get("numpy")) is not None:
-        kind, keys, *rest = numpy.random.get_state()
-        states["numpy's global generator"] = (kind, keys.tobytes(), *rest)
-    return states
-
-
-def drawn_without_key(before: Mapping[str, Any]) -> list[str]:
-    """Return the names of those that have moved."""
-    return [name for name, state in states_without_key().items() if state != before.get(name, state)]

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from petra_graph.blocks import Reversible, Streams, frozen_statistics
+from petra_graph.blocks import Streams, frozen_statistics
 from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
 from petra_graph.executor.runners import Reconstruct
-from petra_graph.testing.block_trial import (
-    MICRO_BATCHES,
-    NODE,
+from petra_graph.testing.block_trial import MICRO_BATCHES, NODE, Compute, Harness, Trial, drawn_gradients
+from petra_graph.testing.promises import (
     ROUNDINGS,
     BrokenPromise,
-    Compute,
-    Harness,
     NotTried,
-    Rounding,
-    Trial,
-    changed,
-    drawn_gradients,
     equal,
     expect,
     expect_close,
     expect_still_generators,
-    name_of,
+    short,
 )
 
+_AGAIN = "the same micro-batch gives other outputs when it is evaluated again, with a graph"
 _TRIED = 16
 """Micro-batches, at most, in which a gradient is to reach each parameter."""
 _OF_GRADIENTS: Mapping[Compute, int] = {"float64": ROUNDINGS, "float32": 2**17, "bfloat16": 2**5}
 """Units of rounding by which gradients may be off, behind a reconstructed input in that precision."""
-
-
-def _only_in(trial: Trial, compute: Compute) -> None:
-    """Leave a check of one precision out where the run has another."""
-    if trial.compute not in {None, compute}:
-        raise NotTried(f"the run computes in {trial.compute}, not in {compute}")
 
 
 def check_shapes(trial: Trial) -> None:
@@ -58,12 +47,12 @@ def check_shapes(trial: Trial) -> None:
         expect(isinstance(one, Tensor), f"forward returned a {type(one).__name__} among its outputs, not a tensor")
         found = f"{trial.batch} samples came in, and an output is {list(one.shape)}"
         expect(one.shape[:1] == (trial.batch,), found)
-        found = f"an output is {name_of(one.dtype)}, where inputs and parameters are {name_of(harness.dtype)}"
+        found = f"an output is {short(one.dtype)}, where inputs and parameters are {short(harness.dtype)}"
         expect(one.dtype == harness.dtype or not one.is_floating_point(), found)
     real = any(one.is_floating_point() for one in outputs)
     expect(real, "no output is of real numbers, so nothing below it can learn")
     expect(equal(inputs, before), "forward changes its inputs in place: others hold the same tensors")
-    outputs = harness.forward(0, inputs)
+    outputs = harness.runner.forward(0, inputs)
     gradients = drawn_gradients(0, outputs)
     before = [one.clone() for one in (*outputs, *gradients)]
     with suppress(Exception):  # inverse and gradients say it
@@ -76,10 +65,9 @@ def check_inverse(trial: Trial) -> None:
     computes: tuple[Compute, ...] = ("float64", "float32") if trial.compute is None else (trial.compute,)
     for compute in computes:
         harness = Harness(trial, compute)
-        if not isinstance(harness.block, Reversible):
+        if not isinstance(harness.runner, Reconstruct):
             raise NotTried("it is not reversible")
         for trip in harness.train():
-            assert isinstance(harness.runner, Reconstruct)
             found = harness.runner.invert(trip.m, trip.outputs)
             expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, harness.dtype)
             message = "the input that the backward reconstructs is not x"
@@ -92,7 +80,7 @@ def check_gradients(trial: Trial) -> None:
     dtype = torch.bfloat16 if harness.compute == "bfloat16" else harness.dtype
     allowed = _OF_GRADIENTS[harness.compute]
     for trip in harness.train():
-        _, expected = plain.plain(trip.m, trip.inputs, trip.gradients)
+        _, expected = plain.plain(trip)
         pairs = [pair for pair in zip(trip.back.gradients, expected, strict=True) if pair[1].numel()]
         found, of_plain = [one for one, _ in pairs], [one for _, one in pairs]
         expect_close("the gradient of the input is not plain autograd's", found, of_plain, dtype, allowed)
@@ -139,8 +127,7 @@ def check_randomness(trial: Trial) -> None:
     with expect_still_generators("draw with torch functions: training moved"):
         same = equal(harness.peek(0, inputs), harness.peek(0, inputs))
         expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
-        outputs = harness.forward(0, inputs)
-        harness.backward(0, outputs, drawn_gradients(0, outputs))
+        harness.round_trip(0, inputs)
 
     def left(m: int) -> bytes:
         with harness.alone(m):
@@ -156,9 +143,7 @@ def check_recomputation(trial: Trial) -> None:
     """A micro-batch gives the same outputs again, with a graph and after others have passed."""
     harness = Harness(trial)
     for trip in harness.train():
-        outputs, _ = harness.plain(trip.m, trip.inputs, trip.gradients)
-        message = "the same micro-batch gives other outputs when it is evaluated again, with a graph and after others"
-        expect_close(message, outputs, trip.outputs, harness.dtype)
+        expect_close(f"{_AGAIN} and after others", harness.plain(trip)[0], trip.outputs, harness.dtype)
 
 
 def check_statistics(trial: Trial) -> None:
@@ -166,15 +151,11 @@ def check_statistics(trial: Trial) -> None:
     harness, plain = Harness(trial), Harness(trial)
     remedy = "keep them in a submodule with `track_running_stats`, and update them only where that is true"
     for m in range(MICRO_BATCHES):
-        inputs = harness.inputs(m)
-        before = harness.state()
+        inputs, before = harness.inputs(m), harness.state()
         harness.peek(m, inputs)
-        twice = changed(before, harness.state())
+        twice = _changed(before, harness.state())
         expect(not twice, f"{twice} changed in a forward without a graph, so each micro-batch counts twice: {remedy}")
-        outputs = harness.forward(m, inputs)
-        gradients = drawn_gradients(m, outputs)
-        harness.backward(m, outputs, gradients)
-        plain.plain(m, inputs, gradients)
+        plain.plain(harness.round_trip(m, inputs))
         once = plain.state()
         for name, one in harness.state().items():
             message = f"{name} is not as after one training forward of plain torch: {remedy}"
@@ -186,8 +167,7 @@ def check_every_parameter(trial: Trial) -> None:
     harness = Harness(trial)
     lacking: list[str] = []
     for m in range(_TRIED):
-        outputs = harness.forward(m, harness.inputs(m))
-        harness.backward(m, outputs, drawn_gradients(m, outputs))
+        harness.round_trip(m, harness.inputs(m))
         trained = ((name, one) for name, one in harness.block.named_parameters() if one.requires_grad and one.numel())
         if not (lacking := [name for name, one in trained if one.grad is None]):
             return
@@ -207,65 +187,102 @@ def check_precision(trial: Trial) -> None:
 
 
 def check_autocast(trial: Trial) -> None:
-    """Under bfloat16 the backward evaluates each part in the forward's type, and streams stay finite float32."""
+    """Under bfloat16 a micro-batch gives the same outputs again, with a graph, and what it gives stays finite float32."""
     _only_in(trial, "bfloat16")
     harness = Harness(trial, "bfloat16")
-    types: list[dict[str, str]] = []
-
-    def note(name: str, _module: object, _inputs: object, value: object) -> None:
-        if isinstance(value, Tensor):
-            types[-1][name] = name_of(value.dtype)
-
-    hooks = [one.register_forward_hook(partial(note, name)) for name, one in harness.block.named_modules() if name]
-    types.append({})
-    outputs = harness.forward(0, harness.inputs(0))
-    types.append({})
-    back = harness.backward(0, outputs, drawn_gradients(0, outputs))
-    for hook in hooks:
-        hook.remove()
-    forward, backward = types
-    for name in forward.keys() & backward.keys():
-        same = forward[name] == backward[name]
-        expect(same, f"`{name}` returned {forward[name]} in forward and {backward[name]} in backward")
+    trip = harness.round_trip(0, harness.inputs(0))
+    expect_close(f"under autocast {_AGAIN}", harness.plain(trip)[0], trip.outputs, torch.float32)
     streams = {
-        "output": outputs,
-        "reconstructed input": back.inputs,
-        "gradient of an input": back.gradients,
+        "output": trip.outputs,
+        "reconstructed input": trip.back.inputs,
+        "gradient of an input": trip.back.gradients,
         "gradient of a parameter": harness.parameter_gradients(),
     }
     for noun, several in streams.items():
         for one in filter(torch.is_floating_point, several):
             sound = one.dtype == torch.float32 and bool(one.isfinite().all())
-            expect(sound, f"an {noun} is {name_of(one.dtype)}, or not finite; streams are to be finite float32")
+            expect(sound, f"an {noun} is {short(one.dtype)}, or not finite; streams are to be finite float32")
 
 
 def check_evaluation(trial: Trial) -> None:
     """In evaluation a batch gives the outputs of its samples one by one, draws nothing, and changes nothing."""
-    harness = Harness(trial)
-    for _ in harness.train():
-        pass
+    harness = _trained(trial)
     block, inputs = harness.block.eval(), harness.inputs(0)
     before = harness.state()
     with torch.no_grad(), expect_still_generators("draw only where self.training: evaluation moved"):
         whole = block(*inputs)
         single = [block(*(one[row : row + 1] for one in inputs)) for row in range(trial.batch)]
-    moved = changed(before, harness.state())
+    moved = _changed(before, harness.state())
     expect(not moved, f"{moved} changed: update buffers only where self.training")
     rows = [torch.cat(streams) for streams in zip(*single, strict=True)]
     expect_close("a batch's outputs are not those of its samples", rows, whole, harness.dtype)
 
 
-def check_state_dict(trial: Trial) -> None:
+def check_state_dictionary(trial: Trial) -> None:
     """A trained block's state dictionary, loaded into another one, makes it the same block."""
-    trained, other = Harness(trial), Harness(trial, copy=1)
-    for _ in trained.train():
-        pass
+    trained, other = _trained(trial), Harness(trial, copy=1)
     other.block.load_state_dict({key: one.clone() for key, one in trained.block.state_dict().items()})
-    inputs = trained.inputs(MICRO_BATCHES)
-    for training in (True, False):
-        outputs = [one.peek(MICRO_BATCHES, inputs) for one in (trained, other) if one.block.train(training) or True]
-        mode = "training" if training else "evaluation"
-        found = (
-            f"a block that has loaded it gives other outputs in {mode}: hold state in parameters and persistent buffers"
-        )
-        expect(equal(*outputs), found)
+    inputs, remedy = trained.inputs(MICRO_BATCHES), "hold state in parameters and persistent buffers"
+    for mode in ("training", "evaluation"):
+        for one in (trained, other):
+            one.block.train(mode == "training")
+        same = equal(*(one.peek(MICRO_BATCHES, inputs) for one in (trained, other)))
+        expect(same, f"a block that has loaded it gives other outputs in {mode}: {remedy}")
+
+
+BLOCK_CHECKS = (
+    check_shapes,
+    check_inverse,
+    check_gradients,
+    check_gradcheck,
+    check_randomness,
+    check_recomputation,
+    check_statistics,
+    check_every_parameter,
+    check_precision,
+    check_autocast,
+    check_evaluation,
+    check_state_dictionary,
+)
+
+
+def _only_in(trial: Trial, compute: Compute) -> None:
+    """Leave a check of one precision out where the run has another."""
+    if trial.compute not in {None, compute}:
+        raise NotTried(f"the run computes in {trial.compute}, not in {compute}")
+
+
+def _trained(trial: Trial) -> Harness:
+    harness = Harness(trial)
+    for _ in harness.train():
+        pass
+    return harness
+
+
+def _changed(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
+    """Return the names of tensors that are others than before."""
+    return ", ".join(name for name, one in now.items() if name not in before or not torch.equal(one, before[name]))
+
+
+class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first operation that makes fewer bits of a float64 value that follows from the streams."""
+
+    def __init__(self, streams: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = ""
+        self._made = {id(one): one for one in streams}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation."""
+        result = func(*args, **(kwargs or {}))
+        made, read = _tensors(result), [one for one in _tensors((args, kwargs or {})) if id(one) in self._made]
+        coarse = [one for one in made if one.is_floating_point() and one.dtype != torch.float64]
+        if coarse and any(one.dtype == torch.float64 for one in read):
+            self.found = self.found or short(coarse[0].dtype)
+        if read:
+            self._made.update({id(one): one for one in made})
+        return result
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(tree) if isinstance(one, Tensor)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from petra_graph.blocks.block_kinds import ParameterGroups
 from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started, asked_at_stage, records
-from petra_graph.plugins.contract import Plugin, PluginKind, build_plugin
+from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.data_set import is_stream
 from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.kinds import CALLBACK, DATA_SET, LOSS, OPTIMIZER
@@ -28,34 +28,20 @@ from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios, set_rates
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-from petra_graph.testing.block_trial import NotTried, as_plugin, equal, expect, expect_close, expect_still_generators
+from petra_graph.testing.promises import AnyTrial, NotTried, equal, expect, expect_close, expect_still_generators
 
 _CUTS, _STEPS = 12, 24
 """Cuts before each of the first steps, and all steps: a look-ahead at every tenth step acts behind each cut."""
+_EPOCHS = 12
 
 
-@frozen(kw_only=True)
-class OtherTrial:
-    """A plugin of another kind than blocks, with its options."""
-
-    kind: ClassVar[PluginKind]
-    plugin: Plugin
-    options: Any
-    seed: int = 0
-
-    @classmethod
-    def of(cls, given: Any, options: Any = None, **more: Any) -> Self:
-        """Make a trial of code or a plugin, with its `options` table; errors as of `as_plugin`."""
-        plugin, options = as_plugin(cls.kind, given, options)
-        return cls(plugin=plugin, options=options, **more)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Return a few small parameters, the same at every call."""
-        draw = torch.Generator().manual_seed(self.seed)
-        return [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((4, 3), (2, 3, 3, 3), (4,), (2,))]
+def _parameters(seed: int) -> list[nn.Parameter]:
+    """Return a few small parameters, the same at every call."""
+    draw = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((4, 3), (2, 3, 3, 3), (4,), (2,))]
 
 
-class OptimizerTrial(OtherTrial):
+class OptimizerTrial(AnyTrial):
     """An optimizer, of a few small parameters."""
 
     kind = OPTIMIZER
@@ -80,7 +66,7 @@ class _Trained:
     """An optimizer and its parameters; those of another one, at a checkpoint that is made now."""
 
     def __init__(self, trial: OptimizerTrial, of: _Trained | None = None) -> None:
-        self.parameters, self.rate = trial.parameters(), float(trial.options.lr)
+        self.parameters, self.rate = _parameters(trial.seed), float(trial.options.lr)
         groups = ParameterGroups(decayed=self.parameters[:2], undecayed=self.parameters[2:])
         self.optimizer: torch.optim.Optimizer = build_plugin(trial.plugin, trial.options, groups, stage=DELAYED)
         self.ratios = rate_ratios(self.optimizer, self.rate)
@@ -112,7 +98,7 @@ def _stored(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @frozen(kw_only=True)
-class LossTrial(OtherTrial):
+class LossTrial(AnyTrial):
     """A loss, with outputs and targets.
 
     Attributes:
@@ -123,30 +109,27 @@ class LossTrial(OtherTrial):
     batch: Callable[[], tuple[Tree, Tree]] | None = field(default=None, eq=False, repr=False)
 
 
-def check_mean(trial: LossTrial) -> None:
+def check_mean_over_samples(trial: LossTrial) -> None:
     """The loss is the mean over samples, by their `target_weight`, and metrics are sums, however samples are batched."""
     loss: Loss = build_plugin(trial.plugin, trial.options)
     draw = torch.Generator().manual_seed(trial.seed)
     output, target = (
-        trial.batch()
-        if trial.batch is not None
-        else (torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw))
+        trial.batch() if trial.batch else (torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw))
     )
     output = mapped(lambda one: one.detach().double() if one.is_floating_point() else one, output)
     samples = len(main(target))
-    parts = [slice(0, 1), slice(1, samples // 2), slice(samples // 2, samples)]
+    bounds = sorted({0, 1, samples // 2, samples})
+    parts = [slice(*pair) for pair in pairwise(bounds)]
     cut = [[mapped(itemgetter(part), tree) for tree in (output, target)] for part in parts]
-    cut = [pair for pair in cut if len(main(pair[1]))]
     weights = [float(target_weight(loss, of)) for _, of in cut]
     whole = mean_loss(loss, output, target, sum(weights))
     alone = [mean_loss(loss, one, of, weight).double() for (one, of), weight in zip(cut, weights, strict=True)]
-    total = sum(weights) or 1.0
-    mean = torch.stack([one * weight for one, weight in zip(alone, weights, strict=True)]).sum() / total
+    mean = sum(one * weight for one, weight in zip(alone, weights, strict=True)) / (sum(weights) or 1.0)
     message = (
         f"the loss of {samples} samples is {float(whole):.6g}, and the mean over batches of them {float(mean):.6g}: a loss that weighs "
         "its targets says so, target_weight(target)"
     )
-    expect_close(message, [whole, *alone], [mean, *alone], torch.float32)
+    expect_close(message, [whole, *alone], [torch.as_tensor(mean), *alone], torch.float32)
     of_parts = [loss.metrics(*pair) for pair in cut]
     for name, value in loss.metrics(output, target).items():
         summed = sum(float(part[name]) for part in of_parts)
@@ -154,7 +137,7 @@ def check_mean(trial: LossTrial) -> None:
         expect_close(message, [value], [torch.tensor(summed)], torch.float32)
 
 
-class DataSetTrial(OtherTrial):
+class DataSetTrial(AnyTrial):
     """A data set, opened with its options."""
 
     kind = DATA_SET
@@ -183,16 +166,19 @@ def check_samples(trial: DataSetTrial) -> None:
 
         first = fetched(rows, 3, 1)
         fetched(rows, 4, 1)
-        message = f"samples of `{name}` are others {{}}: draw with np.random.default_rng([seed, epoch, index])"
-        expect(equal(first, fetched(rows, 3, 2)), message.format("at the second call"))
-        expect(equal(first, [one.flip(0) for one in fetched(rows[::-1], 3, 1)]), message.format("in another order"))
         single = [fetched(rows[at : at + 1], 3, 1) for at in range(len(rows))]
-        expect(equal(first, [torch.cat(parts) for parts in zip(*single, strict=True)]), message.format("one by one"))
+        for again, when in (
+            (fetched(rows, 3, 2), "at the second call"),
+            ([one.flip(0) for one in fetched(rows[::-1], 3, 1)], "in another order"),
+            ([torch.cat(parts) for parts in zip(*single, strict=True)], "one by one"),
+        ):
+            remedy = "draw with np.random.default_rng([seed, epoch, index])"
+            expect(equal(first, again), f"samples of `{name}` are others {when}: {remedy}")
         with expect_still_generators("fetch moves"):
             split.fetch(rows, seed=trial.seed, epoch=0)
 
 
-class CallbackTrial(OtherTrial):
+class CallbackTrial(AnyTrial):
     """A callback, in a run of a few epochs whose losses fall and rise."""
 
     kind = CALLBACK
@@ -223,18 +209,15 @@ class _Followed:
     """A callback in a run whose losses fall and rise; of another run, at a checkpoint that is made now."""
 
     def __init__(self, trial: CallbackTrial, folder: Path, of: _Followed | None = None) -> None:
-        every = trial.parameters()
-        self.parameters = {
-            f"node/{name}": one for name, one in zip((*COEFFICIENTS, "weight", "bias"), every, strict=True)
-        }
+        names = [f"node/{name}" for name in (*COEFFICIENTS, "weight", "bias")]
+        self.parameters = dict(zip(names, _parameters(trial.seed), strict=True))
         self.callback: Callback = build_plugin(trial.plugin, trial.options)
         self.callback.started(evolve(_RUN, directory=folder, resumed_at=None if of is None else 1))
         companion = self.callback.at_stage(*asked_at_stage(self.callback, self.parameters, DELAYED))
         self.companion = companion or Companion()
         if of is not None:
-            with torch.no_grad():
-                for one, own in zip(of.parameters.values(), every, strict=True):
-                    own.copy_(one)
+            for name, own in self.parameters.items():
+                own.data.copy_(of.parameters[name])
             self.companion.restore({name: one.clone() for name, one in of.companion.state().items()})
             if (state := json.loads(json.dumps(of.callback.state()))) is not None:
                 self.callback.restore(state)
@@ -260,7 +243,6 @@ class _Followed:
         return [*self.companion.state().values(), *self.parameters.values()]
 
 
-_EPOCHS = 12
 _RUN = Started(
     name="checked",
     directory=Path(),
@@ -274,5 +256,7 @@ _RUN = Started(
     parameters=1,
     evaluates="validation",
 )
-OTHERS = {one.kind.short: one for one in (OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)}
+OTHERS: Mapping[str, type[AnyTrial]] = {
+    one.kind.short: one for one in (OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)
+}
 """By the names of kinds on the command line."""

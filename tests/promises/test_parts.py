@@ -117,7 +117,7 @@ def test_nodes(name, options, nodes):
     ("name", "said"),
     [
         ("MeanInForward", "in training, its part 'b' computes something else than in the module's forward"),
-        ("LayerDrop", "its forward draws from Python's `random`, and its parts draw otherwise"),
+        ("LayerDrop", "its forward draws from the global generator of Python, and its parts draw otherwise"),
         ("Hooked", "its parts return [4, 3] with other values than its forward"),
         ("Reversed", "in its part 'a', the gradient of a.weight is another than in the module itself"),
         ("SideChannel", 'node "b": block "module-part-head" raised in its forward: pop from empty list'),
@@ -137,10 +137,10 @@ def test_what_is_no_network_of_its_parts(name, said):
     assert said in str(caught.value)
 
 
-def test_a_view_of_images_as_they_lie_in_a_run():
+def test_a_view_of_images_as_they_lie_in_a_run(here):
     prepare(spec_of("ViewOfImages"))
     with pytest.raises((pg.PetraGraphError, RuntimeError), match="view size is not compatible"):
-        prepare(spec_of("ViewOfImages", precision={"memory_format": "channels-last"}))
+        pg.train(spec_of("ViewOfImages", precision={"memory_format": "channels-last"}))
 
 
 def test_nodes_that_share_a_parameter_are_in_one_stage(here):

@@ -149,7 +149,10 @@ BROKEN = {
     "statistics": (UpdatesTwice, "mean changed in a forward without a graph, so each micro-batch counts twice"),
     "every parameter": (LeavesOneOut, "no gradient reaches unused"),
     "precision": (Rounds, "under float64 it rounds a stream to float32"),
-    "autocast": (SwitchesAutocast, "`linear` returned bfloat16 in forward and float32 in backward"),
+    "autocast": (
+        SwitchesAutocast,
+        "under autocast the same micro-batch gives other outputs when it is evaluated again",
+    ),
     "evaluation": (NormalisesEvaluation, "a batch's outputs are not those of its samples"),
     "state dictionary": (HoldsAPlainTensor, "a block that has loaded it gives other outputs in training"),
 }

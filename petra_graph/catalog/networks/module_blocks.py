@@ -24,14 +24,15 @@ from petra_graph.plugins import Code, named_code
 Made = Annotated[Code, 'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"']
 
 
+Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
+NO_ARGUMENTS: Mapping[str, Any] = {}
+
+
 class _OfModule(Block):
+    draws = False
+
     def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        module: Made,
-        kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
-        **options: Any,
+        self, inputs: Sequence[Shape], *, module: Made, kwargs: Arguments = NO_ARGUMENTS, **options: Any
     ) -> None:
         super().__init__(inputs, **options)
         self.of, self.module = module, _made("module", module, kwargs)
@@ -87,13 +88,7 @@ class Additive(AdditiveCoupling):
 
     draws = False
 
-    def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        f: Made,
-        kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
-    ) -> None:
+    def __init__(self, inputs: Sequence[Shape], *, f: Made, kwargs: Arguments = NO_ARGUMENTS) -> None:
         super().__init__(inputs)
         self.f = _made("f", f, kwargs)
 

@@ -1,4 +1,4 @@
-"""Networks of anyone as nodes, a part each; torch is imported when they are asked for.
+"""Networks of anyone as nodes, a part each: buffered ones, the head, and steps of a reversible chain of residual parts.
 
 build = "my_net:Net"       a network whose parts are its nodes
 stem -> a -> b -> c -> head         streams  1  1  1  1         all buffered
@@ -8,8 +8,24 @@ stem -> a -> b -> c -> head                  1  2  2  2         a, b, c coupled:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+from torch import Tensor, nn
+
+from petra_graph.blocks import (
+    Block,
+    Buffered,
+    DualResidualEntry,
+    DualResidualStep,
+    MidpointEntry,
+    MidpointStep,
+    Shape,
+    Streams,
+)
+from petra_graph.blocks.module_block import as_outputs
+from petra_graph.blocks.randomness import may_draw
+from petra_graph.catalog.networks.module_blocks import NO_ARGUMENTS, Arguments, StructuredHead
+from petra_graph.catalog.networks.parts import Link, Maker, layout_of, network_of, parts_of, reads_names, wrong
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import AtLeast, Code, DataFacts, GreaterThan, Kind, NodeSpec
 
@@ -30,7 +46,7 @@ def module_nodes(
     facts: DataFacts,
     *,
     build: Annotated[Code, 'class or function that makes the network, as in "my_file:make_model"'],
-    kwargs: Annotated[Mapping[str, Any], "arguments that it is called with, by name"] = {},
+    kwargs: Arguments = NO_ARGUMENTS,
     split: Annotated[
         tuple[str, ...], 'nn.Sequential modules within an nn.Sequential whose children are nodes, too: ["layers"]'
     ] = (),
@@ -46,13 +62,10 @@ def module_nodes(
     Raises:
         SpecError: nothing makes the network, or its parts are wrong.
     """
-    from petra_graph.catalog.networks.parts import layout_of
-
-    layout = layout_of(build, kwargs, split)
+    layout = layout_of(Maker.of(build, kwargs), split)
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
     reads = _reads(layout.reads, inputs, build)
-    order = list(reads)
-    first, last = order[0], order[-1]
+    first, last = next(iter(reads)), next(reversed(reads))
     # One node reads the samples: it hands on the inputs that later parts read.
     handed_on = [one for one in inputs if any(one in reads[name] for name in reads if name != first)]
     residual = [name for name in layout.residual if name != last and not (handed_on and first in reads[name])]
@@ -60,10 +73,8 @@ def module_nodes(
     streams: dict[str, tuple[str, ...]]
     streams = {name: (name, "the state before it") if name in chained else (name,) for name in reads}
     streams[first] += tuple(handed_on)
-    shared: dict[str, Any] = {"build": str(build)}
-    shared |= {"kwargs": dict(kwargs)} if kwargs else {}
-    shared |= {"split": tuple(split)} if split else {}
-    shared |= {"names": inputs} if inputs else {}
+    given = {"kwargs": dict(kwargs), "split": tuple(split), "names": inputs}
+    shared: dict[str, Any] = {"build": str(build)} | {key: value for key, value in given.items() if value}
     made: list[NodeSpec] = []
     for name, own in reads.items():
         block: str = "module-part-head" if name == last else "module-part"
@@ -105,9 +116,7 @@ def _reads(declared: Mapping[str, tuple[str, ...]], inputs: tuple[str, ...], bui
         if unknown := [one for one in reads[name] if one not in (*inputs, *before)]:
             there = ", ".join((*inputs, *before)) or "none"
             message = f"the part {name!r} of {build} reads {unknown[0]!r}; in front of it are {there}"
-            raise SpecError(
-                Problem(message=message, hint="name parts, and inputs of a sample, as they are", path=("build",))
-            )
+            raise wrong(message, "name parts, and inputs of a sample, as they are")
     return reads
 
 
@@ -126,3 +135,122 @@ def _chained(reads: Mapping[str, Sequence[str]], residual: Sequence[str]) -> dic
         hint = "leave out coupling, or give the network a method residual() that names them"
         raise SpecError(Problem(message=message, hint=hint, path=("coupling",)))
     return {name: place for name, place in places.items() if place or name in followed}
+
+
+class _OfNetwork(Block):
+    """A block that has a part of a network: the part itself is no submodule, but all that the network has of it."""
+
+    draws = False  # each instance says it, of modules that the network does not have
+    drawn_as = "network"  # all parts draw the random numbers of one constructor
+    parts_of = staticmethod(parts_of)
+    part: nn.Module
+    links: Sequence[Link]
+    of: str
+    """The part, for messages."""
+    reads: Sequence[int]
+    names: Sequence[str]
+    """Of the sample's inputs, where the part is given them by name."""
+    hands_on: Sequence[int]
+
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        build: Annotated[Code, "class or function that makes the network"],
+        kwargs: Arguments = NO_ARGUMENTS,
+        split: Annotated[tuple[str, ...], "as of the architecture"] = (),
+        part: Annotated[str, "name of the part"],
+        reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
+        names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
+        by_name: Annotated[
+            bool, "whether the part is given all of them, by name where its forward has such names"
+        ] = False,
+        hands_on: Annotated[
+            tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
+        ] = (),
+        **options: Any,
+    ) -> None:
+        super().__init__(inputs, **options)
+        maker = Maker.of(build, kwargs, names)
+        network = network_of(maker, split)
+        taken, links = network.give(self, part)
+        # Not by `setattr`: a module of the network may have any of these names.
+        vars(self).update(
+            part=taken,
+            links=links,
+            of=f"the part {part} of {build}",
+            reads=reads,
+            names=names if by_name and reads_names(taken, names) else (),
+            hands_on=hands_on,
+            draws=may_draw(taken),
+            shared_parameters=network.shared_by(self),
+            of_network=maker,
+            built=network,  # until all nodes are built: then it is forgotten
+        )
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the part, as its own `train` does."""
+        super().train(mode)
+        self.part.train(mode)
+        return self
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """Return a module of the network; names of a block's own attributes are not among them."""
+        found: nn.Module = self
+        for name in target.split(".") if target else ():
+            found = found._modules[name]  # type: ignore[assignment]  # noqa: SLF001
+        return found
+
+    def value(self, *streams: Tensor) -> Any:
+        """Return what the part makes of the streams that it reads."""
+        for own, key, of_block, name in self.links:
+            own[key] = of_block[name]  # the tensor that the block has now
+        if self.names:
+            return self.part(**dict(zip(self.names, streams, strict=True)))
+        return self.part(*((streams[at] for at in self.reads) if self.reads else streams))
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return B(x), of a residual part."""
+        (value,) = as_outputs(self.value(x), self.of)
+        return value
+
+
+class Part(_OfNetwork, Buffered):
+    """A part of a network: streams to those that later parts read."""
+
+    draws = False
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the part's output, or its outputs, as streams."""
+        return as_outputs(self.value(*streams), self.of) + tuple(streams[at] for at in self.hands_on)
+
+
+class PartHead(_OfNetwork, StructuredHead):
+    """The last part of a network: streams to what the network returns."""
+
+    draws = False
+
+
+class MidpointEntryPart(_OfNetwork, MidpointEntry):
+    """The first residual part of a chain: one stream to two."""
+
+    draws = False
+
+
+class MidpointStepPart(_OfNetwork, MidpointStep):
+    """A residual part as a step of the midpoint method."""
+
+    draws = False
+
+
+class DualResidualEntryPart(_OfNetwork, DualResidualEntry):
+    """The first residual part of a chain: one stream to two."""
+
+    draws = False
+
+
+class DualResidualStepPart(_OfNetwork, DualResidualStep):
+    """A residual part made reversible, as in Dr2Net: Zhao et al. 2024, https://arxiv.org/abs/2401.04105, equation 1."""
+
+    draws = False

@@ -25,8 +25,17 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
-from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, Nesterov, Rate, expect_momentum
+from petra_graph.catalog.optimizers.torch_optimizers import (
+    Betas,
+    Decay,
+    Eps,
+    MatrixOptimizer,
+    Momentum,
+    Nesterov,
+    Rate,
+    expect_momentum,
+    groups_with_matrices,
+)
 from petra_graph.plugins import AtLeast, AtMost, ParameterGroups
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -99,5 +108,4 @@ def muon(
         ns_steps=ns_steps,
         adjust_lr=adjust_lr,
     )
-    first, second = betas
-    return Muon(parameters, lr=lr, betas=(first, second), eps=eps, decoupled_weight_decay=True)
+    return Muon(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, decoupled_weight_decay=True)

@@ -26,8 +26,14 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.matrix_optimizer import MatrixOptimizer, groups_with_matrices
-from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Rate
+from petra_graph.catalog.optimizers.torch_optimizers import (
+    Betas,
+    Decay,
+    Eps,
+    MatrixOptimizer,
+    Rate,
+    groups_with_matrices,
+)
 from petra_graph.plugins import AtLeast, ParameterGroups
 
 # p parameter, g gradient, in functions of a state as a matrix, wd weight decay
@@ -57,7 +63,7 @@ class Soap(MatrixOptimizer):
                 # The loss tells what is wrong; eigh would blame the optimizer.
                 finite = state[side].nan_to_num(0.0, 0.0, 0.0)
                 # Contiguous, as a checkpoint restores it: the layout of a factor changes the bits of its products.
-                state[_basis(side)] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
+                state[f"{side}_basis"] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
 
     def _followed(self, state: dict[str, Any], g: Tensor, group: dict[str, Any]) -> Tensor:
         """Advance all means, and return the step over the learning rate."""
@@ -70,7 +76,7 @@ class Soap(MatrixOptimizer):
         for side, own in _sides(g):
             if side in state:
                 state[side].lerp_(own @ own.T, 1 - beta2)
-        return _rotated_back(state, _rotated(state, mean).div_(below)).div_(1 - beta1**count)
+        return _rotated(state, _rotated(state, mean).div_(below), back=True).div_(1 - beta1**count)
 
 
 def _sides(g: Tensor) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:
@@ -78,24 +84,12 @@ def _sides(g: Tensor) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:
     return ("left", g), ("right", g.T)
 
 
-def _basis(side: str) -> str:
-    return f"{side}_basis"
-
-
-def _rotated(state: dict[str, Any], matrix: Tensor) -> Tensor:
-    """Return L' X R, in memory of its own."""
+def _rotated(state: dict[str, Any], matrix: Tensor, *, back: bool = False) -> Tensor:
+    """Return L' X R, or back again L X R', in memory of its own."""
     left, right = state.get("left_basis"), state.get("right_basis")
     if left is not None:
-        matrix = left.T @ matrix
-    return matrix if right is None else matrix @ right
-
-
-def _rotated_back(state: dict[str, Any], matrix: Tensor) -> Tensor:
-    """Return L X R', in memory of its own."""
-    left, right = state.get("left_basis"), state.get("right_basis")
-    if left is not None:
-        matrix = left @ matrix
-    return matrix if right is None else matrix @ right.T
+        matrix = (left if back else left.T) @ matrix
+    return matrix if right is None else matrix @ (right.T if back else right)
 
 
 def _refresh(state: dict[str, Any]) -> None:
@@ -103,7 +97,7 @@ def _refresh(state: dict[str, Any]) -> None:
     for dim, side in enumerate(("left", "right")):
         if side not in state:
             continue
-        basis = state[_basis(side)]
+        basis = state[f"{side}_basis"]
         powered = state[side] @ basis
         order = (basis * powered).sum(0).argsort(descending=True, stable=True)
         basis.copy_(torch.linalg.qr(powered[:, order]).Q)
@@ -135,5 +129,4 @@ def soap(
         precondition_frequency=precondition_frequency,
         max_precond_dim=max_precond_dim,
     )
-    first, second = betas
-    return Soap(parameters, lr=lr, betas=(first, second), eps=eps, decoupled_weight_decay=True)
+    return Soap(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, decoupled_weight_decay=True)

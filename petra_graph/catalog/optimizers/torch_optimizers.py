@@ -3,20 +3,38 @@
 Functions that a compiler must skip import `torch._dynamo` when they are first called, which takes more than half as long as the
 import of torch. A run that compiles nothing needs none of it, and optimizers are never compiled here. `inspect.unwrap` returns the functions as torch's
 authors wrote them.
+
+Weight decay applies to all parameters but biases and those of a normalisation (Goyal et al. 2017, section 5.3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import unwrap
 from typing import Annotated, Any
 
 import torch
+from torch import Tensor, nn
 
-from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, Nesterov, Rate, expect_momentum
-from petra_graph.plugins import AtLeast, ParameterGroups, StageFacts
+from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups, StageFacts
 
+_LARGEST = AtMost(1e30)
+"""Of a factor of steps: some products of a larger one have no place in float32."""
+Rate = Annotated[float, "base learning rate; schedule and scaling multiply it", AtLeast(0), _LARGEST]
+Momentum = Annotated[float, "share of the last step that is kept", AtLeast(0), LessThan(1)]
+Nesterov = Annotated[bool, "look ahead along the momentum, which must be above 0"]
+Betas = Annotated[
+    tuple[float, ...],
+    "share of the mean gradient, and of its mean square, that is kept",
+    Length(2),
+    Each(AtLeast(0), LessThan(1)),
+]
+Eps = Annotated[float, "added to the root of the mean square", GreaterThan(0), _LARGEST]
+Decay = Annotated[float, "weight decay, none on normalisation and biases", AtLeast(0), _LARGEST]
 LARGEST_BETA1 = 0.99
 """Of NAdam by stage: where the delay is largest."""
+MATRICES = "matrices"
+"""The key of a group whose parameters are matrices."""
 
 
 class Unmarked(torch.optim.Optimizer):
@@ -44,6 +62,50 @@ class NAdam(Unmarked, torch.optim.NAdam):
     step = torch.no_grad()(unwrap(torch.optim.NAdam.step))
 
 
+class MatrixOptimizer(Adam):
+    """Adam, or with `decoupled_weight_decay` AdamW, of all groups but those of `MATRICES`, which step by `_step_matrix`.
+
+    Kernels of convolutions are matrices of their first dimension and all others together: [out, in, ...] is [out, in * ...].
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
+        """Update every parameter that has a gradient, once."""
+        for group in self.param_groups:
+            for parameter in group["params"] if group.get(MATRICES) else ():
+                if parameter.grad is not None:
+                    self._step_matrix(parameter, parameter.grad, group)
+        super().step()
+
+    def _step_matrix(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Update a parameter of two dimensions or more by its gradient."""
+        raise NotImplementedError
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
+        """Add the parameters that Adam steps, and their state, to lists, of which matrices are in none."""
+        return False if group.get(MATRICES) else bool(super()._init_group(group, *lists))  # type: ignore[no-untyped-call]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Adam's own fills in what old versions of torch did not save, and looks for its counter at every parameter.
+        torch.optim.Optimizer.__setstate__(self, state)
+
+
+def groups_with_matrices(
+    groups: ParameterGroups, matrices: Sequence[nn.Parameter], *, weight_decay: float, **options: Any
+) -> list[dict[str, Any]]:
+    """Return three groups: the matrices, which are decayed, with options of their own; the other decayed parameters; the undecayed."""
+    decayed, undecayed = groups.param_groups(weight_decay=weight_decay)
+    own = set(map(id, matrices))
+    others = [one for one in decayed["params"] if id(one) not in own]
+    return [decayed | {"params": list(matrices), MATRICES: True} | options, decayed | {"params": others}, undecayed]
+
+
+def expect_momentum(momentum: float, *, nesterov: bool) -> None:
+    """Refuse Nesterov momentum without momentum."""
+    if nesterov and not momentum:
+        raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
+
+
 def sgd(
     groups: ParameterGroups,
     *,
@@ -62,9 +124,8 @@ def adam(
     groups: ParameterGroups, *, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Eps = 1e-8, weight_decay: Decay = 0.0
 ) -> torch.optim.Optimizer:
     """Adam, weight decay added to the gradient, and so scaled with it (AdamW's is not); Kingma and Ba 2015, arXiv:1412.6980."""
-    first, second = betas
     parameters = groups.param_groups(weight_decay=weight_decay)
-    return Adam(parameters, lr=lr, betas=(first, second), eps=eps, **_fused(groups))
+    return Adam(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, **_fused(groups))
 
 
 def adamw(
@@ -76,9 +137,8 @@ def adamw(
     weight_decay: Decay = 0.01,
 ) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay, which shrinks parameters by lr * weight_decay; Loshchilov and Hutter 2019, arXiv:1711.05101."""
-    first, second = betas
     parameters = groups.param_groups(weight_decay=weight_decay)
-    return AdamW(parameters, lr=lr, betas=(first, second), eps=eps, **_fused(groups))
+    return AdamW(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, **_fused(groups))
 
 
 def _fused(groups: ParameterGroups) -> dict[str, Any]:

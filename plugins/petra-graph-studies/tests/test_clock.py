@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from petra_graph_studies.replay import Clock
@@ -73,10 +72,3 @@ def test_lockstep_is_equation_5(stages, micro_batches, accumulation):
         for j, m in enumerate(done):
             if 0 <= m < micro_batches and ((m + 1) % accumulation == 0 or m == micro_batches - 1):
                 updates[j] += 1
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "fill-drain"])
-def test_where_the_pipeline_flushes_all_stages_update_at_once(schedule):
-    found = clock(schedule, 3, 10, 4, "window")
-    for m in range(10):
-        assert {found.at_forward(m), *(found.at_backward(m, j) for j in range(3))} == {(m // 4,) * 3}

@@ -10,7 +10,6 @@ from itertools import product
 import pytest
 import torch
 from petra_graph_studies.corrected import Spike, corrected
-from safetensors.torch import load_file
 from torch import nn
 
 from petra_graph.cli.main import main
@@ -180,13 +179,6 @@ def test_two_processes_have_the_bits_of_one(spec, whole_run, how):
     with ranks(*[("run", spec, *words(RUNS[how]))] * 2) as running:
         assert ended(running) == [0, 0], running[-1].said
     same_runs(only_run(), whole_run(SPEC, *RUNS[how]))
-
-
-def test_without_a_late_stage_it_is_the_optimizer(whole_run):
-    late = whole_run(SPEC, *of("sgd", DISCREPANCY | SPIKE, "method.name=gpipe"))
-    own = whole_run(SPEC, "method.name=gpipe", "optimizer.options={lr=0.05}")
-    one, other = (load_file(directory / "weights.safetensors") for directory in (late, own))
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 @pytest.mark.parametrize(

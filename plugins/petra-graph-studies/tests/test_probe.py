@@ -210,29 +210,7 @@ def watch_runner(runner, nodes, read, reconstructed):
     runner.forward, runner.backward = watched_forward, watched_backward
 
 
-def test_numbers_go_on_after_a_drain():
-    """Micro-batches are counted from the run's start, and the clock from the drain."""
-    built = pipeline(CHAIN, (8,), schedule="lockstep", accumulation=3, rate=lambda _: 0.0)
-    data = batches((8,), 20)
-    found = {}
-    probe = Probe(built.executors, found.__setitem__)
-    for start in (0, 10):
-        probe.begin(range(start, start + 10), [start + 8])
-        built.train(data[start : start + 10], start)
-    assert list(found) == [8, 18]
-    assert all(is_one(stage, "{}_to_end_to_end") for values in found.values() for stage in by_stage(built, values))
-
-
 # --- nothing to say, and no harm done --------------------------------------------------------------------------------
-
-
-def test_what_is_frozen_is_not_compared():
-    built = pipeline(CHAIN, (8,), schedule="lockstep")
-    for p in built.executors[1].modules["rev0"].parameters():
-        p.requires_grad_(False)
-    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
-    assert "cosine_to_delayed" not in stages[1]
-    assert "cosine_to_delayed" in stages[0]
 
 
 # --- which micro-batches -----------------------------------------------------------------------------------------------

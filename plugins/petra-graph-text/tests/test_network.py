@@ -64,14 +64,6 @@ def test_no_logit_depends_on_later_tokens_and_fewer_may_be_read(rotary: bool) ->
     assert not torch.allclose(other[..., 4:], whole[..., 4:])
 
 
-def test_without_the_mask_earlier_positions_see_later_ones() -> None:
-    block = RevTransformer([(4, 8)] * 2, heads=2, output_std=1.0)
-    x = torch.randn(1, 4, 8)
-    other = x.clone()
-    other[:, 3] *= -1.0
-    assert not torch.allclose(block(x, x)[0][:, 0], block(x, other)[0][:, 0])
-
-
 @pytest.mark.parametrize(("first", "apart"), [(0, 3), (7, 1), (20, 20), (11, 0)])
 def test_rotated_products_depend_on_distances_alone(first: int, apart: int) -> None:
     q, k = torch.randn(2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -63,12 +63,6 @@ def test_auc_is_scikit_learns(steps, sklearn_metrics):
     assert value("auc", output, target, 11) == value("auc", output, target)
 
 
-def test_auc_of_two_classes_is_that_of_the_second(sklearn_metrics):
-    output, target = outputs(60, 2), classes(60, count=2)
-    expected = sklearn_metrics.roc_auc_score(target.numpy(), output.double().softmax(1)[:, 1].numpy())
-    assert value("auc", output, target) == pytest.approx(expected, rel=ROUNDING)
-
-
 def test_auc_leaves_out_classes_that_do_not_divide_the_targets(sklearn_metrics):
     output, target = outputs(80, 5), classes(80, count=2)
     shares = output.double().softmax(1)

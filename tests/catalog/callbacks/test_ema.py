@@ -48,10 +48,3 @@ def test_under_other_stages_the_average_goes_on(write):
     for name in (name for name in after if "running" not in name and "num_batches" not in name):
         assert torch.allclose(before[name], after[name], atol=1e-5)
     assert any(not torch.allclose(after[name], weights[name], atol=1e-5) for name in after)
-
-
-def test_the_run_can_go_on_from_the_average(write):
-    run(write("small.toml", AVERAGED), (), Listener())
-    file = only_run() / "weights-ema.safetensors"
-    run("small.toml", [f"init.weights={file}", "run.directory=second"], Listener())
-    assert only_run("second")

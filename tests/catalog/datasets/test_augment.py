@@ -30,13 +30,6 @@ def test_a_flip_mirrors_left_to_right():
     ]
 
 
-def test_draws_are_even():
-    draws = CropAndFlip(padding=2, flip=True).draws(20_000, seed=0, epoch=0)
-    for side in draws.corner.T:
-        np.testing.assert_allclose(np.bincount(side, minlength=5) / 20_000, 0.2, atol=0.02)
-    np.testing.assert_allclose(draws.mirrored.mean(), 0.5, atol=0.02)
-
-
 @given(
     order=st.permutations(range(6)),
     cut=st.integers(0, 6),

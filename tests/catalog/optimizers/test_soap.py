@@ -105,22 +105,6 @@ def test_steps_are_the_formula(shape, how):
         np.testing.assert_allclose(parameter.detach().numpy(), by_hand.w, rtol=ROUNDING, atol=ROUNDING)
 
 
-def test_bases_approach_the_eigenbases():
-    """Of gradients of one fixed distribution, whose directions are far apart."""
-    scale = torch.diag(torch.tensor([1.0, 0.3, 0.1, 0.03], dtype=torch.float64))
-    turned = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
-    parameter = nn.Parameter(torch.zeros(4, 50, dtype=torch.float64))
-    optimizer = soap(ParameterGroups(decayed=[parameter], undecayed=[]), betas=(0.9, 0.99))
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(101):
-        parameter.grad = turned @ scale @ torch.randn(4, 50, generator=generator, dtype=torch.float64)
-        optimizer.step()
-    basis = optimizer.state[parameter]["left_basis"]
-    assert torch.equal((turned.T @ basis).abs().argmax(0), torch.arange(4))
-    assert (turned.T @ basis).abs().max(0).values.min() > 0.99
-    torch.testing.assert_close(basis.T @ basis, torch.eye(4, dtype=torch.float64))
-
-
 @pytest.mark.parametrize(("longest", "rotated"), [(10_000, {0, 1, 2, 3}), (4, {0, 1, 2, 3}), (3, {1, 2}), (2, {2})])
 def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(longest, rotated):
     parameters, optimizer = made(max_precond_dim=longest, weight_decay=0.1, betas=(0.9, 0.99))
@@ -135,15 +119,3 @@ def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(lo
         assert torch.equal(one, other) == (index not in rotated)
         if index in rotated:
             assert [f"{side}_basis" in state for side in ("left", "right")] == [side <= longest for side in sides]
-
-
-def test_the_first_step_is_adams_and_no_mean_knows_of_it():
-    parameters, optimizer = made(weight_decay=0.0)
-    before = [one.detach().clone() for one in parameters]
-    step(parameters, optimizer, 0)
-    for one, value in zip(parameters, before, strict=True):
-        torch.testing.assert_close(one.detach(), value - 0.01 * one.grad.sign())
-    for one in parameters[:4]:
-        assert optimizer.state[one]["step"] == 0
-        assert not optimizer.state[one]["exp_avg"].any()
-        assert not optimizer.state[one]["exp_avg_sq"].any()

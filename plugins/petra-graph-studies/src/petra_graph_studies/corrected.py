@@ -47,9 +47,8 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.catalog.optimizers.muon import muon
-from petra_graph.catalog.optimizers.options import Betas, Decay, Eps, Momentum, bounds
 from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
-from petra_graph.plugins import AtLeast, AtMost, ParameterGroups
+from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups
 from petra_graph_studies.known_steps import (
     AHEAD,
     LateSteps,
@@ -86,11 +85,13 @@ def corrected(
     correct_discrepancy: Annotated[
         bool, "compute backwards at an estimate of the weights that their forwards had"
     ] = False,
-    momentum: Annotated[float | None, "of sgd and muon", *bounds(Momentum)] = None,
+    momentum: Annotated[float | None, "of sgd and muon", AtLeast(0), LessThan(1)] = None,
     nesterov: Annotated[bool | None, "of sgd and muon"] = None,
-    betas: Annotated[tuple[float, ...] | None, "of adam, adamw and muon", *bounds(Betas)] = None,
-    eps: Annotated[float | None, "of adam, adamw and muon", *bounds(Eps)] = None,
-    weight_decay: Annotated[float | None, "none on normalisation and biases", *bounds(Decay)] = None,
+    betas: Annotated[
+        tuple[float, ...] | None, "of adam, adamw and muon", Length(2), Each(AtLeast(0), LessThan(1))
+    ] = None,
+    eps: Annotated[float | None, "of adam, adamw and muon", GreaterThan(0)] = None,
+    weight_decay: Annotated[float | None, "none on normalisation and biases", AtLeast(0)] = None,
     adjust_lr: Annotated[Literal["match_rms_adamw", "original"] | None, "of muon"] = None,
     ns_steps: Annotated[int | None, "of muon", AtLeast(1), AtMost(99)] = None,
 ) -> torch.optim.Optimizer:

@@ -131,10 +131,23 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class _Text:
     """Windows of tokens; the facts of a class say what its tokens are."""
 
-    def _part(self, tokens: NDArray[Any], context: int, test_share: float, samples: int | None) -> None:
+    def __init__(
+        self,
+        *,
+        root: Root,
+        pattern: Pattern = "**/*",
+        context: Context = 64,
+        test_share: TestShare = 0.1,
+        samples: Samples = None,
+    ) -> None:
+        tokens = self._tokens(root, pattern, context)
         first = _first_of_end(tokens, test_share, context, of="test")
         self.train = TrainingWindows(tokens=tokens[:first], context=context, samples=samples)
         self.test = TestWindows(tokens=tokens[first:], context=context)
+
+    def _tokens(self, root: str, pattern: str, context: int) -> NDArray[Any]:
+        """Return the text's tokens; a class whose files tell more sets its facts."""
+        raise NotImplementedError
 
 
 def text_facts(context: int, classes: int | None, names: tuple[str, ...] | None = None) -> DataFacts:
@@ -146,17 +159,8 @@ def text_facts(context: int, classes: int | None, names: tuple[str, ...] | None 
 class TextBytes(_Text):
     """Any files as bytes: windows, and the byte after each of theirs."""
 
-    def __init__(
-        self,
-        *,
-        root: Root,
-        pattern: Pattern = "**/*",
-        context: Context = 64,
-        test_share: TestShare = 0.1,
-        samples: Samples = None,
-    ) -> None:
-        tokens = np.frombuffer(b"".join(read_files(root, pattern)), np.uint8)
-        self._part(tokens, context, test_share, samples)
+    def _tokens(self, root: str, pattern: str, context: int) -> NDArray[Any]:
+        return np.frombuffer(b"".join(read_files(root, pattern)), np.uint8)
 
     @staticmethod
     def facts(*, context: int) -> DataFacts:
@@ -180,21 +184,21 @@ class TextCharacters(_Text):
     def __init__(
         self,
         *,
-        root: Root,
-        pattern: Pattern = "**/*",
-        context: Context = 64,
-        test_share: TestShare = 0.1,
-        samples: Samples = None,
         vocabulary: Annotated[
             int | None,
             "number of different characters that must be in the files; default: they are counted. Plans without the files need it",
             AtLeast(2),
             AtMost(0x110000),
         ] = None,
+        **options: Any,
     ) -> None:
-        names, tokens = _characters(root, pattern, vocabulary)
+        self._vocabulary = vocabulary
+        super().__init__(**options)
+
+    def _tokens(self, root: str, pattern: str, context: int) -> NDArray[Any]:
+        names, tokens = _characters(root, pattern, self._vocabulary)
         self.facts = text_facts(context, len(names), names)  # type: ignore[method-assign, assignment]
-        self._part(tokens, context, test_share, samples)
+        return tokens
 
     @staticmethod
     def facts(*, context: int, vocabulary: int | None = None) -> DataFacts:
@@ -226,26 +230,27 @@ class TextTokens(_Text):
     def __init__(
         self,
         *,
-        root: Root,
-        pattern: Pattern = "**/*",
-        context: Context = 64,
-        test_share: TestShare = 0.1,
-        samples: Samples = None,
         tokenizer: Annotated[Path, "file tokenizer.json of the model, or the folder that has it", Length(at_least=1)],
         vocabulary: Annotated[
             int | None,
             "number of tokens of the network, if that is more than the tokenizer has; default: the tokenizer's",
             AtLeast(2),
         ] = None,
+        **options: Any,
     ) -> None:
-        own = vocabulary_of(tokenizer)
-        if vocabulary is not None and vocabulary < own:
-            message = f"{tokenizer} has {own} tokens, and vocabulary = {vocabulary}: it is of another network"
+        self._tokenizer, self._vocabulary = tokenizer, vocabulary
+        super().__init__(**options)
+
+    def _tokens(self, root: str, pattern: str, context: int) -> NDArray[Any]:
+        own = vocabulary_of(self._tokenizer)
+        if self._vocabulary is not None and self._vocabulary < own:
+            message = (
+                f"{self._tokenizer} has {own} tokens, and vocabulary = {self._vocabulary}: it is of another network"
+            )
             hint = "give the tokenizer.json of the network's own model"
             raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
-        self.facts = text_facts(context, vocabulary or own)  # type: ignore[method-assign, assignment]
-        text = b"".join(read_files(root, pattern, utf8=True)).decode()
-        self._part(_codec(tokenizer).encode_all(text), context, test_share, samples)
+        self.facts = text_facts(context, self._vocabulary or own)  # type: ignore[method-assign, assignment]
+        return _codec(self._tokenizer).encode_all(b"".join(read_files(root, pattern, utf8=True)).decode())
 
     @staticmethod
     def facts(*, context: int, vocabulary: int | None = None) -> DataFacts:

@@ -13,7 +13,6 @@ from math import sqrt
 from typing import Annotated, Any, Literal, cast
 
 import torch
-from attrs import frozen
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -257,47 +256,42 @@ def _initialise(layer: nn.Module, std: float) -> None:
     nn.init.zeros_(layer.bias)
 
 
-@frozen(kw_only=True)
-class _Size:
-    """The size of a network, and how its streams begin."""
-
-    layers: int
-    heads: int
-    width: int
-    expansion: float
-    positions: str
-    embedding_std: float
-    dropout: float
-
-    def nodes(self, kind: str, embedding: dict[str, int], classes: int) -> tuple[NodeSpec, ...]:
-        """Return the nodes; ValueError: heads do not fit."""
-        each, rotary = self.width // self.heads, self.positions == "rotary"
-        if self.width % self.heads:
-            raise ValueError(f"width must be a multiple of heads (got width = {self.width}, heads = {self.heads})")
-        if rotary and each % 2:
-            raise ValueError(
-                f'positions = "rotary" needs an even number of features of a head, width / heads (got {each})'
-            )
-        common = {
-            "width": self.width,
-            "positions": "none" if rotary else "learned",
-            "std": self.embedding_std,
-            "dropout": self.dropout,
-        }
-        block = {
-            "heads": self.heads,
-            "expansion": self.expansion,
-            "causal": kind == "token",
-            "rotary": rotary,
-            "dropout": self.dropout,
-            "output_std": _STD / sqrt(2 * self.layers),
-        }
-        head = "token-logits" if kind == "token" else "pooled-logits"
-        return (
-            NodeSpec(name="embedding", block=f"{kind}-embedding", options=embedding | common),
-            NodeSpec(name="block", block="rev-transformer", kind="reversible", repeat=self.layers, options=block),
-            NodeSpec(name="head", block=head, options={"classes": classes}),
+def _nodes(
+    kind: Literal["token", "patch"],
+    embedding: dict[str, int],
+    classes: int,
+    *,
+    layers: int,
+    heads: int,
+    width: int,
+    expansion: float,
+    positions: str,
+    embedding_std: float,
+    dropout: float,
+) -> tuple[NodeSpec, ...]:
+    """Return the nodes of a network; ValueError: heads do not fit."""
+    rotary = positions == "rotary"
+    if width % heads:
+        raise ValueError(f"width must be a multiple of heads (got width = {width}, heads = {heads})")
+    if rotary and width // heads % 2:
+        raise ValueError(
+            f'positions = "rotary" needs an even number of features of a head, width / heads (got {width // heads})'
         )
+    begun = {"width": width, "positions": "none" if rotary else "learned", "std": embedding_std, "dropout": dropout}
+    block = {
+        "heads": heads,
+        "expansion": expansion,
+        "causal": kind == "token",
+        "rotary": rotary,
+        "dropout": dropout,
+        "output_std": _STD / sqrt(2 * layers),
+    }
+    head = "token-logits" if kind == "token" else "pooled-logits"
+    return (
+        NodeSpec(name="embedding", block=f"{kind}-embedding", options=embedding | begun),
+        NodeSpec(name="block", block="rev-transformer", kind="reversible", repeat=layers, options=block),
+        NodeSpec(name="head", block=head, options={"classes": classes}),
+    )
 
 
 def gpt(
@@ -323,7 +317,10 @@ def gpt(
         message = "the size of the vocabulary is unknown: only the data set's files tell it"
         hint = "set vocabulary here, or in data.options where the data set has it"
         raise SpecError(Problem(message=message, hint=hint, path=("vocabulary",)))
-    size = _Size(
+    return _nodes(
+        "token",
+        {"vocabulary": known},
+        known,
         layers=layers,
         heads=heads,
         width=width,
@@ -332,7 +329,6 @@ def gpt(
         embedding_std=embedding_std,
         dropout=dropout,
     )
-    return size.nodes("token", {"vocabulary": known}, known)
 
 
 def expect_tokens(architecture: str, facts: DataFacts) -> None:
@@ -371,7 +367,10 @@ def vit(
     if outputs is None:
         message = "the number of classes is unknown: only the data set's files tell it"
         raise SpecError(Problem(message=message, hint="set classes", path=("classes",)))
-    size = _Size(
+    return _nodes(
+        "patch",
+        {"patch": patch},
+        outputs,
         layers=layers,
         heads=heads,
         width=width,
@@ -380,4 +379,3 @@ def vit(
         embedding_std=embedding_std,
         dropout=dropout,
     )
-    return size.nodes("patch", {"patch": patch}, outputs)

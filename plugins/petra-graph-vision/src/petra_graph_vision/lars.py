@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import torch
 
-from petra_graph.catalog.optimizers.options import Decay, Momentum, Rate
-from petra_graph.catalog.optimizers.torch_optimizers import Unmarked
+from petra_graph.catalog.optimizers.torch_optimizers import Decay, Momentum, Rate, Unmarked
 from petra_graph.plugins import GreaterThan, ParameterGroups
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity

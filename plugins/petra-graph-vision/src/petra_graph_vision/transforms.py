@@ -7,7 +7,7 @@ Decision: torch's generator is seeded for each image with (seed, epoch, index), 
 its former state afterwards. torchvision draws from no other one. So neither the number of processes nor a resume changes an image.
 
 Decision: images stay uint8, as a run sends and normalises them; MixUp computes in float32 and rounds. So a transform must return the form
-of the images: what converts or normalises is refused, and `RandomErasing` writes black, or the `value` of its options, from 0 to 255.
+of the images, which a run compares: what converts or normalises is refused at the first fetch, and `RandomErasing` writes black, or the `value` of its options, from 0 to 255.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,12 @@ from attrs import define
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.errors import shown, suggestion
 from petra_graph.plugins import DataFacts, Split
 
 _IMAGE, _BATCH = 3, 4
 """Set these draws apart from others of the same (seed, epoch)."""
 _MIXING = ("CutMix", "MixUp")
-_TRIED = 16
-"""How often each transform is tried before a run: RandAugment draws what it does, and not all of that has a magnitude."""
 Table = Mapping[str, Any]
 
 
@@ -116,18 +115,13 @@ class AugmentedSplit:
         images, targets = self.split.fetch(indices, seed=seed, epoch=epoch)
         assert isinstance(targets, Tensor)
         if self.transforms:
-            transformed = torch.empty_like(images)
+            transformed = []
             with torch.random.fork_rng(devices=[]):
-                for row, index in enumerate(indices):
+                for image, index in zip(images, indices, strict=True):
                     _seed(seed, epoch, _IMAGE, int(index))
-                    transformed[row] = self._transform(images[row])
-            images = transformed
+                    transformed.append(reduce(lambda one, transform: transform(one), self.transforms, image))
+            images = torch.stack(transformed).contiguous(memory_format=torch.channels_last)
         return images, targets
-
-    def _transform(self, image: Tensor) -> Tensor:
-        for transform in self.transforms:
-            image = transform(image)
-        return image
 
 
 @define(kw_only=True, eq=False)
@@ -153,34 +147,11 @@ def _seed(*parts: int) -> None:
 
 
 def augmented(split: Split, facts: DataFacts, augment: Sequence[Table], mix: Sequence[Table]) -> Split:
-    """Return a training split that is augmented as the options `augment` and `mix` say.
-
-    Raises:
-        SpecError: a transform cannot be applied to such an image, or returns another form.
-    """
+    """Return a training split that is augmented as the options `augment` and `mix` say."""
     if not augment and not mix:
         return split
     made = [make_transform(table, mixing=False) for table in augment]
     mixers = [make_transform(table, mixing=True, num_classes=facts.classes) for table in mix]
-    image = torch.zeros(facts.shape, dtype=torch.uint8)
-    with torch.random.fork_rng(devices=[]):
-        for table, transform in zip(augment, made, strict=True):
-            for draw in range(_TRIED):
-                torch.default_generator.manual_seed(draw)
-                _try_transform(table["name"], transform, image)
     if mixers:
         return MixedSplit(split=split, transforms=made, mixers=mixers)
     return AugmentedSplit(split=split, transforms=made)
-
-
-def _try_transform(name: str, transform: Callable[[Tensor], Tensor], image: Tensor) -> None:
-    try:
-        found: Any = transform(image)
-    except Exception as error:
-        message = f"{name} cannot be applied to an image, uint8 {list(image.shape)}: {_reason(error)}"
-        raise SpecError(Problem(message=message, path=("augment",))) from error
-    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (image.dtype, image.shape):
-        came = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        message = f"{name} returns {came} of an image, uint8 {list(image.shape)}"
-        hint = "a transform keeps size and type: a run normalises images itself, with the options mean and std"
-        raise SpecError(Problem(message=message, hint=hint, path=("augment",)))

@@ -1,0 +1,147 @@
+"""What a sample (x, y) of someone's Dataset may be, as tensors of the types that data sets have, and the facts that it tells of all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.plugins import DataFacts
+from petra_graph.plugins.tensor_trees import mapped, named_leaves
+
+PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
+_WIDENED = {
+    **dict.fromkeys((torch.bool, torch.int8, torch.int16, torch.int32), torch.int64),
+    **dict.fromkeys((torch.float16, torch.bfloat16), torch.float32),
+}
+"""Types that data sets do not have, with those that hold the same values."""
+_TYPES = (torch.uint8, torch.int64, torch.float32, torch.float64)
+_CHANNELS = ("L", "LA", "RGB", "RGBA")
+"""PIL's modes that an image keeps; one of black and white alone becomes grey, any other red, green and blue."""
+
+
+def read_sample(sample: Any) -> tuple[Any, Any]:
+    """Return (x, y): x a tensor or a dictionary of named ones, y a tensor or several in a dictionary or a tuple.
+
+    Raises:
+        ValueError: the sample is no pair of what can be such tensors.
+    """
+    if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
+        length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
+        raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
+    x, y = sample
+    if isinstance(x, tuple | list):
+        names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
+        x = dict(zip(names, x, strict=True))
+    for name, part in (("x", x), ("y", y)):
+        if isinstance(part, Mapping | tuple | list) and not part:
+            raise ValueError(f"{name} is empty")
+        if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
+            raise ValueError(f"{name} is a dictionary whose keys are not texts")
+    inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
+    if isinstance(y, Mapping):
+        return inputs, {key: _target(one) for key, one in y.items()}
+    return inputs, tuple(map(_target, y)) if isinstance(y, tuple | list) else _target(y)
+
+
+def _target(value: Any) -> Tensor:
+    target = _tensor("y", value)
+    return target.long() if target.dtype == torch.uint8 else target
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if is_image(value):
+        return _image_tensor(name, value)
+    if isinstance(value, np.ndarray):
+        value = np.array(value)  # a copy, which may be written to
+    if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+        raise ValueError(f"{name} is a {type(value).__name__}")  # noqa: TRY004  one class for all that a sample cannot be
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
+    if tensor.dtype not in _TYPES:
+        raise ValueError(f"{name} is {_form(tensor)}")
+    return tensor
+
+
+def is_image(value: Any) -> bool:
+    """Whether a value is a PIL image; nothing is one where PIL was not imported."""
+    image = sys.modules.get("PIL.Image")
+    return image is not None and isinstance(value, image.Image)
+
+
+def _image_tensor(name: str, image: Any) -> Tensor:
+    """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
+    from petra_graph.image_files import eight_bits
+
+    try:
+        image = eight_bits(image)
+    except ValueError as error:
+        raise ValueError(f"{name} is an image, and {error}") from None
+    mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
+    pixels = torch.from_numpy(np.array(image.convert(mode)))
+    return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
+
+
+def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+    """Return the facts of samples like this one.
+
+    Raises:
+        SpecError: there are classes, and y is no integer; or an image has its channels last.
+    """
+    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
+        came = ", ".join(f"{place} {_form(one)}".lstrip() for place, one in named_leaves(y))
+        message = f"classes are counted by integers, and y of sample 0 is {came}"
+        hint = "return an integer as y, or leave `classes` out where y is no class"
+        raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
+    for place, one in named_leaves(x):
+        if _has_channels_last(one):
+            message = f"x{place} of sample 0 is {_form(one)}, an image whose channels come last"
+            hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
+            raise SpecError(Problem(message=message, hint=hint, path=("train",)))
+    shapes, types = ([mapped(of, part) for part in (x, y)] for of in (lambda one: tuple(one.shape), _type))
+    return DataFacts(
+        shape=shapes[0],
+        dtype=types[0],
+        classes=len(classes) if isinstance(classes, Sequence) else classes,
+        class_names=tuple(classes) if isinstance(classes, Sequence) else None,
+        target_shape=shapes[1],
+        target_dtype=types[1],
+    )
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    """Whether a sample is surely an image of height, width, channels, which blocks would take for channels, height, width."""
+    if x.dim() != 3 or x.shape[2] not in {1, 3, 4} or min(x.shape[:2]) <= 4:  # noqa: PLR2004  more channels than images have
+        return False
+    return x.dtype == torch.uint8 or (x.is_floating_point() and float(x.min()) >= 0 and float(x.max()) <= 1)
+
+
+def _named(x: Any, y: Any) -> dict[str, Tensor]:
+    """Return the tensors of a sample by the names that messages give them, as in `x["image"]` and `y[0]`."""
+    return {f"{name}{place}": one for name, part in (("x", x), ("y", y)) for place, one in named_leaves(part)}
+
+
+def are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    left, right = _named(*one), _named(*other)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def described(x: Any, y: Any) -> str:
+    """Return names, types and shapes of a sample's tensors, as in `x float32 [3, 4], y int64 []`."""
+    return ", ".join(f"{name} {_form(one)}" for name, one in _named(x, y).items())
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{_type(tensor)} {list(tensor.shape)}"

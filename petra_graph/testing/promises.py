@@ -1,0 +1,145 @@
+"""A plugin with options, the promises that are checked of it, and what each check finds: kept, broken, or not tried."""
+
+from __future__ import annotations
+
+import math
+import random
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of, read_options
+
+ROUNDINGS = 2**12
+"""Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
+
+
+class BrokenPromise(AssertionError):
+    """What was found, and is not as training needs it."""
+
+
+class NotTried(Exception):
+    """Why a check says nothing of this plugin."""
+
+
+@frozen(kw_only=True)
+class AnyTrial:
+    """A plugin of a kind with its options.
+
+    Attributes:
+        options: an instance of its options class.
+        seed: parameters and samples follow from it.
+    """
+
+    kind: ClassVar[PluginKind]
+    plugin: Plugin
+    options: Any
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: Any, options: Any = None, **more: Any) -> Self:
+        """Make a trial.
+
+        Args:
+            given: code, or a plugin.
+            options: its `options` table, or the options that a plugin was read with; None: no keys.
+
+        Raises:
+            TypeError: it is no plugin of this kind.
+            SpecError: these are not its options.
+        """
+        plugin = given
+        if not isinstance(given, Plugin):
+            named = ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__"))
+            try:
+                plugin = plugin_of(cls.kind, named, given)
+            except PluginError as error:
+                raise TypeError(str(error)) from error
+        if not isinstance(options, plugin.options):
+            options, problems = read_options(plugin, options or {}, ("options",))
+            if problems:
+                raise SpecError(problems)
+        return cls(plugin=plugin, options=options, **more)
+
+
+Check = Callable[[Any], None]
+"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "every parameter" of check_every_parameter."""
+
+
+@frozen
+class Outcome:
+    """Of one check."""
+
+    check: str
+    status: Literal["kept", "broken", "not tried"]
+    found: str = ""
+
+
+def name_of(check: Check) -> str:
+    return check.__name__.removeprefix("check_").replace("_", " ")
+
+
+def outcome_of(check: Check, trial: AnyTrial) -> Outcome:
+    """Make one check; what a plugin's code raises breaks it."""
+    try:
+        with uncompiled():
+            check(trial)
+    except NotTried as reason:
+        return Outcome(name_of(check), "not tried", str(reason))
+    except BrokenPromise as broken:
+        return Outcome(name_of(check), "broken", str(broken))
+    except Exception as error:  # noqa: BLE001  code of a plugin may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}"
+        return Outcome(name_of(check), "broken", found)
+    return Outcome(name_of(check), "kept")
+
+
+def expect(kept: bool, found: str) -> None:
+    if not kept:
+        raise BrokenPromise(found)
+
+
+def expect_close(
+    message: str, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype, roundings: int = ROUNDINGS
+) -> None:
+    """Compare tensors, |found - expected| / |expected| with norms over all of them, with units of rounding of a type; absolutely, if zero is expected."""
+    if not all(bool(one.isfinite().all()) for one in expected):
+        raise NotTried("it computes values that are not finite of what it was given")
+    pairs = [(one.detach().double(), other.detach().double()) for one, other in zip(found, expected, strict=True)]
+    difference = math.hypot(*(float((one - other).norm()) for one, other in pairs))
+    error = difference / (math.hypot(*(float(other.norm()) for _, other in pairs)) or 1.0)
+    allowed = roundings * torch.finfo(dtype).eps
+    if not error <= allowed:  # not a number compares as false
+        raise BrokenPromise(f"{message}: relative error {error:.1e} in {short(dtype)}, allowed {allowed:.1e}")
+
+
+def equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def generator_states() -> Mapping[str, str]:
+    """Return the states of the global generators by name, to be compared."""
+    of_torch, of_numpy = torch.get_rng_state().numpy().tobytes(), np.random.get_state()  # noqa: NPY002
+    return {"torch": repr(of_torch), "numpy": repr(of_numpy), "Python": repr(random.getstate())}
+
+
+@contextmanager
+def expect_still_generators(found: str) -> Iterator[None]:
+    """Expect that the global generators stand where they stood; a message ends with the names of those that moved."""
+    before = generator_states()
+    yield
+    moved = [name for name, state in generator_states().items() if state != before[name]]
+    expect(not moved, f"{found} the global generator of {' and '.join(moved)}")

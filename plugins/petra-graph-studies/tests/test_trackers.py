@@ -1,0 +1,105 @@
+"""Services that keep runs have the values of `metrics.jsonl`, to the bit, and one run of theirs for a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.plugins.callback import Listener
+from petra_graph.training.run import run
+from tests.support.loggers import named, recorded
+from tests.support.runs import SPEC, only_run
+from tests.support.stopping import StopAt
+
+pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow and of what it imports are none of ours
+PROBED = ["callback.probe.options.per_epoch=3", "run.log_every=1"]
+"""A probe's values come behind those of later steps."""
+
+
+def of_mlflow(directory):
+    from mlflow.tracking import MlflowClient
+
+    identity = json.loads((directory / "mlflow.json").read_text())
+    client = MlflowClient(tracking_uri=identity["tracking_uri"])
+    kept = client.get_run(identity["run_id"])
+    names = kept.data.metrics
+    histories = {name: client.get_metric_history(identity["run_id"], name) for name in names}
+    return kept, {name: [(one.step, one.value) for one in history] for name, history in histories.items()}
+
+
+def test_mlflow(write):
+    pytest.importorskip("mlflow")
+    spec = write("small.toml", SPEC + named("callback", "mlflow", "probe"))
+    run(spec, PROBED, Listener())
+    directory = only_run()
+    kept, values = of_mlflow(directory)
+    assert values == recorded(directory)
+    assert (kept.info.status, kept.info.run_name) == ("FINISHED", directory.name)
+    assert kept.data.params["optimizer.options.lr"] == "0.05"
+    assert {path.name for path in directory.iterdir() if "mlflow" in path.name} == {"mlflow.db", "mlflow.json"}
+
+
+def test_a_run_that_goes_on_is_the_same_run_of_mlflow(write):
+    pytest.importorskip("mlflow")
+    run(write("small.toml", SPEC + named("callback", "mlflow")), (), StopAt("trained 2/5"))
+    before = of_mlflow(only_run())[0].info.run_id
+    assert main(["run", "--resume", "latest"]) == 0
+    kept, values = of_mlflow(only_run())
+    assert kept.info.run_id == before
+    lines = recorded(only_run())
+    assert {name: set(one) for name, one in lines.items()} == {name: set(one) for name, one in values.items()}
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A stand-in for wandb: its runs, each with what `init` was given and the rows that it logged."""
+    fake = ModuleType("wandb")
+    fake.__spec__ = ModuleSpec("wandb", None)
+    fake.runs = []
+
+    def init(**given):
+        rows = []
+        fake.runs.append(SimpleNamespace(given=given, rows=rows))
+        return SimpleNamespace(
+            define_metric=lambda *_, **__: None,
+            log=lambda values, step: rows.append((step, values)),
+            finish=lambda: rows.append(None),
+        )
+
+    fake.init, fake.Settings = init, dict
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def logged(one):
+    values = {}
+    for _, row in one.rows[:-1]:
+        for name in row.keys() - {"epoch", "step"}:
+            values.setdefault(name, []).append((row["step"], row[name]))
+    return values
+
+
+def test_wandb(write, wandb):
+    run(write("small.toml", SPEC + named("callback", "wandb", "probe")), PROBED, Listener())
+    directory = only_run()
+    (one,) = wandb.runs
+    assert logged(one) == recorded(directory)
+    assert one.rows[-1] is None, "it is finished"
+    steps = [step for step, _ in one.rows[:-1]]
+    assert steps == sorted(steps), "wandb's own step never goes back"
+    assert (one.given["name"], one.given["mode"]) == (directory.name, "offline")
+    assert one.given["id"] == json.loads((directory / "wandb.json").read_text())["run_id"]
+
+
+def test_a_run_that_goes_on_is_the_same_run_of_wandb(write, wandb):
+    run(write("small.toml", SPEC + named("callback", "wandb")), (), StopAt("trained 2/5"))
+    assert main(["run", "--resume", "latest"]) == 0
+    first, second = wandb.runs
+    assert first.given["id"] == second.given["id"]
+    found = {name: {*logged(first).get(name, ()), *values} for name, values in logged(second).items()}
+    assert found == {name: set(values) for name, values in recorded(only_run()).items()}
