@@ -250,6 +250,18 @@ class OneNode(nn.Module):
         return self.b(Reversal.apply(self.norm(a.float()).tanh() * self.scale + self.shift))
 
 
+class KeptByAHook(nn.Module):
+    """No parts, and a hook that knows the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.kept = nn.Linear(WIDTH, 16), nn.Linear(16, CLASSES), {}
+        self.a.register_forward_hook(lambda _module, _read, output: self.kept.update(a=output))
+
+    def forward(self, x):
+        return self.b(self.a(x).tanh() + self.kept["a"])
+
+
 class TwoNames(nn.Module):
     """One module under two names, a buffer that the state_dict leaves out, a layer that no forward uses, names of a node's own attributes."""
 

@@ -75,6 +75,7 @@ def trained_alone(network, order, data):
         ("UNet", {}, {}),
         ("Gpt", {}, {"partition": {"stages": 1}}),
         ("OneNode", {}, {}),
+        ("KeptByAHook", {}, {}),
         ("TwoNames", {}, {}),
     ],
 )

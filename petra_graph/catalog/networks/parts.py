@@ -86,9 +86,10 @@ class BuiltNetwork:
         SpecError: the parts are wrong, or the module can be in no pipeline.
     """
 
-    def __init__(self, module: Any, split: Sequence[str]) -> None:
+    def __init__(self, make: Callable[[], Any], split: Sequence[str]) -> None:
+        self.make, self.module = make, make()
+        module = self.module
         _expect_fit(module)
-        self.module: nn.Module = module
         self.parts: dict[str, nn.Module] = {}
         self.reads: dict[str, tuple[str, ...]] = {}
         for name, one in _declared(module, split).items():
@@ -128,16 +129,19 @@ class BuiltNetwork:
             ValueError: the part has tensors that the network has under no name.
         """
         original = self.parts[name]
+        if (
+            original is self.module
+        ):  # one node: the block has the registers of a network of its own, which hooks may know as `self`
+            whole: nn.Module = self.make()
+            for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
+                vars(block)[register] = vars(whole)[register]
+            return whole, ()
         copies: dict[int, Any] = {}
         for module in original.modules():  # what hooks compute of parameters, and will again: old weight_norm
             copies |= {
                 id(one): one.detach() for one in vars(module).values() if isinstance(one, Tensor) and not one.is_leaf
             }
         taken: nn.Module = copy.deepcopy(original, copies)
-        if original is self.module:  # one node: the block has the network's own registers
-            for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
-                vars(block)[register] = vars(taken)[register]
-            return taken, ()
         mine, placed = {id(module) for module in original.modules()}, tuple[str, ...]()
         for path, module in self.module.named_modules(remove_duplicate=False):
             if path and id(module) in mine and not path.startswith(placed):
@@ -196,10 +200,13 @@ def network_of(maker: Maker, split: Sequence[str]) -> BuiltNetwork:
     seed = 0 if device == "meta" else torch.initial_seed()
     key = maker, tuple(split), device, seed
     if (known := _known.get(key)) is None:
-        with seeded(seed):
-            module = maker.make(**json.loads(maker.kwargs))
-        known = _known[key] = BuiltNetwork(module, split)
-        if device == "meta" or sum(one.nbytes for _, one in _named_tensors(module)) < _SMALL_BYTES:
+
+        def made() -> Any:
+            with seeded(seed):
+                return maker.make(**json.loads(maker.kwargs))
+
+        known = _known[key] = BuiltNetwork(made, split)
+        if device == "meta" or sum(one.nbytes for _, one in _named_tensors(known.module)) < _SMALL_BYTES:
             _latest[device] = known
     return known
 
