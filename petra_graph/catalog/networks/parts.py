@@ -113,7 +113,7 @@ class BuiltNetwork:
         return {
             name: self.names[id(one)][0]
             for name, one in self.module.named_parameters(remove_duplicate=False)
-            if name in own and len(self.owners[id(one)]) > 1
+            if name in own and len(self.owners.get(id(one), ())) > 1
         }
 
     def give(self, block: nn.Module, name: str) -> tuple[nn.Module, Sequence[Link]]:
