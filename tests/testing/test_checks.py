@@ -171,20 +171,6 @@ def sgd(groups, *, lr=0.1):
     return torch.optim.SGD(groups.param_groups(weight_decay=0.1), lr=lr, momentum=0.9)
 
 
-class Forgets(torch.optim.SGD):
-    steps = 0
-
-    def step(self, closure=None):
-        self.steps += 1
-        for group in self.param_groups:
-            group["lr"] /= self.steps
-        super().step(closure)
-
-
-def forgets(groups, *, lr=0.1):
-    return Forgets(groups.param_groups(weight_decay=0.0), lr=lr)
-
-
 class LooksAhead(torch.optim.SGD):
     """Slow weights, every fifth step, in an attribute."""
 
@@ -271,8 +257,7 @@ class DrawsAnew(Data):
 
 
 OTHERS = {
-    "checkpoint": (OptimizerTrial.of(forgets), "resumed before step 2 comes to other parameters"),
-    "checkpoint of rare steps": (OptimizerTrial.of(looks_ahead), "resumed before step 2 comes to other parameters"),
+    "checkpoint": (OptimizerTrial.of(looks_ahead), "resumed before step 2 comes to other parameters"),
     "mean over samples": (LossTrial.of(SumOfSquares), "and the mean over batches of them"),
     "samples": (DataSetTrial.of(DrawsAnew), "samples of `train` are others at the second call"),
     "resumed": (CallbackTrial.of(Best), "resumed after epoch 1 of 12 comes to another state"),

@@ -106,17 +106,6 @@ def test_a_group_may_be_empty(build, options, full):
     assert bool((parameter == 1).all()) == (full == "neither")
 
 
-@pytest.mark.parametrize(("build", "options"), ALL_OPTIMIZERS, ids=ids)
-def test_the_executor_sets_the_learning_rate(build, options):
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = build(ParameterGroups(decayed=[parameter], undecayed=[]), **options)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    parameter.grad = torch.ones(3)
-    optimizer.step()
-    assert torch.equal(torch.ones(3), parameter.detach())
-
-
 @pytest.mark.parametrize(
     ("steady", "stages", "beta1"),
     [(0.0, 4, 0.9), (3.0, 4, 0.9 + 3 * 0.09 / 4), (1.5, 4, 0.9 + 1.5 * 0.09 / 4), (6.0, 4, 0.99), (0.0, 1, 0.9)],
