@@ -126,7 +126,7 @@ class Listener:
 
 Changes = Literal["nothing", "length", "weights"]
 OBSERVES = "observe_stages"
-"""The method of a callback that observes operations of all stages of a run of one process, (stages, record, warn) -> begin. Such a callback also has
+"""The method of a callback that observes operations of all stages of a run of one process, (stages, record) -> begin. Such a callback also has
 `problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
 
 

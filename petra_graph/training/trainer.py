@@ -127,7 +127,7 @@ class Trainer:
         self._before = self.position.micro_batches, self.position.seconds
         self._first_count = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
         if self.prepared.probe is not None:
-            self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed, self.warn)
+            self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed)
 
     @property
     def executors(self) -> Sequence[StageExecutor]:

@@ -40,9 +40,6 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
 from petra_graph_studies.replay import Clock, Contributions, Gradient, Snapshots, Versions, contributions, gradients
 
-_LOST = 0.5
-"""The relative error of a reconstruction above which little of the input is left in it."""
-
 
 class ProbeCallback(Callback):
     """Compares the gradient that trains each stage with the delayed one and the end-to-end one, as metrics `probe/...`.
@@ -83,37 +80,14 @@ class ProbeCallback(Callback):
         return [micro_batches[(2 * part + 1) * count // (2 * times)] for part in range(times)]
 
     def observe_stages(
-        self,
-        stages: Sequence[StageExecutor],
-        record: Callable[[int, Mapping[str, float]], None],
-        warn: Callable[[str], None],
+        self, stages: Sequence[StageExecutor], record: Callable[[int, Mapping[str, float]], None]
     ) -> Callable[[range, int | None, int], None]:
         """Begin to observe all stages; return what is called when they begin between two drains, as `Probe.begin`.
 
         Args:
             record: takes metrics of a micro-batch, which is counted from the run's start.
         """
-        warned = False
-
-        def report(micro_batch: int, values: Mapping[str, float]) -> None:
-            nonlocal warned
-            record(micro_batch, values)
-            lost = {
-                name: value for name, value in values.items() if "reconstruction_error" in name and not value < _LOST
-            }
-            if lost and not warned:
-                warned = True
-                worst = max(lost, key=lambda name: lost[name])
-                number = int(worst.rpartition("-")[2])
-                others = f", and {len(lost) - 1} more like it" * (len(lost) > 1)
-                warn(
-                    f"the probe sees gradients at inputs that were reconstructed wrongly: that of stage {number} "
-                    f"({', '.join(stages[number - 1].program.nodes)}) is {lost[worst]:.0%} off{others}. Either an inverse does not undo its forward "
-                    "(see `petra-graph check` of its block), or parameters change too much within the delay: lower the learning rate, "
-                    "lengthen the warm-up, or use fewer stages"
-                )
-
-        probe = Probe(stages, report)
+        probe = Probe(stages, record)
 
         def begin(micro_batches: range, at: int | None, filled: int) -> None:
             probe.begin(micro_batches, self.chosen(micro_batches), at, filled)
