@@ -90,14 +90,14 @@ class Run:
         """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
 
         Args:
-            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
+            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array or lists [n, *shape] or
                 [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
             top: the number of classes for each prediction.
             weights, device, changed: as of all methods.
         """
         opened = self._open(changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
-        if isinstance(samples, Sequence):
+        if isinstance(samples, Sequence) and all(isinstance(one, str | Path) for one in samples):
             found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
         else:
             found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]

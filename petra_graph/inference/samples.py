@@ -21,7 +21,7 @@ from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
-from petra_graph.inference.trained_network import type_fault
+from petra_graph.inference.trained_network import as_stored
 from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins.contract import ask
 from petra_graph.plugins.data_set import DataFacts
@@ -158,18 +158,12 @@ def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Ten
             raise SpecError(f"{name} has values of type {array.dtype}, and the network reads {dtype}")
         wide = array.dtype.kind == "u" and array.dtype.itemsize > 1  # torch computes little with these
         tensor = torch.from_numpy(array.astype(np.int64) if wide else array)
-    wanted = getattr(torch, dtype)
     came = f"{name} has {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     refusal = f"{came}, and the network reads {dtype} {list(shape)}"
-    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-    if whole and not wanted.is_floating_point:
-        # Integers of a wider type, as most programs write them, may well be in the range.
-        info = torch.iinfo(wanted)
-        if tensor.numel() and not info.min <= int(tensor.min()) <= int(tensor.max()) <= info.max:
-            raise SpecError(refusal, f"values are to be from {info.min} to {info.max}")
-    elif fault := type_fault(tensor.dtype, dtype):
-        raise SpecError(refusal, fault)
-    tensor = tensor.to(wanted)
+    try:
+        tensor = as_stored(tensor, dtype).to(getattr(torch, dtype))
+    except ValueError as error:
+        raise SpecError(refusal, str(error)) from None
     if tuple(tensor.shape) == shape:
         return tensor.unsqueeze(0)
     if tuple(tensor.shape[1:]) == shape and len(tensor):

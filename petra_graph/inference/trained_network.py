@@ -70,9 +70,11 @@ class Network(nn.Module):
             TypeError: their type is not the data set's.
         """
         read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
-        for one, (_, dtype) in zip(read, self.facts.inputs.values(), strict=True):
-            if fault := type_fault(one.dtype, dtype):
-                raise TypeError(f"the network reads samples of {dtype} (got {one.dtype}): {fault}")
+        for at, (_, dtype) in enumerate(self.facts.inputs.values()):
+            try:
+                read[at] = as_stored(read[at], dtype)
+            except ValueError as error:
+                raise TypeError(f"the network reads samples of {dtype} (got {read[at].dtype}): {error}") from None
         numerics = attrs.evolve(self.numerics, device=read[0].device)
         streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
@@ -128,21 +130,32 @@ def computing_on(network: Network, device: str) -> Iterator[None]:
         raise RunFailed(f"the network cannot be run: {error}") from error
 
 
-def type_fault(came: torch.dtype, wanted: str) -> str:
-    """Say why samples of a type are not those of a data set of type `wanted`; "" where they are, or are cast without a guess.
+def as_stored(samples: Tensor, dtype: str) -> Tensor:
+    """Return whole numbers of any type, as most programs write them, in that of a data set; real numbers stay.
 
     A network of uint8 divides by 255 and normalises; one of floats takes values as they come. So the one cannot read the other's.
+
+    Raises:
+        ValueError: they are not those of the data set, with what to write.
     """
-    real = getattr(torch, wanted).is_floating_point
+    wanted, came = getattr(torch, dtype), samples.dtype
+    real = wanted.is_floating_point
+    if came == wanted:
+        return samples
     if came == torch.bool:
-        return "write true as the number that it is in the data set, as in array * 255 for images of uint8"
-    if wanted == "uint8" and came != torch.uint8:
-        return "images are uint8 from 0 to 255: the network itself normalises them"
-    if real and came == torch.uint8:
-        return "give values as the data set has them, as in array / 255 for images from 0 to 1"
+        raise ValueError("write true as the number that it is in the data set, as in array * 255 for images of uint8")
     if came.is_complex or (came.is_floating_point and not real):
-        return "give real numbers" if real else "give whole numbers"
-    return ""
+        images = "images are uint8 from 0 to 255: the network itself normalises them"
+        raise ValueError("give real numbers" if real else images if dtype == "uint8" else "give whole numbers")
+    if real and came == torch.uint8:
+        raise ValueError("give values as the data set has them, as in array / 255 for images from 0 to 1")
+    if came.is_floating_point:
+        return samples
+    if not real:
+        info = torch.iinfo(wanted)
+        if samples.numel() and not info.min <= int(samples.min()) <= int(samples.max()) <= info.max:
+            raise ValueError(f"values are to be from {info.min} to {info.max}")
+    return samples.to(wanted)
 
 
 def _key(name: str) -> str:

@@ -112,7 +112,13 @@ def test_an_image_is_between_0_and_1(dataset):
 
 @pytest.mark.parametrize(
     ("y", "shape", "dtype"),
-    [(3, (), "int64"), (0.5, (), "float32"), (np.uint8(3), (), "int64"), (torch.zeros(4, 4), (4, 4), "float32")],
+    [
+        (3, (), "int64"),
+        (torch.tensor([3]), (), "int64"),
+        (0.5, (), "float32"),
+        (np.uint8(3), (), "int64"),
+        (torch.zeros(4, 4), (4, 4), "float32"),
+    ],
 )
 def test_targets_without_classes(dataset, y, shape, dtype):
     facts = dataset(sample(torch.zeros(2), y)).facts

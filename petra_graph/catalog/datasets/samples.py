@@ -46,7 +46,13 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
     inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
     if isinstance(y, Mapping):
         return inputs, {key: _target(one) for key, one in y.items()}
-    return inputs, tuple(map(_target, y)) if isinstance(y, tuple | list) else _target(y)
+    if isinstance(y, tuple | list):
+        return inputs, tuple(map(_target, y))
+    target = _target(y)
+    # A label in a list of one, as arrays of labels [n, 1] give it; the one next token of one token is no such label.
+    is_label = target.dtype == torch.int64 and target.shape == (1,)
+    of_tokens = isinstance(inputs, Tensor) and (inputs.dtype, inputs.shape) == (target.dtype, target.shape)
+    return inputs, target[0] if is_label and not of_tokens else target
 
 
 def _target(value: Any) -> Tensor:
