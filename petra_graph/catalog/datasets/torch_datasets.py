@@ -33,7 +33,7 @@ from petra_graph.plugins import (
 
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
 _READS = 4
-"""How often the first sample is read, to see whether it stays the same; more often, since a flip that is drawn may come twice."""
+"""How often the first sample is read, to see whether it stays the same: a flip of its own comes twice alike every other time."""
 
 
 @define(kw_only=True, eq=False)
@@ -45,8 +45,14 @@ class _OfDataset:
     """ "training", "validation" or "test"."""
     first: tuple[Any, Any]
     """The first training sample, as it is before processes share the work: all others are like it."""
+    form: str = field(init=False)
+    """Names, types and shapes of that sample."""
     _compared: bool = field(default=False, init=False)
     _told: int | None = field(default=None, init=False)
+
+    @form.default
+    def _(self) -> str:
+        return described(*self.first)
 
     def begin(self, epoch: int) -> None:
         """Tell a training Dataset its epoch, if it wants to know.
@@ -74,8 +80,8 @@ class _OfDataset:
             read = read_sample(sample)
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", PAIR) from None
-        if (found := described(*read)) != (wanted := described(*self.first)):
-            message = f"sample {index} of the {self.part} data is {found}, and training sample 0 is {wanted}"
+        if (found := described(*read)) != self.form:
+            message = f"sample {index} of the {self.part} data is {found}, and training sample 0 is {self.form}"
             raise RunFailed(message, "let every sample have one shape and type: crop, resize or pad")
         return read
 
