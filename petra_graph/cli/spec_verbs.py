@@ -197,7 +197,7 @@ def plan(
         if compare:
             from petra_graph.planning.compare_plans import compare_methods
 
-            shown = compare_methods(planner)
+            shown = compare_methods(planner).as_json()
         else:
             shown = planner.advised(with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal

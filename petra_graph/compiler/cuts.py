@@ -104,9 +104,9 @@ class Space:
         if self.given is not None:
             return [self.units]
         unit_of = {node: place for place, unit in enumerate(self.units) for node in unit}
+        ends = ((unit_of[edge.producer], unit_of[edge.consumer]) for edge in self.table.messages)
         merged = nx.DiGraph()
         merged.add_nodes_from(range(len(self.units)))
-        ends = ((unit_of[edge.producer], unit_of[edge.consumer]) for edge in self.table.messages)
         merged.add_edges_from(pair for pair in ends if pair[0] != pair[1])
         backwards, clock = merged.reverse(copy=False), iter(range(4 * len(self.units) ** 2 + 4))
         sort = nx.lexicographical_topological_sort
@@ -125,41 +125,34 @@ class Space:
         Args:
             fullest: a device that holds too much; what changes nothing there is left out. None: the cut fits, and nodes keep what they do.
         """
-        for hosts in self._other_hosts(cut.hosts) if self.hosts is None else ():
-            changed = zip(cut.hosts, hosts, strict=True)
+        stages, hosts, keeps = cut
+        for others in self._other_hosts(hosts) if self.hosts is None else ():
+            changed = zip(hosts, others, strict=True)
             if fullest is None or any(one != other and fullest in (one, other) for one, other in changed):
-                yield cut._replace(hosts=hosts)
+                yield cut._replace(hosts=others)
         for unit in self.units if self.given is None else ():
-            if fullest in (None, cut.hosts[cut.stages[unit[0]]]):
-                for other in self._other_stages(cut, unit):
-                    stages = tuple(other if node in unit else own for node, own in enumerate(cut.stages))
-                    yield cut._replace(stages=stages)
-        for node in range(len(cut.keeps) if fullest is not None else 0):
-            kind = self.table.inputs.graph.nodes[self.table.inputs.graph.order[node]].kind
-            if kind != "head" and cut.hosts[cut.stages[node]] == fullest:
-                for other in get_args(Keeps if kind == "reversible" else BufferedKeeps):
-                    yield cut._replace(keeps=(*cut.keeps[:node], other, *cut.keeps[node + 1 :]))
-
-    def _other_stages(self, cut: Cut, unit: Sequence[int]) -> Iterator[int]:
-        """Yield the stages next to a unit's own in which no edge would lead to an earlier stage."""
-        stage = cut.stages[unit[0]]
-        if cut.stages.count(stage) == len(unit):
-            return
-        before = [
-            cut.stages[one.producer] for one in self.table.messages if one.consumer in unit and one.producer not in unit
-        ]
-        behind = [
-            cut.stages[one.consumer] for one in self.table.messages if one.producer in unit and one.consumer not in unit
-        ]
-        if stage and max(before, default=0) < stage:
-            yield stage - 1
-        if behind and min(behind) > stage:
-            yield stage + 1
+            stage = stages[unit[0]]
+            if fullest not in (None, hosts[stage]) or stages.count(stage) == len(unit):
+                continue
+            # To a stage next to its own, unless an edge would then lead to an earlier stage.
+            edges = [one for one in self.table.messages if (one.consumer in unit) != (one.producer in unit)]
+            before = [stages[one.producer] for one in edges if one.consumer in unit]
+            behind = [stages[one.consumer] for one in edges if one.producer in unit]
+            near = [stage - 1] if stage and max(before, default=0) < stage else []
+            near += [stage + 1] if behind and min(behind) > stage else []
+            for other in near:
+                yield cut._replace(stages=tuple(other if node in unit else own for node, own in enumerate(stages)))
+        graph = self.table.inputs.graph
+        for node, name in enumerate(graph.order if keeps and fullest is not None else ()):
+            kind = graph.nodes[name].kind
+            if kind != "head" and hosts[stages[node]] == fullest:
+                for keep in get_args(Keeps if kind == "reversible" else BufferedKeeps):
+                    yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
         """Yield the devices with two exchanged, one of which may be spare, or one stage on its neighbour's device."""
         if not self.listed:
-            yield from _exchanged(hosts, self.kinds, listed=False)
+            yield from self.exchanged(hosts)
         for stage, host in enumerate(hosts):
             before = hosts[stage - 1] if stage else -1
             after = hosts[stage + 1] if stage + 1 < len(hosts) else len(self.kinds)
@@ -171,15 +164,27 @@ class Space:
             for other in others:
                 yield (*hosts[:stage], other, *hosts[stage + 1 :])
 
+    def exchanged(self, hosts: Hosts) -> Iterator[Hosts]:
+        """Yield the devices with two of different kinds exchanged, one of which may be spare; where they are listed, in their order."""
+        for one, other in combinations(range(len(self.kinds)), 2):
+            if self.kinds[one] != self.kinds[other] and (one in hosts or other in hosts):
+                exchange = {one: other, other: one}
+                found = tuple(exchange.get(host, host) for host in hosts)
+                if not self.listed or list(found) == sorted(found):
+                    yield found
 
-def _exchanged(hosts: Hosts, kinds: Sequence[Hashable], *, listed: bool) -> Iterator[Hosts]:
-    """Yield the devices with two of different kinds exchanged, one of which may be spare."""
-    for one, other in combinations(range(len(kinds)), 2):
-        if kinds[one] != kinds[other] and (one in hosts or other in hosts):
-            exchange = {one: other, other: one}
-            found = tuple(exchange.get(host, host) for host in hosts)
-            if not listed or list(found) == sorted(found):
-                yield found
+    def device_orders(self, used: int, chosen: Hosts = ()) -> Iterator[Hosts]:
+        """Yield the orders of `used` devices, the listed one first; those that differ only by devices of one kind once."""
+        missing, seen = used - len(chosen), set[Hashable]()
+        if not missing:
+            yield chosen
+            return
+        for device in range(
+            chosen[-1] + 1 if self.listed and chosen else 0, len(self.kinds) - (missing - 1) * self.listed
+        ):
+            if device not in chosen and self.kinds[device] not in seen:
+                seen.add(self.kinds[device])
+                yield from self.device_orders(used, (*chosen, device))
 
 
 def starts(space: Space, proportions: Sequence[float] | None) -> list[Cut]:
@@ -188,15 +193,41 @@ def starts(space: Space, proportions: Sequence[float] | None) -> list[Cut]:
     Args:
         proportions: of the devices' memory limits; they do not depend on the limits' size, so what small limits allow, large ones do.
     """
-    orders = [_Intervals(space=space, order=order) for order in space.node_orders]
     if space.hosts is not None:
         assert space.given is not None, "devices of unknown stages"
         return [Cut(space.given, space.hosts)]
-    ranked = _device_orders(space, orders[0], None)[:_TRIED]
+    orders = [_Intervals(space=space, order=order) for order in space.node_orders]
+    ranked = _best_devices(space, orders[0], None)[:_TRIED]
     if proportions:
-        ranked += _device_orders(space, orders[0], proportions)[:_TRIED]
+        ranked += _best_devices(space, orders[0], proportions)[:_TRIED]
     found = (cut for hosts in dict.fromkeys(ranked) for order in orders for cut in order.cuts(hosts, proportions))
     return list(dict.fromkeys(found))
+
+
+def _best_devices(space: Space, intervals: _Intervals, proportions: Sequence[float] | None) -> list[Hosts]:
+    """Return orders of devices, the best first.
+
+    If there are too many to try them all, devices are exchanged from two orders on, as long as that helps.
+    """
+    used = min(space.stages, len(space.kinds))
+    most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(intervals.order) + 1) ** 2))))
+    orders = list(islice(space.device_orders(used), most + 1))
+    if len(orders) == 1:
+        return orders
+    if len(orders) <= most:
+        return sorted(orders, key=lambda order: intervals.value(order, proportions))
+    least = proportions or [1 / sum(own.inner) for own in space.table.seconds]
+    best = sorted(range(len(space.kinds)), key=lambda device: -least[device])[:used]
+    begin = (orders[0], tuple(sorted(best) if space.listed else best))
+    values, changed = {order: intervals.value(order, proportions) for order in begin}, True
+    while changed and len(values) < most:
+        first, changed = min(values, key=values.__getitem__), False
+        for order in space.exchanged(first):
+            if order not in values and len(values) < most:
+                values[order] = intervals.value(order, proportions)
+                if changed := values[order] < values[first]:
+                    break
+    return sorted(values, key=values.__getitem__)
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -273,8 +304,7 @@ class _Intervals:
         channels = NEIGHBOUR_CAPACITY * (self._crossing[0][:, None] + self._crossing[1][None, :])
         found = []
         for at, host in enumerate(hosts):
-            distance = stages - 1 - at * stages // len(hosts)
-            held = self._kept(distance) + most + channels
+            held = self._kept(stages - 1 - at * stages // len(hosts)) + most + channels
             unlimited = proportions[host] == inf
             found.append(np.where(np.isfinite(held), 0.0, inf) if unlimited else held / proportions[host])
         return found
@@ -305,10 +335,9 @@ class _Intervals:
         """Cut the devices' intervals into stages, so that stages take about as long as one another."""
         spans = list(pairwise(bounds))
         if self.space.given is not None:
-            return Cut(
-                self.space.given, tuple(host for host, (a, b) in zip(hosts, spans, strict=True) for _ in range(a, b))
-            )
-        work = [self._work[host, False] if (host, False) in self._work else self._work[host, True] for host in hosts]
+            owners = [host for host, (a, b) in zip(hosts, spans, strict=True) for _ in range(a, b)]
+            return Cut(self.space.given, tuple(owners))
+        work = [self._work[host, (host, False) not in self._work] for host in hosts]
         numbers = [1] * len(hosts)
         for _ in range(self.space.stages - len(hosts)):
             more = [at for at, (a, b) in enumerate(spans) if numbers[at] < b - a]
@@ -319,9 +348,8 @@ class _Intervals:
             ends = _bounds([inside] * number, [inside**2] * number)
             assert ends is not None, "the interval has enough nodes"
             for begin, end in pairwise(ends):
-                for unit in self.order[a + begin : a + end]:
-                    for node in unit:
-                        stages[node] = len(owners)
+                for node in (node for unit in self.order[a + begin : a + end] for node in unit):
+                    stages[node] = len(owners)
                 owners.append(host)
         return Cut(tuple(stages), tuple(owners))
 
@@ -355,44 +383,3 @@ def _bounds(costs: Sequence[Array], summed: Sequence[Array]) -> tuple[int, ...] 
 
 def _end(costs: Array) -> Array:
     return np.where(np.arange(len(costs)) == len(costs) - 1, 0.0, inf)
-
-
-def _device_orders(space: Space, intervals: _Intervals, proportions: Sequence[float] | None) -> list[Hosts]:
-    """Return orders of devices, the best first.
-
-    If there are too many to try them all, devices are exchanged from two orders on, as long as that helps.
-    """
-    kinds, used = space.kinds, min(space.stages, len(space.kinds))
-    most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(intervals.order) + 1) ** 2))))
-    orders = list(islice(_distinct_orders(kinds, used, listed=space.listed), most + 1))
-    if len(orders) == 1:
-        return orders
-    if len(orders) <= most:
-        return sorted(orders, key=lambda order: intervals.value(order, proportions))
-    least = proportions or [1 / sum(own.inner) for own in space.table.seconds]
-    best = sorted(range(len(kinds)), key=lambda device: -least[device])[:used]
-    values = {
-        order: intervals.value(order, proportions)
-        for order in (orders[0], tuple(sorted(best) if space.listed else best))
-    }
-    changed = True
-    while changed and len(values) < most:
-        first, changed = min(values, key=values.__getitem__), False
-        for order in _exchanged(first, kinds, listed=space.listed):
-            if order not in values and len(values) < most:
-                values[order] = intervals.value(order, proportions)
-                if changed := values[order] < values[first]:
-                    break
-    return sorted(values, key=values.__getitem__)
-
-
-def _distinct_orders(kinds: Sequence[Hashable], used: int, *, listed: bool, chosen: Hosts = ()) -> Iterator[Hosts]:
-    """Yield the orders of some devices, the listed one first; those that differ only by devices of one kind once."""
-    missing, seen = used - len(chosen), set[Hashable]()
-    if not missing:
-        yield chosen
-        return
-    for device in range(chosen[-1] + 1 if listed and chosen else 0, len(kinds) - (missing - 1) * listed):
-        if device not in chosen and kinds[device] not in seen:
-            seen.add(kinds[device])
-            yield from _distinct_orders(kinds, used, listed=listed, chosen=(*chosen, device))

@@ -17,12 +17,12 @@ from petra_graph.graph.node_graph import INPUT, NodeGraph, distances, stage_grap
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method, Mode, is_delayed
-from petra_graph.program.placement import Partition, Placement, Stage
 from petra_graph.program.schedule import depths
-from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
+from petra_graph.program.stage_program import InputEdge, Partition, Placement, Segment, Stage, StageProgram
 from petra_graph.spec.model import KeepsByNode, PrecisionSpec, Schedule
 
 _PATH = ("partition", "stages")
+_ONE_STAGE = "every node belongs to one stage"
 
 
 def per_block(graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
@@ -59,42 +59,29 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
 
 def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
-    for index, names in enumerate(cuts):
+    for index, names in enumerate(cuts, start=1):
+        path = (*_PATH, index - 1)
         if not names:
-            yield Problem(message=f"stage {index + 1} is empty", hint="remove it", path=(*_PATH, index))
+            yield Problem(message=f"stage {index} is empty", hint="remove it", path=path)
         for name in names:
             if name not in graph.nodes:
-                yield Problem(
-                    message=f'stage {index + 1} names "{name}", which is not a node',
-                    hint=suggestion(name, graph.nodes),
-                    path=(*_PATH, index),
-                )
+                message = f'stage {index} names "{name}", which is not a node'
+                yield Problem(message=message, hint=suggestion(name, graph.nodes), path=path)
             elif name in seen:
-                stages = (
-                    f"stages {seen[name] + 1} and {index + 1}" if seen[name] != index else f"stage {index + 1} twice"
-                )
-                yield Problem(
-                    message=f'node "{name}" is in {stages}',
-                    hint="every node belongs to one stage",
-                    path=(*_PATH, index),
-                )
+                twice = f"stage {index} twice" if seen[name] == index else f"stages {seen[name]} and {index}"
+                yield Problem(message=f'node "{name}" is in {twice}', hint=_ONE_STAGE, path=path)
             seen.setdefault(name, index)
-    missing = [name for name in graph.order if name not in seen]
-    if missing:
-        yield Problem(
-            message=f"no stage holds {', '.join(missing)}", hint="every node belongs to one stage", path=_PATH
-        )
+    if missing := [name for name in graph.order if name not in seen]:
+        yield Problem(message=f"no stage holds {', '.join(missing)}", hint=_ONE_STAGE, path=_PATH)
 
 
 def _order_problems(stages: nx.DiGraph) -> Iterator[Problem]:
     """Yield the edges into an earlier stage; without any, the listed order is a topological one."""
+    hint = "list stages in the order of the data, and cut so that none depends on a later one"
     for source, reader, edges in stages.edges(data="edges"):
         for producer, _ in edges if source > reader else ():
-            yield Problem(
-                message=f'stage {reader} reads "{producer}" of stage {source}, a later one',
-                hint="list stages in the order of the data, and cut so that none depends on a later one",
-                path=_PATH,
-            )
+            message = f'stage {reader} reads "{producer}" of stage {source}, a later one'
+            yield Problem(message=message, hint=hint, path=_PATH)
 
 
 @frozen(kw_only=True)
@@ -122,10 +109,25 @@ class Lowering:
         """
         flush = self.method.flush
         depth = depths(schedule, [one.distance for one in partition.stages], self.accumulation)
-        segments = self.segments(partition, depth)
+        modes = {
+            name: self.method.mode(
+                self.graph.nodes[name].kind,
+                self.kept.get(name),
+                delayed=is_delayed(ahead, flush),
+                allow_stored=self.allow_stored,
+            )
+            for stage, ahead in zip(partition.stages, depth, strict=True)
+            for name in stage.nodes
+        }
+        segments = [tuple(self._segment(run, modes) for run in self._runs(one, modes)) for one in partition.stages]
         edges = stage_graph(self.graph.digraph, [stage.nodes for stage in partition.stages]).edges(data="edges")
         between = {Edge(*edge): (sender, receiver) for sender, receiver, inside in edges for edge in inside}
-        channels = _channels(between, segments, depth, self.messages)
+        channels: list[list[Channel]] = [[] for _ in partition.stages]
+        for entry in (entry for own in segments for segment in own for entry in segment.inputs):
+            if entry.edge in between:
+                made = self._channels(entry, between[entry.edge], depth)
+                for stage in between[entry.edge]:
+                    channels[stage - 1] += made
         return tuple(
             StageProgram(
                 index=index,
@@ -141,30 +143,80 @@ class Lowering:
                     if entry.edge.producer == INPUT or entry.edge in between
                 ),
                 sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
-                channels=channels[index],
+                channels=tuple(channels[index - 1]),
             )
             for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
         )
-
-    def segments(self, partition: Partition, depth: Sequence[int]) -> list[tuple[Segment, ...]]:
-        """Return the segments of each stage, with what they keep; `depth` is each stage's."""
-        modes = {
-            name: self.method.mode(
-                self.graph.nodes[name].kind,
-                self.kept.get(name),
-                delayed=is_delayed(ahead, self.method.flush),
-                allow_stored=self.allow_stored,
-            )
-            for stage, ahead in zip(partition.stages, depth, strict=True)
-            for name in stage.nodes
-        }
-        network = _Network(graph=self.graph, modes=modes, messages=self.messages)
-        return [tuple(map(network.segment, network.runs(stage))) for stage in partition.stages]
 
     def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
         """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
         own = self if placement.kept is None else evolve(self, kept=placement.kept)
         return own.programs(placement, placement.schedule)
+
+    def _runs(self, stage: Stage, modes: Mapping[str, Mode]) -> Iterator[tuple[str, ...]]:
+        """Yield the stage's segments: consecutive buffered nodes that keep the same, when nothing enters or leaves between them."""
+        run, graph = [stage.nodes[0]], self.graph
+        for before, name in pairwise(stage.nodes):
+            both_buffered = graph.nodes[before].kind == graph.nodes[name].kind == "buffered"
+            alone = graph.consumers(before) == (name,) and graph.nodes[name].inputs == (before,)
+            if both_buffered and modes[before] == modes[name] and alone:
+                run.append(name)
+            else:
+                yield tuple(run)
+                run = [name]
+        yield tuple(run)
+
+    def _segment(self, run: tuple[str, ...], modes: Mapping[str, Mode]) -> Segment:
+        first, (keeps, backward) = self.graph.nodes[run[0]], modes[run[0]]
+        return Segment(
+            nodes=run,
+            kind=first.kind,
+            keeps=keeps,
+            backward=backward,
+            inputs=tuple(
+                InputEdge(
+                    edge=edge,
+                    streams=self.messages.count(edge.producer),
+                    returns_activation=self._activation_from(edge.producer, modes) == edge,
+                )
+                for edge in (Edge(producer, first.name) for producer in first.inputs)
+            ),
+            outputs=tuple(Edge(run[-1], reader) for reader in self.graph.consumers(run[-1])),
+            activation_from=self._activation_from(run[-1], modes),
+        )
+
+    def _activation_from(self, name: str, modes: Mapping[str, Mode]) -> Edge | None:
+        """Return the edge whose backward message carries a node's output, None for a node that does not reconstruct.
+
+        It goes to the first consumer that keeps the output exactly, or else to the first.
+        """
+        if name == INPUT or self.graph.nodes[name].kind != "reversible" or modes[name][0] != "nothing":
+            return None
+        readers = self.graph.consumers(name)
+        exact = (one for one in readers if self.graph.nodes[one].kind == "head" or modes[one][0] != "nothing")
+        return Edge(name, next(exact, readers[0]))
+
+    def _channels(self, entry: InputEdge, ends: tuple[int, int], depth: Sequence[int]) -> tuple[Channel, Channel]:
+        """Return the channels of an edge between two stages; both stages hold equal ones."""
+        producer, (sender, receiver) = entry.edge.producer, ends
+        forward = Channel(
+            key=ChannelKey(entry.edge, "forward"),
+            sender=sender,
+            receiver=receiver,
+            streams=entry.streams,
+            training=self.messages.forward(producer),
+            evaluation=self.messages.evaluation(producer),
+            capacity=capacity(depth[sender - 1], depth[receiver - 1]),
+        )
+        backward = evolve(
+            forward,
+            key=ChannelKey(entry.edge, "backward"),
+            sender=receiver,
+            receiver=sender,
+            training=self.messages.backward(producer, returns_activation=entry.returns_activation),
+            evaluation=None,
+        )
+        return forward, backward
 
 
 @frozen(kw_only=True)
@@ -199,91 +251,3 @@ class MessageTypes:
         forward = self.forward(producer).tensors
         activation = forward if returns_activation else ()
         return MessageLayout(tensors=(*(one.gradient() for one in forward), *activation, WEIGHT), samples=self.batch)
-
-
-def _channels(
-    between: Mapping[Edge, tuple[int, int]],
-    segments: Sequence[Sequence[Segment]],
-    depth: Sequence[int],
-    types: MessageTypes,
-) -> Mapping[int, tuple[Channel, ...]]:
-    """Return the channels of each stage, by its index; both ends of a channel hold an equal value."""
-    found: dict[int, list[Channel]] = {index: [] for index in range(1, len(segments) + 1)}
-    for entry in (entry for own in segments for segment in own for entry in segment.inputs):
-        if entry.edge not in between:
-            continue
-        producer, (sender, receiver) = entry.edge.producer, between[entry.edge]
-        forward = Channel(
-            key=ChannelKey(entry.edge, "forward"),
-            sender=sender,
-            receiver=receiver,
-            streams=entry.streams,
-            training=types.forward(producer),
-            evaluation=types.evaluation(producer),
-            capacity=capacity(depth[sender - 1], depth[receiver - 1]),
-        )
-        backward = evolve(
-            forward,
-            key=ChannelKey(entry.edge, "backward"),
-            sender=receiver,
-            receiver=sender,
-            training=types.backward(producer, returns_activation=entry.returns_activation),
-            evaluation=None,
-        )
-        for stage in (sender, receiver):
-            found[stage] += [forward, backward]
-    return {stage: tuple(channels) for stage, channels in found.items()}
-
-
-@frozen(kw_only=True)
-class _Network:
-    """The graph with the mode of each node."""
-
-    graph: NodeGraph
-    modes: Mapping[str, Mode]
-    messages: MessageTypes
-
-    def segment(self, run: tuple[str, ...]) -> Segment:
-        """Return the segment of consecutive nodes."""
-        first = self.graph.nodes[run[0]]
-        keeps, backward = self.modes[first.name]
-        return Segment(
-            nodes=run,
-            kind=first.kind,
-            keeps=keeps,
-            backward=backward,
-            inputs=tuple(
-                InputEdge(
-                    edge=edge,
-                    streams=self.messages.count(edge.producer),
-                    returns_activation=self._activation_from(edge.producer) == edge,
-                )
-                for edge in (Edge(producer, first.name) for producer in first.inputs)
-            ),
-            outputs=tuple(Edge(run[-1], reader) for reader in self.graph.consumers(run[-1])),
-            activation_from=self._activation_from(run[-1]),
-        )
-
-    def _activation_from(self, name: str) -> Edge | None:
-        """Return the edge whose backward message carries a node's output, None for a node that does not reconstruct.
-
-        It goes to the first consumer that keeps the output exactly, or else to the first.
-        """
-        if name == INPUT or self.graph.nodes[name].kind != "reversible" or self.modes[name][0] != "nothing":
-            return None
-        readers = self.graph.consumers(name)
-        exact = (one for one in readers if self.graph.nodes[one].kind == "head" or self.modes[one][0] != "nothing")
-        return Edge(name, next(exact, readers[0]))
-
-    def runs(self, stage: Stage) -> Iterator[tuple[str, ...]]:
-        """Yield the stage's segments: consecutive buffered nodes that keep the same, when nothing enters or leaves between them."""
-        run = [stage.nodes[0]]
-        for before, name in pairwise(stage.nodes):
-            both_buffered = self.graph.nodes[before].kind == self.graph.nodes[name].kind == "buffered"
-            alike = both_buffered and self.modes[before] == self.modes[name]
-            if alike and self.graph.consumers(before) == (name,) and self.graph.nodes[name].inputs == (before,):
-                run.append(name)
-            else:
-                yield tuple(run)
-                run = [name]
-        yield tuple(run)

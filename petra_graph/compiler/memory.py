@@ -19,7 +19,7 @@ flat copies in which replicas sum gradients, and samples that are read ahead.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Literal, get_args
 
@@ -100,13 +100,12 @@ def device_memory(
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
 ) -> Mapping[str, StageBytes]:
-    """Return the memory of every device that hosts a stage, at the device's largest moment; `policy` as in `device_bytes`."""
-    share = transport or EncodedShare()
-    devices = {program.device: Device(share.libraries) for program in programs}
-    _execute(programs, costs, share, devices, policy=policy, micro_batches=micro_batches)
-    again = {name: _DeviceSeenAgain(share.libraries, device.peak_at) for name, device in devices.items()}
-    _execute(programs, costs, share, again, policy=policy, micro_batches=micro_batches)
-    return {name: device.parts for name, device in again.items()}
+    """Return the memory of every device that hosts a stage, at the device's largest moment; arguments as of `device_bytes`."""
+    look_at, share = dict[str, int | None].fromkeys(program.device for program in programs), transport or EncodedShare()
+    for _ in range(2):  # The first execution says which moment the second one looks at.
+        devices = _execute(programs, costs, share, look_at, policy=policy, micro_batches=micro_batches)
+        look_at = {name: device.peak_at for name, device in devices.items()}
+    return {name: StageBytes(**device.parts) for name, device in devices.items()}
 
 
 def device_bytes(
@@ -122,110 +121,91 @@ def device_bytes(
         policy: the order in which the stages of a device take turns; nothing else depends on it.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
-    share = transport or EncodedShare()
-    devices = {program.device: Device(share.libraries) for program in programs}
-    _execute(programs, costs, share, devices, policy=policy)
-    return {name: device.peak for name, device in devices.items()}
-
-
-class _DeviceSeenAgain(Device):
-    """A device in a second execution, which knows its largest moment, and looks there at what each tensor is for."""
-
-    parts: StageBytes
-
-    def __init__(self, libraries: int, peak_at: int) -> None:
-        super().__init__(libraries)
-        self.peak_at = peak_at
-
-    def moment(self, working: int = 0) -> None:
-        self.moments += 1
-        if self.moments != self.peak_at:
-            return
-        counted = set[int]()
-
-        def size(tensors: Iterable[Tensor]) -> int:
-            new = {id(one): one.size for one in tensors if one.device is self and id(one) not in counted}
-            counted.update(new)
-            return sum(new.values())
-
-        held = [stage.held() for stage in self.stages]
-        parts = {part: size(tensor for own in held for tensor in own[part]) for part in held[0]}
-        self.parts = StageBytes(**parts, working=self.live + working - sum(parts.values()))
+    nothing = dict[str, int | None].fromkeys(program.device for program in programs)
+    found = _execute(programs, costs, transport or EncodedShare(), nothing, policy=policy)
+    return {name: device.peak for name, device in found.items()}
 
 
 def _execute(
     programs: Sequence[StageProgram],
     costs: CostTable,
     share: EncodedShare,
-    devices: Mapping[str, Device],
+    look_at: Mapping[str, int | None],
     *,
     policy: Policy,
     micro_batches: int | None = None,
-) -> None:
-    """Execute all operations between two drains; where a device has one stage, what it holds does not depend on the policy."""
+) -> Mapping[str, Device]:
+    """Execute all operations between two drains, and return the devices; where a device has one stage, what it holds does not depend on the policy.
+
+    Args:
+        look_at: by device, the moment of which it is to say what its bytes are for.
+    """
     stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
     # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
     enough = (2 if stored else 1) * max(program.depth for program in programs) + 3 * programs[0].accumulation
+    devices = {name: Device(share.libraries, moment) for name, moment in look_at.items()}
     every, hosted = range(micro_batches or enough), Counter(program.device for program in programs)
     alone = {name for name, stages in hosted.items() if policy == "static" and stages == 1}
     turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (policy, hosted.keys() - alone))
     for one, counted in turns:
         if counted:
             own = [devices[program.device] if program.device in counted else Device() for program in programs]
-            _Pipeline(programs, costs, share, own).execute(one, every)
+            _run(programs, costs, share, own, (one, every))
+    return devices
 
 
-class _Pipeline:
-    """All stages, and the messages between them."""
-
-    def __init__(
-        self, programs: Sequence[StageProgram], costs: CostTable, share: EncodedShare, devices: Sequence[Device]
-    ) -> None:
-        self._programs = programs
-        queues: Queues = {channel.key: deque() for program in programs for channel in program.channels}
-        self._reads: dict[tuple[int, Verb], list[deque[Message]]] = defaultdict(list)
-        """The queues that an operation needs a message from, by the stage's index."""
-        for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
-            self._reads[channel.receiver, channel.key.direction].append(queues[channel.key])
-        self._stages = {
-            program.index: StageMemory(program, costs, share, device, queues)
-            for program, device in zip(programs, devices, strict=True)
-        }
-        self._target_bytes = ceil(share.targets * costs.target_bytes)
-        self._targets: deque[Tensor] = deque()
-        """On their way to the head, where that is on the device of the samples."""
-
-    def execute(self, policy: Policy, micro_batches: range) -> None:
-        if policy == "static":
-            for index, action in static_order(self._programs, micro_batches):
-                self._perform(self._stages[index], action)
-            return
-        orders = {program.index: program_order(program, micro_batches) for program in reversed(self._programs)}
-        following = {index: next(actions) for index, actions in orders.items()}
-        while following:
-            for index, action in list(following.items()):
-                if all(self._reads[index, action.verb]):
-                    self._perform(self._stages[index], action)
-                    if (after := next(orders[index], None)) is None:
-                        del following[index]
-                    else:
-                        following[index] = after
-
-    def _perform(self, stage: StageMemory, action: Action) -> None:
-        match action.verb:
+def _run(
+    programs: Sequence[StageProgram],
+    costs: CostTable,
+    share: EncodedShare,
+    devices: Sequence[Device],
+    order: tuple[Policy, range],
+) -> None:
+    """Execute all operations of stages, each on its device; `order` is the policy and the micro-batches."""
+    channels = {channel.key: channel for program in programs for channel in program.channels}
+    queues: Queues = {key: deque() for key in channels}
+    stages = {
+        program.index: StageMemory(program, costs, share, device, queues)
+        for program, device in zip(programs, devices, strict=True)
+    }
+    source = next(one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives))
+    head = stages[programs[-1].index]
+    target_bytes = ceil(share.targets * costs.target_bytes)
+    targets: deque[Tensor] = deque()
+    """On their way from the samples to the head, where both stages are on one device."""
+    for index, (verb, micro_batch) in _begun(programs, queues, *order):
+        stage = stages[index]
+        match verb:
             case "forward":
-                if self._targets_wait(stage):
-                    self._targets.append(Tensor(self._target_bytes, stage.device))
-                stage.forward(action.micro_batch)
-                if stage.program.holds_head and self._targets:
-                    self._targets.popleft()
+                if stage is source is not head and source.device is head.device:
+                    targets.append(Tensor(target_bytes, stage.device))
+                stage.forward(micro_batch)
+                if stage is head and targets:
+                    targets.popleft()
             case "backward":
-                stage.backward(action.micro_batch)
+                stage.backward(micro_batch)
             case "update":
                 stage.update()
 
-    def _targets_wait(self, stage: StageMemory) -> bool:
-        """Whether the targets that a stage's samples come with wait on its device for another stage, the head's."""
-        if all(edge.producer != INPUT for edge in stage.program.receives):
-            return False
-        return any(one is not stage and one.program.holds_head for one in stage.device.stages)
+
+def _begun(
+    programs: Sequence[StageProgram], queues: Queues, policy: Policy, micro_batches: range
+) -> Iterator[tuple[int, Action]]:
+    """Yield the operations in their order, each with its stage's index; what an operation sends is queued before the next one is asked for."""
+    if policy == "static":
+        yield from static_order(programs, micro_batches)
+        return
+    reads: dict[tuple[int, Verb], list[deque[Message]]] = defaultdict(list)
+    """The queues that an operation needs a message from, by the stage's index."""
+    for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
+        reads[channel.receiver, channel.key.direction].append(queues[channel.key])
+    orders = {program.index: program_order(program, micro_batches) for program in reversed(programs)}
+    following = {index: next(actions) for index, actions in orders.items()}
+    while following:
+        for index, action in list(following.items()):
+            if all(reads[index, action.verb]):
+                yield index, action
+                if (after := next(orders[index], None)) is None:
+                    del following[index]
+                else:
+                    following[index] = after

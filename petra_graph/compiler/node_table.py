@@ -22,17 +22,15 @@ from typing import NamedTuple, get_args
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.durations import node_seconds, operations
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.planner_inputs import PlannerInputs, node_seconds, operations
 from petra_graph.compiler.simulation import StageSeconds
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.program.channels import Edge
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.method import is_synchronous
-from petra_graph.program.node_costs import NodeCost
-from petra_graph.program.placement import Placement
+from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
-from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.stage_program import Placement, Segment, StageProgram
 from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
 
 
@@ -93,53 +91,48 @@ class NodeTable:
 
     def in_flight(self, distance: int) -> tuple[int, int]:
         """Return the micro-batches in flight in a stage, about, and the further versions of its parameters."""
-        inputs, k = self.inputs, self.inputs.accumulation
-        if isinstance(inputs.schedule, tuple):
-            depth = inputs.schedule[max(-1 - distance, -len(inputs.schedule))]
+        schedule, k = self.inputs.schedule, self.inputs.accumulation
+        if isinstance(schedule, tuple):
+            depth = schedule[max(-1 - distance, -len(schedule))]
         else:
-            (depth,) = depths("1f1b" if inputs.schedule == "auto" else inputs.schedule, [distance], k)
-        if inputs.method.flush == "window":
-            return min(depth, k), 0
-        return depth, -(-(depth - 1) // k)
+            (depth,) = depths("1f1b" if schedule == "auto" else schedule, [distance], k)
+        return (min(depth, k), 0) if self.inputs.method.flush == "window" else (depth, -(-(depth - 1) // k))
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
-    stages = partition(inputs.graph, per_block(inputs.graph), ["alone"])
-    schedule = inputs.schedule
-    open_depths = schedule == "auto" or isinstance(schedule, tuple)
-    depths = "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule
-    programs, undelayed = inputs.programs(stages, depths), inputs.programs(stages, "sequential")
+    """Return the table of a network, from the programs of a stage a node, and from those at a depth of 1."""
+    stages, schedule = partition(inputs.graph, per_block(inputs.graph), ["alone"]), inputs.schedule
+    alone = inputs.programs(stages, "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule)
+    undelayed = inputs.programs(stages, "sequential")
     position = {name: place for place, name in enumerate(inputs.graph.order)}
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
-    sizes = inputs.channel_bytes(undelayed)
+    size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
     return NodeTable(
         inputs=inputs,
-        seconds=_seconds(inputs, programs, undelayed, open_depths=open_depths),
+        seconds=_seconds(inputs, alone, undelayed),
         messages=[
-            Message(position[a], position[b], sizes[Edge(a, b)].forward, sizes[Edge(a, b)].backward)
+            Message(position[a], position[b], *(size[ChannelKey(Edge(a, b), one)] for one in ("forward", "backward")))
             for a, b in inputs.graph.digraph.edges
         ],
-        nodes=_nodes(inputs, [program.segments[0] for program in programs], position),
+        nodes=_bytes(inputs, [program.segments[0] for program in alone], position),
     )
 
 
 def _seconds(
-    inputs: PlannerInputs, alone: Sequence[StageProgram], undelayed: Sequence[StageProgram], *, open_depths: bool
+    inputs: PlannerInputs, alone: Sequence[StageProgram], undelayed: Sequence[StageProgram]
 ) -> list[NodeSeconds]:
-    """Return the seconds of every node on every device, from its program `alone` in a stage, and from that at a depth of 1.
+    """Return the seconds of every node on every device.
 
     They follow from the time model's own seconds of a stage, which are a sum over its nodes and a part that every stage has. A stage
     reads the samples once, however many of its nodes do.
     """
-    reader = next(
-        place for place, program in enumerate(alone) if any(edge.producer == INPUT for edge in program.receives)
-    )
-    samples = [
-        tuple(edge for edge in program.receives if edge.producer == INPUT) if place == reader else ()
-        for place, program in enumerate(alone)
-    ]
+    k, open_depths = inputs.accumulation, inputs.schedule == "auto" or isinstance(inputs.schedule, tuple)
+    reader = next(one.index for one in alone if any(edge.producer == INPUT for edge in one.receives))
     inner, current = (
-        [evolve(program, receives=own) for program, own in zip(some, samples, strict=True)]
+        [
+            evolve(one, receives=tuple(edge for edge in one.receives if edge.producer == INPUT) * (one.index == reader))
+            for one in some
+        ]
         for some in (alone, undelayed)
     )
     found: dict[Hashable, NodeSeconds] = {}
@@ -150,7 +143,6 @@ def _seconds(
         def seconds(program: StageProgram, name: str = device.name) -> StageSeconds:
             return inputs.seconds(evolve(program, device=name))
 
-        k = inputs.accumulation
         stage = seconds(evolve(inner[0], segments=(), receives=())).update / k
         each = [[seconds(program) for program in some] for some in (inner, current)]
         delayed, at_once = ([one.forward + one.backward + one.update / k - stage for one in some] for some in each)
@@ -164,50 +156,44 @@ def _seconds(
     return [found[inputs.kind_of(device)] for device in inputs.devices]
 
 
-def _nodes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:
+def _bytes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:
     stores_input = {one.nodes[0] for one in segments if one.kind == "buffered" and one.keeps == "input"}
-    delayed = not is_synchronous(inputs.schedule, inputs.method.flush)
-    found = []
+    delayed, found = not is_synchronous(inputs.schedule, inputs.method.flush), []
     for segment in segments:
         name = segment.nodes[0]
         node, read = inputs.costs.nodes[name], inputs.graph.nodes[name].inputs
         one_reader = len(read) == 1 and read[0] != INPUT and inputs.graph.consumers(read[0]) == (name,)
         done = operations(segment, delayed=delayed)
+        passes = (node.work[operation].working_bytes for operation in (*done["forward"], *done["backward"]))
+        buffer, version = _buffer_and_version(inputs, segment, name)
         found.append(
             NodeBytes(
                 resident=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
-                buffer=_buffer_bytes(segment, node, inputs),
-                version=_version_bytes(segment, node),
-                working=max(
-                    node.work["update"].working_bytes,
-                    *(
-                        node.work[operation].working_bytes + sum(node.input_bytes)
-                        for operation in (*done["forward"], *done["backward"])
-                    ),
-                ),
+                buffer=buffer,
+                version=version,
+                working=max(node.work["update"].working_bytes, max(passes) + sum(node.input_bytes)),
                 joins=position[read[0]] if one_reader and {read[0], name} <= stores_input else None,
             )
         )
     return found
 
 
-def _version_bytes(segment: Segment, node: NodeCost) -> int:
-    """Return the bytes of one more version of the node's parameters: an older one, or one for a delay."""
+def _buffer_and_version(inputs: PlannerInputs, segment: Segment, name: str) -> tuple[int, int]:
+    """Return the bytes that a node stores for each micro-batch in flight, and those of one more version of its parameters: an older one, or one for a delay."""
+    node = inputs.costs.nodes[name]
     if segment.kind == "head":
-        return 0
-    if segment.backward == "stored":
-        return node.parameter_bytes
-    return node.for_delay.kept_bytes
-
-
-def _buffer_bytes(segment: Segment, node: NodeCost, inputs: PlannerInputs) -> int:
-    """Return the bytes that the segment's node stores for each micro-batch in flight."""
-    if segment.kind == "head" or segment.keeps == "nothing":
-        return 0
-    samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
-    if segment.keeps == "input":
-        return sum(inputs.costs.sample_bytes) if samples else int(sum(node.input_bytes) * inputs.transport.buffer)
-    return sum(node.input_bytes) + node.work["record"].kept_bytes
+        return 0, 0
+    for_delay = node.work.get("predict") or node.work.get("estimate") or Work()
+    version = node.parameter_bytes if segment.backward == "stored" else for_delay.kept_bytes
+    match segment.keeps:
+        case "nothing":
+            return 0, version
+        case "input" if any(entry.edge.producer == INPUT for entry in segment.inputs):
+            return sum(inputs.costs.sample_bytes), version
+        case "input":
+            return int(sum(node.input_bytes) * inputs.transport.buffer), version
+        case "graph":
+            return sum(node.input_bytes) + node.work["record"].kept_bytes, version
 
 
 def kept_by_kind(graph: NodeGraph, reversible: Keeps = "nothing", buffered: BufferedKeeps = "input") -> KeepsByNode:
@@ -223,7 +209,21 @@ def choices_by_kind(graph: NodeGraph) -> list[KeepsByNode]:
 
 def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
     """Return what the nodes of these stages keep if what saves most seconds for its bytes comes first, as long as it fits."""
-    costs, kept = _costs(inputs, placement), kept_by_kind(inputs.graph)
+    costs: dict[tuple[str, Keeps], tuple[float, float]] = {}
+    """What each node takes with all that it may keep: seconds of a micro-batch, and bytes of all in flight, about."""
+    for choice in choices_by_kind(inputs.graph):
+        for program in inputs.placed(evolve(placement, kept=choice)):
+            clock, k = inputs.clocks[program.device], inputs.accumulation
+            for segment in program.segments:
+                for name in segment.nodes if segment.kind != "head" else ():
+                    spent = node_seconds(program, segment, name, clock)
+                    buffer, version = _buffer_and_version(inputs, segment, name)
+                    costs[name, segment.keeps] = (
+                        spent.forward + spent.backward + spent.update / k,
+                        program.depth * (buffer + (version / k if program.delayed else 0)),
+                    )
+
+    kept = kept_by_kind(inputs.graph)
     if placement.kept and not inputs.fits(evolve(placement, kept=kept)):
         kept = placement.kept
     left = sorted(costs)
@@ -238,20 +238,3 @@ def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
         if worth[name, keeps][1] > 0 and inputs.fits(evolve(placement, kept=other)):
             kept = other
     return kept
-
-
-def _costs(inputs: PlannerInputs, placement: Placement) -> Mapping[tuple[str, Keeps], tuple[float, float]]:
-    """Return what each node takes with all that it may keep in these stages: seconds of a micro-batch, and bytes of all in flight, about."""
-    found = {}
-    for kept in choices_by_kind(inputs.graph):
-        for program in inputs.placed(evolve(placement, kept=kept)):
-            for segment in program.segments:
-                for name in segment.nodes if segment.kind != "head" else ():
-                    node = inputs.costs.nodes[name]
-                    spent = node_seconds(program, segment, name, inputs.clocks[program.device])
-                    versions = _version_bytes(segment, node) / inputs.accumulation if program.delayed else 0
-                    found[name, segment.keeps] = (
-                        spent.forward + spent.backward + spent.update / inputs.accumulation,
-                        program.depth * (_buffer_bytes(segment, node, inputs) + versions),
-                    )
-    return found

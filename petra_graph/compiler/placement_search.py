@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 from typing import Literal
@@ -31,7 +30,7 @@ from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.timing import least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Link
-from petra_graph.program.placement import Partition, Placement
+from petra_graph.program.stage_program import Partition, Placement
 from petra_graph.spec.model import Keeps, KeepsByNode
 from petra_graph.units import listed, plural, seconds, size_text
 
@@ -55,7 +54,6 @@ _LESS = (
 )
 _DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 
-
 Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
 
@@ -75,7 +73,7 @@ class Found:
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) -> Placement:
-    """Cut the network into a number of stages, at most `most_stages`, and place them.
+    """Cut the network into a number of stages, as many as there can be at most, and place them.
 
     Args:
         keep: "least" or "fill": the search chooses what nodes keep, too, as little as fits or as much; None: they keep what the inputs say.
@@ -90,8 +88,8 @@ def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) 
 def place_stages(inputs: PlannerInputs, stages: Partition, keep: Keep | None = None) -> Placement:
     """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them; errors as `cut_and_place`."""
     count, devices = len(stages.stages), len(inputs.devices)
-    kinds = Space(table=node_table(inputs), stages=count).kinds
-    if devices == 1 or (devices == count and inputs.alike) or (devices > count and len(set(kinds)) == 1):
+    one_kind = len({inputs.kind_of(device) for device in inputs.devices}) == 1
+    if devices == 1 or (devices == count and inputs.alike) or (devices > count and one_kind):
         return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]), keep)
     return _place(inputs, count, keep, _given(inputs, stages)).placement
 
@@ -138,9 +136,7 @@ def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placemen
     if best in refused:
         raise refused[best]
     enough = ABOUT_AS_FAST * ticks[best]
-    fewest = next(
-        stages for stages in bounds if ticks.get(stages, bounds[stages]) <= enough and search(stages) <= enough
-    )
+    fewest = next(one for one in bounds if ticks.get(one, bounds[one]) <= enough and search(one) <= enough)
     others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
     chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
     placement = found[fewest].placement
@@ -153,11 +149,9 @@ def _least_seconds(inputs: PlannerInputs, keep: Keep | None) -> dict[int, float]
     Nodes that share a stage may take less than apart: they hand nothing on.
     """
     choices = [inputs.kept] if keep is None else choices_by_kind(inputs.graph)
-    tables = [node_table(evolve(inputs, kept=kept)).seconds for kept in choices]
-    nodes = [
-        min(own) for own in zip(*(one for each in tables for two in each for one in (two.inner, two.last)), strict=True)
-    ]
-    most = min(len(inputs.devices), inputs.most_stages)
+    devices = [own for kept in choices for own in node_table(evolve(inputs, kept=kept)).seconds]
+    nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
+    most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
     return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
 
 
@@ -176,12 +170,9 @@ def _place(
     """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
 
     def search(kept: KeepsByNode, *begin: Cut) -> Found:
-        own = evolve(inputs, kept=kept)
-        space = Space(table=node_table(own), stages=stages, given=given, hosts=hosts)
-        return PlacementSearch(inputs=own, space=space, keeps=keeps_of(kept) if keep else ()).run(begin)
-
-    def keeps_of(kept: KeepsByNode) -> tuple[Keeps, ...]:
-        return tuple(kept.get(name, "nothing") for name in inputs.graph.order)
+        table = node_table(evolve(inputs, kept=kept))
+        space = Space(table=table, stages=stages, given=given, hosts=hosts)
+        return _Search(space=space, keeps=_keeps(inputs, kept) if keep else ()).run(begin)
 
     if keep is None:
         return search(inputs.kept)
@@ -196,7 +187,7 @@ def _place(
         if kept in tried:
             break
         tried.append(kept)
-        latest = search(kept, latest.cut._replace(keeps=keeps_of(kept)))
+        latest = search(kept, latest.cut._replace(keeps=_keeps(inputs, kept)))
         found.append(latest)
     best = min(found, key=lambda one: one.seconds)
     keeps = [*(best.placement.kept or {}).values()]
@@ -206,13 +197,16 @@ def _place(
     return evolve(best, placement=evolve(best.placement, notes=(said,)))
 
 
+def _keeps(inputs: PlannerInputs, kept: KeepsByNode) -> tuple[Keeps, ...]:
+    return tuple(kept.get(name, "nothing") for name in inputs.graph.order)
+
+
 @define(kw_only=True, slots=False)
-class PlacementSearch:
+class _Search:
     """The search among the cuts of one space."""
 
-    inputs: PlannerInputs
     space: Space
-    keeps: tuple[Keeps, ...] = ()
+    keeps: tuple[Keeps, ...]
     """What every node keeps, by the inputs, if it may keep something else so that a cut fits."""
     best: Found | None = field(init=False, default=None)
     measured: int = field(init=False, default=0)
@@ -223,6 +217,20 @@ class PlacementSearch:
     _seen: set[Cut] = field(init=False, factory=set)
     _waiting: list[tuple[float, float, Cut, int]] = field(init=False, factory=list)
     """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
+    _tables: dict[tuple[Keeps, ...], NodeTable] = field(init=False)
+    """By what nodes keep."""
+    _links: dict[tuple[int, int], Link] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        inputs = self.space.table.inputs
+        self._tables = {self.keeps: self.space.table}
+        limits = [limit for limit in inputs.limits if limit is not None]
+        self._proportions = [inf if one is None else one / max(limits) for one in inputs.limits] if limits else []
+        """Each limit over the largest one; empty without limits."""
+        slower = (3 if inputs.schedule == "auto" else 1) * (8 if self.space.stages > len(inputs.devices) else 1)
+        self._cost = 4 + self.space.stages * (1 + inputs.accumulation / 4) * slower
+        """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
+        self._noun = "cut" if self.space.given is None else "placement"
 
     def run(self, begin: Iterable[Cut] = ()) -> Found:
         """Return the best cut that is found from the starts, and from further ones.
@@ -231,16 +239,13 @@ class PlacementSearch:
             SpecError: the listed depths do not fit the stages.
             NoFeasiblePlan: no cut was found that fits.
         """
-        effort = max(_EFFORT, _LEAST * self._cost)
+        effort, graph = max(_EFFORT, _LEAST * self._cost), self.space.table.inputs.graph
         self._left = inf if self._proportions else effort
         for cut in begin:
             self._look_at(cut)
-        self._start(self.space, self.keeps)
-        for kept in choices_by_kind(self.inputs.graph)[1:] if self.keeps and not self._fits else ():
-            table = node_table(evolve(self.inputs, kept=kept))
-            self._start(
-                evolve(self.space, table=table), tuple(kept.get(name, "nothing") for name in self.inputs.graph.order)
-            )
+        self._start(self.keeps)
+        for kept in choices_by_kind(graph)[1:] if self.keeps and not self._fits else ():
+            self._start(_keeps(self.space.table.inputs, kept))
         while not self._fits and self._waiting and self._vain < _PATIENCE and self.measured < _MOST:
             self._look_around()
         if not self._fits:
@@ -252,13 +257,6 @@ class PlacementSearch:
         guarantee = f"the smallest tick found, of {plural(self.measured, self._noun)} tried"
         return evolve(self.best, placement=evolve(self.best.placement, guarantee=guarantee))
 
-    @cached_property
-    def _cost(self) -> float:
-        """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
-        stages = self.space.stages
-        slower = (3 if self.inputs.schedule == "auto" else 1) * (8 if stages > len(self.inputs.devices) else 1)
-        return 4 + stages * (1 + self.inputs.accumulation / 4) * slower
-
     @property
     def _fits(self) -> bool:
         return self.best is not None and self.best.seconds < inf
@@ -268,18 +266,23 @@ class PlacementSearch:
         """The tick that a cut has to undercut."""
         return inf if self.best is None else self.best.seconds * _EQUAL
 
-    @property
-    def _noun(self) -> str:
-        return "cut" if self.space.given is None else "placement"
+    def _inputs(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
+        """Return the inputs under which nodes keep something."""
+        inputs = self.space.table.inputs
+        if keeps == self.keeps:
+            return inputs
+        names = zip(inputs.graph.order, keeps, strict=True)
+        return evolve(inputs, kept={name: own for name, own in names if name != inputs.graph.head})
 
-    @cached_property
-    def _proportions(self) -> list[float]:
-        """Each limit over the largest one; empty without limits."""
-        limits = [limit for limit in self.inputs.limits if limit is not None]
-        return [inf if limit is None else limit / max(limits) for limit in self.inputs.limits] if limits else []
+    def _table(self, keeps: tuple[Keeps, ...]) -> NodeTable:
+        if keeps not in self._tables:
+            self._tables[keeps] = node_table(self._inputs(keeps))
+        return self._tables[keeps]
 
-    def _start(self, space: Space, keeps: tuple[Keeps, ...]) -> None:
-        cuts = [cut._replace(keeps=keeps) for cut in starts(space, self._proportions)]
+    def _start(self, keeps: tuple[Keeps, ...]) -> None:
+        cuts = [
+            cut._replace(keeps=keeps) for cut in starts(evolve(self.space, table=self._table(keeps)), self._proportions)
+        ]
         refused: list[SpecError] = []
         for cut in sorted(cuts, key=self._bound):
             if self._left <= 0:
@@ -328,12 +331,10 @@ class PlacementSearch:
 
     def _measure(self, cut: Cut) -> Found:
         inputs = self._inputs(cut.keeps)
-        names = [inputs.devices[host].name for host in cut.hosts]
-        members = [
-            [name for name, own in zip(inputs.graph.order, cut.stages, strict=True) if own == stage]
-            for stage in range(len(names))
-        ]
-        stages = partition(inputs.graph, members, names)
+        members: list[list[str]] = [[] for _ in cut.hosts]
+        for name, stage in zip(inputs.graph.order, cut.stages, strict=True):
+            members[stage].append(name)
+        stages = partition(inputs.graph, members, [inputs.devices[host].name for host in cut.hosts])
         check_depths(inputs.schedule, inputs.graph, stages)
         placement = resolved_placement(inputs, stages)
         programs = inputs.placed(placement)
@@ -343,33 +344,17 @@ class PlacementSearch:
         held = inputs.held_bytes(placement) if self._proportions else []
         shares = [used / limit if limit else 0.0 for used, limit in zip(held, inputs.limits, strict=False)]
         share = max(shares, default=0.0)
-        value = tick(inputs.pipeline(programs)).seconds if all(one <= 1 for one in shares) else inf
+        value = tick(inputs.pipeline(programs)).seconds if share <= 1 else inf
         return Found(
             cut=cut, placement=placement, share=share, fullest=shares.index(share) if shares else -1, seconds=value
         )
-
-    def _inputs(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
-        """Return the inputs under which nodes keep something."""
-        if keeps == self.keeps:
-            return self.inputs
-        graph = self.inputs.graph
-        kept = {name: own for name, own in zip(graph.order, keeps, strict=True) if name != graph.head}
-        return evolve(self.inputs, kept=kept)
-
-    _links: dict[tuple[int, int], Link] = field(init=False, factory=dict)
-
-    @cached_property
-    def _tables(self) -> dict[tuple[Keeps, ...], NodeTable]:
-        return {self.keeps: self.space.table}
 
     def _bound(self, cut: Cut) -> float:
         """Return a number that the tick is not below: the seconds of the busiest device or link, or of a chain's way to the head and back, shared by the micro-batches on it.
 
         The time model waits in addition.
         """
-        if cut.keeps not in self._tables:
-            self._tables[cut.keeps] = node_table(self._inputs(cut.keeps))
-        table, devices, (stages, hosts, _) = self._tables[cut.keeps], self.inputs.devices, cut
+        table, (stages, hosts, _) = self._table(cut.keeps), cut
         last, way = len(hosts) - 1, 0.0
         busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
         for host in hosts:
@@ -379,27 +364,25 @@ class PlacementSearch:
             busy[hosts[stage]] += (own.last if stage == last else own.inner)[node]
             way += own.passes[node]
         for producer, consumer, forward, backward in table.messages:
-            sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
+            ends = sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
             if sender != receiver:
-                if (sender, receiver) not in self._links:
-                    self._links[sender, receiver] = devices[sender].link_to(devices[receiver])
-                link = self._links[sender, receiver]
-                for direction, size in (((sender, receiver), forward), ((receiver, sender), backward)):
+                if ends not in self._links:
+                    self._links[ends] = table.inputs.devices[sender].link_to(table.inputs.devices[receiver])
+                link = self._links[ends]
+                for direction, size in ((ends, forward), ((receiver, sender), backward)):
                     busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
                     way += link.seconds(size) if consumer == producer + 1 else 0.0
-        if not table.is_chain or self.inputs.schedule == "auto":
+        if not table.is_chain or table.inputs.schedule == "auto":
             return max(busy.values())
         return max(*busy.values(), way / table.in_flight(last)[0])
 
     def _refused(self) -> NoFeasiblePlan:
         """Return the error: the device that is short of most in the nearest cut, its bytes, and the node that needs most of them."""
         assert self.best is not None
-        inputs, best = self._inputs(self.best.cut.keeps), self.best
+        best, table = self.best, self._table(self.best.cut.keeps)
+        inputs, names = table.inputs, table.inputs.graph.order
         device, limit = inputs.devices[best.fullest], inputs.limits[best.fullest] or 0
-        alone = {
-            name: node.resident + node.buffer + node.working
-            for name, node in zip(inputs.graph.order, node_table(inputs).nodes, strict=True)
-        }
+        alone = {name: one.resident + one.buffer + one.working for name, one in zip(names, table.nodes, strict=True)}
         own = [name for stage in best.placement.stages if stage.device == device.name for name in stage.nodes]
         heaviest = max(own, key=alone.__getitem__)
         tried = (

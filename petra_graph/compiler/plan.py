@@ -16,9 +16,9 @@ from attrs import frozen
 
 from petra_graph.compiler.memory import StageBytes
 from petra_graph.compiler.simulation import BothWays, StageSeconds
-from petra_graph.compiler.timing import Event
+from petra_graph.compiler.timing import Event, Timing
 from petra_graph.errors import SpecError, shown
-from petra_graph.spec.model import Keeps, Kind, Schedule
+from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
 T = TypeVar("T")
 Document: TypeAlias = dict[str, Any]
@@ -97,36 +97,6 @@ class PlannedNode:
 
 
 @frozen(kw_only=True)
-class Exposed:
-    """The shares of all devices' time in which messages are not hidden behind computation."""
-
-    all_reduce: float
-    links: float
-
-
-@frozen(kw_only=True)
-class PlannedTiming:
-    """The speed of the steady state, and what a run takes beside it."""
-
-    tick_seconds: float
-    samples_per_second: float
-    """Of all replicas."""
-    bubble_fraction: float
-    exposed_communication: Exposed
-    utilisation: tuple[float, ...]
-    """Of each device."""
-    fill_seconds: float
-    drain_seconds: float
-    overhead_seconds: float
-    outside_seconds: float
-    """Of the tick: loading samples, with what a profile counts to no stage."""
-    exact: bool
-    """The tick is a period of the simulation, not a mean over it."""
-    speedup: float | None = None
-    speedup_over: str | None = None
-
-
-@frozen(kw_only=True)
 class PlannedRun:
     """What the training takes."""
 
@@ -171,7 +141,7 @@ class Plan:
     stages: tuple[PlannedStage, ...]
     totals: Totals
     paper_accounting: Mapping[str, int]
-    timing: PlannedTiming
+    timing: Timing
     run: PlannedRun
     devices: tuple[PlannedDevice, ...]
     nodes: tuple[PlannedNode, ...]
@@ -204,6 +174,64 @@ class Plan:
     def staleness(self) -> float:
         """Of the latest gradients, in updates."""
         return max(stage.staleness for stage in self.stages)
+
+    def as_json(self) -> Document:
+        return attr.asdict(self, retain_collection_types=False)
+
+
+@frozen(kw_only=True)
+class ComparedPlan:
+    """A row of plans compared: what was planned, and its figures; None where there is no plan, or where a figure has no meaning."""
+
+    name: str | None = None
+    """Of a given specification; None: a method of the compared one, or another use of its devices."""
+    set: tuple[str, ...] = ()
+    """What to set in the compared specification."""
+    method: str | None = None
+    schedule: RequestedSchedule | None = None
+    keep: str | KeepsByNode | None = None
+    replicas: int | None = None
+    devices: int | None = None
+    """Of a replica."""
+    stages: int | None = None
+    accumulation: int | None = None
+    micro_batch: int | None = None
+    memory_peak: int | None = None
+    """On the fullest device."""
+    memory_total: int | None = None
+    """Of all replicas."""
+    saving: float | None = None
+    """Of that, relative to the paper's first row, `pipedream` under lockstep."""
+    paper_total: int | None = None
+    """By the paper's count, where the paper has the method."""
+    paper_saving: float | None = None
+    channel_bytes: int | None = None
+    """For as many samples as a micro-batch of the compared specification has, as `flops`."""
+    flops: int | None = None
+    fits: bool | None = None
+    staleness: float | None = None
+    samples_per_second: float | None = None
+    seconds_per_micro_batch: float | None = None
+    exact: bool | None = None
+    speedup: float | None = None
+    unbeaten: bool = False
+    """No other one is as fast, as little late and as small, and better in one of these."""
+    note: str = ""
+    """Why there is no plan, or what is to be said of it."""
+
+
+@frozen(kw_only=True)
+class Comparison:
+    """Plans side by side."""
+
+    name: str
+    micro_batch: int | None = None
+    """Of the compared specification, as `recommended`."""
+    rows: tuple[ComparedPlan, ...]
+    recommended: int | None = None
+    """Number of the row to choose, counted from 0."""
+    speedup_over: str
+    assumptions: tuple[str, ...]
 
     def as_json(self) -> Document:
         return attr.asdict(self, retain_collection_types=False)

@@ -1,29 +1,174 @@
-"""Everything that a plan follows from but the placement: network, costs, method, devices.
+"""Everything that a plan follows from but the placement: network, costs, method, devices; and the seconds and bytes of stages.
 
-graph, costs, method, schedule    the operations of every node
-devices, clocks, links            where the operations run, and their seconds there
+The operations of a segment for a micro-batch follow from what it keeps (see `executor.runners`):
+
+    keeps     parameters   forward   backward
+    nothing   current      forward   reverse           4 units where a forward is 1 and a backward 2
+    nothing   stored       forward   invert, recompute 5
+    input     either       forward   recompute         4
+    graph     either       record    replay            3
+    (head)                 forward_backward            3
+
+Their seconds on a device are its clock's: from a profile of the real device, or from its data sheet. A GPU works beside its host, which queues
+operations for it: each takes the larger of their seconds. A stage's optimizer steps all of its parameters with one set of operations, however
+many nodes it has, so the host's seconds of an update are the stage's.
+
+An update takes, beside its step, the copy of the parameters where backwards use older ones, or the weights that the optimizer makes
+for a delay, once: a profile has these in the forward or backward that uses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import ceil
+from statistics import fmean
+from typing import get_args
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.durations import HostAndDevice, OperationSeconds, ahead, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
-from petra_graph.compiler.simulation import BothWays, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulation import BothWays, ChannelTiming, Pipeline, StageSeconds, TimedStage
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.device_types import CUBLAS_BYTES, MACHINE_DEVICES, Device, Link
-from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.node_costs import CostTable, Operation, Profile
-from petra_graph.program.placement import Placement
-from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PrecisionSpec, Products, RequestedSchedule
+from petra_graph.program.channels import Channel, ChannelKey, Direction
+from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
+from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
+from petra_graph.program.schedule import Policy, Verb
+from petra_graph.program.stage_program import Placement, Segment, StageProgram
+from petra_graph.spec.model import Keeps, Products, RequestedSchedule
+
+OperationSeconds = Callable[[str, Operation], float]
+"""Seconds of an operation of a node, by its name, for one micro-batch."""
+_NOTHING = Work()
+_FOR_DELAY: tuple[Operation, ...] = ("predict", "estimate")
+"""What an optimizer may make once an update for late passes."""
+
+
+@frozen
+class Clock:
+    """The seconds of operations on a device, or on a GPU beside a host that queues them: each takes the larger of their seconds."""
+
+    device: OperationSeconds
+    host: OperationSeconds | None = None
+    """Of an update nothing."""
+    host_update: float = 0.0
+    """Of a stage's host, for an update."""
+
+    def __call__(self, node: str, operation: Operation) -> float:
+        own = self.device(node, operation)
+        return own if self.host is None else max(self.host(node, operation), own)
+
+
+def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock:
+    """Return the operations' seconds on a device of which only the data sheet is known.
+
+    An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
+    rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and the host has to dispatch it. A CPU
+    dispatches and computes in turn, so the seconds add up. The host of a GPU is ahead of it or behind it. An update was counted tensor
+    by tensor; on a GPU torch's optimizers step all of a stage's tensors at once.
+    """
+    rate = EFFICIENCY * device.flops_per_second(products)
+    bandwidth = EFFICIENCY * device.memory_bandwidth
+
+    def work_of(node: str, operation: Operation) -> Work:
+        cost = costs.nodes[node]
+        if operation == "copy":
+            return Work(traffic_bytes=2 * cost.parameter_bytes, kernels=cost.parameter_tensors)
+        return cost.work.get(operation) or _NOTHING
+
+    def computing(node: str, operation: Operation) -> float:
+        work = work_of(node, operation)
+        return max(work.flops / rate, work.traffic_bytes / bandwidth)
+
+    def dispatching(node: str, operation: Operation) -> float:
+        return work_of(node, operation).kernels * device.host_seconds
+
+    if device.kind == "cpu":
+        return Clock(lambda *at: computing(*at) + dispatching(*at))
+    nodes = (cost for cost in costs.nodes.values() if "update" in cost.work)
+    steps = (ceil(cost.work["update"].kernels / max(1, cost.parameter_tensors)) for cost in nodes)
+    return Clock(
+        computing,
+        lambda node, operation: 0.0 if operation == "update" else dispatching(node, operation),
+        max(steps, default=0) * device.host_seconds,
+    )
+
+
+def profiled(profile: Profile, factor: float) -> Clock:
+    """Return the operations' seconds on a device that was timed, or on one that takes `factor` times as long.
+
+    A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
+    """
+    clock = Clock(lambda node, operation: factor * profile.nodes[node].get(operation, 0.0))
+    if profile.kind == "cpu":
+        return clock
+    return evolve(
+        clock,
+        host=lambda node, operation: 0.0 if operation == "update" else profile.host[node].get(operation, 0.0),
+        host_update=fmean(own["update"] for own in profile.host.values()),
+    )
+
+
+def clocks_of(
+    devices: Sequence[Device], costs: CostTable, products: Products, profile: Profile | None
+) -> Mapping[str, Clock]:
+    """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
+    first = devices[0].type.flops_per_second(products)
+
+    def clock(kind: DeviceType) -> Clock:
+        slower = first / kind.flops_per_second(products)
+        made = estimated(costs, kind, products) if profile is None else profiled(profile, slower)
+
+        def stepped_once(node: str, operation: Operation) -> float:
+            """Count the update of a parameter that several nodes of a stage share in one of them."""
+            return (costs.nodes[node].updated if operation == "update" else 1.0) * made.device(node, operation)
+
+        return evolve(made, device=stepped_once)
+
+    clocks = {kind: clock(kind) for kind in {device.type for device in devices}}
+    return {device.name: clocks[device.type] for device in devices}
+
+
+def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operation, ...]]:
+    """Return what each of a segment's nodes does in the passes of a micro-batch, and in an update.
+
+    Args:
+        delayed: parameters may have changed between a forward and its backward; otherwise none are stored.
+    """
+    if segment.kind == "head":
+        return {"forward": ("forward_backward",), "backward": (), "update": ("update", *(_FOR_DELAY * delayed))}
+    stored = segment.backward == "stored" and delayed
+    nothing: tuple[Operation, ...] = ("invert", "recompute") if stored else ("reverse",)
+    kept: Mapping[Keeps, tuple[Operation, ...]] = {"graph": ("replay",), "input": ("recompute",), "nothing": nothing}
+    return {
+        "forward": ("record",) if segment.keeps == "graph" else ("forward",),
+        "backward": kept[segment.keeps],
+        "update": ("update", "copy") if stored else ("update", *(_FOR_DELAY * delayed)),
+    }
+
+
+def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
+    """Return the seconds of the operations of one node of a stage's segment."""
+    done = operations(segment, delayed=program.delayed)
+    return StageSeconds(**{verb: sum((clock(name, operation) for operation in own), 0.0) for verb, own in done.items()})
+
+
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:
+    """Return the floating-point operations of a node's forward and of its backward."""
+    done, work = operations(segment, delayed=program.delayed), costs.nodes[name].work
+    forward, backward = (sum(work[operation].flops for operation in done[one]) for one in get_args(Direction))
+    return BothWays(forward=forward, backward=backward)
+
+
+def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
+    """Return the seconds of a stage's operations."""
+    nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
+    return StageSeconds(
+        forward=sum(node.forward for node in nodes),
+        backward=sum(node.backward for node in nodes),
+        update=sum(node.update for node in nodes) + (clock.host_update if isinstance(clock, Clock) else 0.0),
+    )
 
 
 @frozen(kw_only=True)
@@ -36,7 +181,7 @@ class PlannerInputs(Lowering):
     devices: tuple[Device, ...]
     policy: Policy = "arrival"
     """The order in which the stages of a device take turns."""
-    clocks: Mapping[str, OperationSeconds]
+    clocks: Mapping[str, Clock]
     """Each device's, by its name."""
     profile: Profile | None = None
     """The source of the clocks; None: data sheets."""
@@ -46,10 +191,6 @@ class PlannerInputs(Lowering):
     """Sets of nodes that every cut has in one stage, in topological order."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
-
-    @property
-    def most_stages(self) -> int:
-        return self.graph.most_stages(self.together)
 
     @property
     def limits(self) -> list[int | None]:
@@ -64,14 +205,20 @@ class PlannerInputs(Lowering):
         """Whether the devices differ by their machines alone, if at all."""
         return len({self.kind_of(evolve(device, machine=0)) for device in self.devices}) == 1
 
+    @property
+    def crosses_machines(self) -> bool:
+        """Whether the devices of all replicas are in more than one machine."""
+        apart = len({device.machine for device in self.devices}) > 1
+        one = MACHINE_DEVICES[self.devices[0].type.kind]
+        return apart or (self.replicas > 1 and len(self.devices) * self.replicas > one)
+
     def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
         """Return the memory of every device that hosts a stage, at the device's largest moment."""
         return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
 
     def held_bytes(self, placement: Placement) -> list[int]:
         """Return the most bytes that every device would hold, by the memory model."""
-        programs = self.placed(placement)
-        held = device_bytes(programs, self.costs, policy=self.policy, transport=self.transport)
+        held = device_bytes(self.placed(placement), self.costs, policy=self.policy, transport=self.transport)
         return [held.get(device.name, 0) for device in self.devices]
 
     def fits(self, placement: Placement) -> bool:
@@ -82,9 +229,18 @@ class PlannerInputs(Lowering):
         return all(limit is None or used <= limit for used, limit in held)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
+        """Return the seconds of a stage on its device, with those of loading where samples enter, and of replicas' exchange.
+
+        Replicas sum the gradients by a ring all-reduce, none of it hidden behind computation: each of R sends 2 (R - 1) / R of the bytes in
+        2 (R - 1) messages (Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002). The link between replicas is that
+        of one machine where it has room for all of them.
+        """
         seconds = stage_seconds(program, self.clocks[program.device])
+        device = next(device for device in self.devices if device.name == program.device)
+        link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
+        size, others = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas - 1
+        exchange = 2 * others * (link.latency_seconds + size / self.replicas / link.bytes_per_second)
         enters = any(edge.producer == INPUT for edge in program.receives)
-        exchange = self._exchange_seconds(program)
         return evolve(
             seconds,
             forward=seconds.forward + (self.outside_seconds if enters else 0.0),
@@ -92,109 +248,72 @@ class PlannerInputs(Lowering):
             exchange=exchange,
         )
 
-    def _exchange_seconds(self, program: StageProgram) -> float:
-        """Return the seconds in which replicas sum a stage's gradients, none of them hidden behind computation.
-
-        The link between replicas is that of one machine where it has room for all of them.
-        """
-        device = next(device for device in self.devices if device.name == program.device)
-        link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
-        size = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes)
-        return all_reduce_seconds(link, size, self.replicas)
-
-    @property
-    def machine_devices(self) -> int:
-        return MACHINE_DEVICES[self.devices[0].type.kind]
-
-    @property
-    def crosses_machines(self) -> bool:
-        """Whether the devices of all replicas are in more than one machine."""
-        apart = len({device.machine for device in self.devices}) > 1
-        return apart or (self.replicas > 1 and len(self.devices) * self.replicas > self.machine_devices)
-
-    def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, BothWays]:
-        size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
-        edges = dict.fromkeys(key.edge for key in size)
-        return {
-            edge: BothWays(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
-            for edge in edges
-        }
-
     def paced(self, programs: Sequence[StageProgram]) -> list[StageSeconds]:
-        """Return the seconds of all stages together: of one device that does everything, those that it takes if its host runs ahead."""
-        alone = {program.device for program in programs}
-        share = ahead(programs, self.clocks[alone.pop()], self.outside_seconds) if len(alone) == 1 else 1.0
-        return [self.seconds(program).scaled(share) for program in programs]
+        """Return the seconds of all stages together.
+
+        The host of one GPU that does everything waits for no message, so it runs ahead: not the larger of the two counts for each
+        operation, but the larger of their sums over a micro-batch.
+        """
+        stages, clock = [self.seconds(program) for program in programs], self.clocks[programs[0].device]
+        if clock.host is None or len({program.device for program in programs}) > 1:
+            return stages
+        k = self.accumulation
+        host, device, larger = (
+            sum(stage_seconds(program, one).per_micro_batch(k) for program in programs)
+            for one in (clock.host, clock.device, clock)
+        )
+        host += self.outside_seconds + len(programs) * clock.host_update / k
+        larger += self.outside_seconds
+        share = max(host, device) / larger if larger else 1.0
+        if share == 1:
+            return stages
+        return [
+            StageSeconds(
+                forward=share * one.forward,
+                backward=share * one.backward,
+                update=share * (one.update - one.exchange) + one.exchange,
+                exchange=one.exchange,
+            )
+            for one in stages
+        ]
 
     def pipeline(self, programs: Sequence[StageProgram]) -> Pipeline:
-        return pipeline(
-            programs,
-            self.paced(programs),
-            channel_bytes=self.channel_bytes(programs),
-            links=dict(self._links(programs)),
+        """Return the time model's view of compiled programs."""
+        device = {device.name: device for device in self.devices}
+        host = {program.index: device[program.device] for program in programs}
+        channels = {channel.key: channel for program in programs for channel in program.channels}
+        edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
+        return Pipeline(
+            stages=tuple(
+                TimedStage(
+                    index=program.index,
+                    device=program.device,
+                    depth=program.depth,
+                    accumulation=program.accumulation,
+                    flush=program.flush,
+                    seconds=each,
+                )
+                for program, each in zip(programs, self.paced(programs), strict=True)
+            ),
+            channels={
+                key: _timed(channels[key], host)
+                for direction in get_args(Direction)
+                for key in (ChannelKey(edge, direction) for edge in edges)
+            },
             policy=self.policy,
         )
 
-    def _links(self, programs: Sequence[StageProgram]) -> Iterator[tuple[tuple[str, str], Link]]:
-        """Yield the link between each two devices that exchange messages."""
-        device = {device.name: device for device in self.devices}
-        home = {name: program.device for program in programs for name in program.nodes}
-        for program in programs:
-            for edge in program.sends:
-                ends = home[edge.producer], home[edge.consumer]
-                if ends[0] != ends[1]:
-                    yield ends, device[ends[0]].link_to(device[ends[1]])
 
-
-def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
-    """Return the seconds of a ring all-reduce of `size` bytes.
-
-    Each replica sends 2 (R - 1) / R of them in 2 (R - 1) messages (Patarasuk and Yuan 2009,
-    https://doi.org/10.1016/j.jpdc.2008.09.002).
-    """
-    return 2 * (replicas - 1) * (link.latency_seconds + size / replicas / link.bytes_per_second)
-
-
-def clocks_of(
-    devices: Sequence[Device], costs: CostTable, products: Products, profile: Profile | None
-) -> Mapping[str, OperationSeconds]:
-    """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
-    first = devices[0].type.flops_per_second(products)
-    clocks = {
-        kind: _own_updates(
-            estimated(costs, kind, products)
-            if profile is None
-            else profiled(profile, first / kind.flops_per_second(products)),
-            costs,
-        )
-        for kind in {device.type for device in devices}
-    }
-    return {device.name: clocks[device.type] for device in devices}
-
-
-def _own_updates(clock: OperationSeconds, costs: CostTable) -> OperationSeconds:
-    """Return a clock by which a parameter that several nodes of a stage share is stepped once."""
-    if all(node.updated == 1 for node in costs.nodes.values()):
-        return clock
-    if isinstance(clock, HostAndDevice):
-        return evolve(clock, host=_own_updates(clock.host, costs), device=_own_updates(clock.device, costs))
-
-    def seconds(node: str, operation: Operation) -> float:
-        return (costs.nodes[node].updated if operation == "update" else 1.0) * clock(node, operation)
-
-    return seconds
-
-
-def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
-    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
-
-    Args:
-        kind: kind of the devices, "cpu" or "cuda".
-    """
-    own = "float64" if precision.compute == "float64" else "float32"
-    return EncodedShare(
-        buffer=ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
-        channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
-        targets=0.0 if kind == "cuda" else 1.0,
-        libraries=CUBLAS_BYTES if kind == "cuda" else 0,
+def _timed(channel: Channel, host: Mapping[int, Device]) -> ChannelTiming:
+    """Return the durations of a channel's messages between the devices that host its stages."""
+    sender, receiver = host[channel.sender], host[channel.receiver]
+    timed = ChannelTiming(sender=channel.sender, receiver=channel.receiver)
+    if sender == receiver:
+        return timed
+    link = sender.link_to(receiver)
+    return evolve(
+        timed,
+        link=(sender.name, receiver.name),
+        occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
+        latency_seconds=link.latency_seconds,
     )

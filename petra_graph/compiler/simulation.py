@@ -31,11 +31,8 @@ import networkx as nx
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
-from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge, capacity
-from petra_graph.program.device_types import Link
+from petra_graph.program.channels import ChannelKey, capacity
 from petra_graph.program.schedule import Action, Policy, Verb, order
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
 
 _UNITS = 40
@@ -55,24 +52,9 @@ class StageSeconds:
     exchange: float = field(default=0.0, validator=ge(0))
     """Of `update`: waiting for the all-reduce, which does not count as work."""
 
-    def of(self, verb: Verb) -> float:
-        seconds: float = getattr(self, verb)
-        return seconds
-
     def per_micro_batch(self, accumulation: int) -> float:
         """Return the work of a micro-batch, with its share of an update."""
         return self.forward + self.backward + (self.update - self.exchange) / accumulation
-
-    def scaled(self, share: float) -> StageSeconds:
-        """Return a share of all that is not waiting."""
-        if share == 1:
-            return self
-        return StageSeconds(
-            forward=share * self.forward,
-            backward=share * self.backward,
-            update=share * (self.update - self.exchange) + self.exchange,
-            exchange=self.exchange,
-        )
 
 
 @frozen(kw_only=True)
@@ -107,11 +89,11 @@ class ChannelTiming:
     sender: int
     """Index of the stage whose operation sends it."""
     receiver: int
-    link: tuple[str, str] | None
+    link: tuple[str, str] | None = None
     """The devices, sender and receiver; None on one device."""
-    occupies_seconds: float
+    occupies_seconds: float = 0.0
     """Time in which no other message enters the link."""
-    latency_seconds: float
+    latency_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -126,30 +108,19 @@ class Pipeline:
     stages: tuple[TimedStage, ...]
     channels: Mapping[ChannelKey, ChannelTiming]
     """All directions of every edge between stages, forward ones first."""
-    links: Mapping[tuple[str, str], Link]
-    """By sending and receiving device."""
     policy: Policy = "arrival"
 
     @property
     def accumulation(self) -> int:
         return self.stages[0].accumulation
 
-    @property
-    def flushes(self) -> bool:
-        """Whether the pipeline empties after each window of accumulation."""
-        return self.stages[0].flush == "window"
-
-    @property
-    def head(self) -> TimedStage:
-        return self.stages[-1]
-
     @cached_property
     def graph(self) -> nx.DiGraph:
+        """The stages by their indices, and the edges between them."""
+        forward = [(one.sender, one.receiver) for key, one in self.channels.items() if key.direction == "forward"]
         graph = nx.DiGraph()
         graph.add_nodes_from(stage.index for stage in self.stages)
-        graph.add_edges_from(
-            (channel.sender, channel.receiver) for key, channel in self.channels.items() if key.direction == "forward"
-        )
+        graph.add_edges_from(forward)
         return graph
 
     @cached_property
@@ -164,67 +135,6 @@ class Pipeline:
         """Return the same pipeline with other depths, in the order of its stages."""
         stages = zip(self.stages, depths, strict=True)
         return evolve(self, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
-
-    def with_free_links(self) -> Pipeline:
-        """Return the same pipeline where messages take no time."""
-        channels = {
-            key: evolve(channel, occupies_seconds=0.0, latency_seconds=0.0) for key, channel in self.channels.items()
-        }
-        return evolve(self, channels=channels)
-
-
-def pipeline(
-    programs: Sequence[StageProgram],
-    seconds: Sequence[StageSeconds],
-    *,
-    channel_bytes: Mapping[Edge, BothWays],
-    links: Mapping[tuple[str, str], Link],
-    policy: Policy = "arrival",
-) -> Pipeline:
-    """Return the time model's view of compiled programs.
-
-    Args:
-        seconds: each stage's durations on its device.
-        channel_bytes: sizes of messages, by edge.
-        links: by names of sending and receiving device.
-        policy: the order in which the stages of a device take turns.
-    """
-    sender_of = {edge: program for program in programs for edge in program.sends}
-    ends = {
-        edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
-    }
-
-    def channel(edge: Edge, direction: Direction) -> ChannelTiming:
-        sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
-        devices = sender.device, receiver.device
-        local = devices[0] == devices[1]
-        link = Link() if local else links.get(devices) or links[devices[::-1]]
-        return ChannelTiming(
-            sender=sender.index,
-            receiver=receiver.index,
-            link=None if local else devices,
-            occupies_seconds=getattr(channel_bytes[edge], direction) / link.bytes_per_second,
-            latency_seconds=link.latency_seconds,
-        )
-
-    return Pipeline(
-        stages=tuple(
-            TimedStage(
-                index=program.index,
-                device=program.device,
-                depth=program.depth,
-                accumulation=program.accumulation,
-                flush=program.flush,
-                seconds=each,
-            )
-            for program, each in zip(programs, seconds, strict=True)
-        ),
-        channels={
-            ChannelKey(edge, direction): channel(edge, direction) for direction in get_args(Direction) for edge in ends
-        },
-        links=links,
-        policy=policy,
-    )
 
 
 class Begun(NamedTuple):
@@ -270,26 +180,23 @@ class Simulation:
     """The operations of all stages, between two drains; iterated, it yields them in the order in which they are begun."""
 
     def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
-        longest = max(
-            *(stage.seconds.of(verb) for stage in pipeline.stages for verb in _VERBS),
-            *(channel.seconds for channel in pipeline.channels.values()),
-            0.0,
-        )
-        self._digits = _UNITS - frexp(longest)[1]
+        channels = pipeline.channels.values()
+        of_stages = (getattr(stage.seconds, verb) for stage in pipeline.stages for verb in _VERBS)
+        self._digits = _UNITS - frexp(max(*of_stages, *(one.seconds for one in channels), 0.0))[1]
         self._in_order = pipeline.policy == "static"
         self._stages: list[_Stage] = []
         for timed in pipeline.stages:
             operations = timed.actions(micro_batches)
-            times = {verb: self._units(timed.seconds.of(verb)) for verb in _VERBS}
+            times = {verb: self._units(getattr(timed.seconds, verb)) for verb in _VERBS}
             self._stages.append(_Stage(timed, times, operations, next(operations, None)))
         self._free = {stage.device: 0 for stage in pipeline.stages}
         """When each device has done what was begun."""
-        self._link_free = {channel.link: 0 for channel in pipeline.channels.values() if channel.link is not None}
+        self._link_free = {channel.link: 0 for channel in channels if channel.link is not None}
         self._channels: list[_Channel] = []
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
-            times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
             nearer, deeper = sorted((sender.stage.depth, receiver.stage.depth))
+            times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
             channel = _Channel(sender, receiver, capacity(deeper, nearer), timing.link, *times_on_link)
             receiver.reads[key.direction].append(channel)
             sender.sends[key.direction].append(channel)
@@ -328,7 +235,11 @@ class Simulation:
             stage.following, stage.waits = next(stage.operations, None), True
             yield Begun(stage.stage, action, start, end)
             for channel in stage.sends[verb]:
-                self._send(channel, end)
+                enters = end
+                if channel.link is not None:
+                    enters = max(end, self._link_free[channel.link])
+                    self._link_free[channel.link] = enters + channel.occupies
+                channel.arrivals.append(enters + channel.takes)
                 enter(channel.receiver)
             for channel in stage.reads[verb] if in_order else ():
                 enter(channel.sender)
@@ -344,18 +255,8 @@ class Simulation:
             if not channel.arrivals:
                 return None
             start = max(start, channel.arrivals[0])
-        for channel in stage.sends[verb] if self._in_order else ():
-            if len(channel.arrivals) >= channel.room:
-                return None
-        return start
-
-    def _send(self, channel: _Channel, end: int) -> None:
-        if channel.link is None:
-            channel.arrivals.append(end)
-            return
-        enters = max(end, self._link_free[channel.link])
-        self._link_free[channel.link] = enters + channel.occupies
-        channel.arrivals.append(enters + channel.takes)
+        full = self._in_order and any(len(one.arrivals) >= one.room for one in stage.sends[verb])
+        return None if full else start
 
     def state(self, begun: Begun) -> Hashable:
         """Return all that decides what follows an operation, with times and micro-batches after its own."""

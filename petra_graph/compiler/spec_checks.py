@@ -3,75 +3,94 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-from attrs import evolve
 
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.device_types import DEVICE_TYPES, DeviceType, device_types
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
-from petra_graph.program.placement import Partition
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Partition, StageProgram
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
 from petra_graph.spec.run_tables import PartitionSpec, interval
 from petra_graph.units import noun, plural, seconds
 
 _PROFILE = ("partition", "profile")
-_TAKE_ONE = "take one of this specification, on such a device: petra-graph profile SPEC"
 _OWN_SHARE = 0.8
 """The part of the seconds by the clock that the processor's own must reach; an idle one reaches nearly all."""
+
+
+def _wrong(message: str, hint: str, *path: str | int) -> Problem:
+    return Problem(message=message, hint=hint, path=path)
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise problems, if there are any.
+
+    Raises:
+        SpecError: there are; paths begin at the specification's root.
+    """
+    if found := list(problems):
+        raise SpecError(found)
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
     """Return the method and the schedule.
 
     Raises:
-        SpecError: the method does not exist, or its keys contradict each other. Paths begin at the specification's root.
+        SpecError: the method does not exist, or its keys contradict each other.
     """
     method = METHODS.get(spec.name)
     if method is None:
-        message = f"unknown method {shown(spec.name)}"
-        hint = suggestion(spec.name, METHODS)
-        raise SpecError(Problem(message=message, hint=hint, path=("method", "name")))
+        raise SpecError(_wrong(f"unknown method {shown(spec.name)}", suggestion(spec.name, METHODS), "method", "name"))
     schedule = method.schedule if spec.schedule is None else spec.schedule
-    problems = [*_schedule_problems(method, schedule), *_clip_problems(method, schedule, clip)]
-    if problems:
-        raise SpecError(problems)
+    refuse(_method_problems(method, schedule, clip))
     return method, schedule
 
 
-def check_old_graphs(spec: Spec, method: Method) -> None:
-    """Check a method that differentiates the graphs of old forwards with the current parameters.
+def _method_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
+    if isinstance(schedule, str) and schedule not in method.schedules:
+        message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
+        hint = f'leave out `schedule`, or set schedule = "{method.schedule}"'
+        yield _wrong(message, hint, "method", "schedule")
+    elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
+        message = f'method "{method.name}" has no delay, and a list of depths would give it one'
+        hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
+        yield _wrong(message, hint, "method", "schedule")
+    if clip is None or clip.scope != "global":
+        return
+    if clip.by == "value":
+        message = 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
+        yield _wrong(message, 'leave out `scope`, or set by = "norm"', "optimizer", "clip", "scope")
+    elif not is_synchronous(schedule, method.flush):
+        message = f'scope = "global" needs a synchronous schedule (got {shown(schedule)})'
+        hint = (
+            "asynchronous stages update at different times, so no global norm exists when one steps; "
+            'set scope = "stage", or method.schedule = "sequential"'
+        )
+        yield _wrong(message, hint, "optimizer", "clip", "scope")
 
-    Raises:
-        SpecError: graphs would hold other tensors than the parameters, or are to be made again from a checkpoint.
-    """
+
+def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:
+    """Yield why graphs of old forwards cannot be differentiated with the current parameters, where the method does that: they would hold other tensors, or are to be made again from a checkpoint."""
     if not method.differentiates_old_graphs:
         return
-    name, problems = shown(method.name), list[Problem]()
+    name, current = shown(method.name), "differentiates kept graphs with current parameters, and"
     if (every := spec.checkpoint.every) is not None and interval(every).unit != "epochs":
         message = (
             f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
         )
-        problems.append(Problem(message=message, hint='count epochs: "1 epoch"', path=("checkpoint", "every")))
+        yield _wrong(message, 'count epochs: "1 epoch"', "checkpoint", "every")
     if spec.precision.compute == "bfloat16":
-        message = (
-            f"method {name} differentiates kept graphs with current parameters, and autocast keeps copies of older ones"
-        )
-        problems.append(Problem(message=message, hint='set it to "float32"', path=("precision", "compute")))
+        message = f"method {name} {current} autocast keeps copies of older ones"
+        yield _wrong(message, 'set it to "float32"', "precision", "compute")
     if spec.run.compile:
-        message = (
-            f"method {name} differentiates kept graphs with current parameters, and compiled ones may keep older ones"
-        )
-        problems.append(Problem(message=message, hint="leave it out", path=("run", "compile")))
-    if problems:
-        raise SpecError(problems)
+        yield _wrong(f"method {name} {current} compiled ones may keep older ones", "leave it out", "run", "compile")
 
 
 def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:
@@ -87,20 +106,18 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
     stages, path, problems = partition.stages, ("method", "schedule"), list[Problem]()
     hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
     if len(schedule) != len(stages):
-        message = f"{plural(len(schedule), 'depth')} for {plural(len(stages), 'stage')}"
-        raise SpecError(Problem(message=message, hint=hint, path=path))
+        raise SpecError(_wrong(f"{plural(len(schedule), 'depth')} for {plural(len(stages), 'stage')}", hint, *path))
     edges = stage_graph(graph.digraph, [stage.nodes for stage in stages])
     for feeder, reader in growing_edges(edges, dict(enumerate(schedule, start=1))):
         message = (
             f"stage {reader} would wait for ever: its depth is {schedule[reader - 1]}, "
             f"and stage {feeder}, which feeds it, has {schedule[feeder - 1]}"
         )
-        problems.append(Problem(message=message, hint=f"depths must not grow along an edge; {hint}", path=path))
+        problems.append(_wrong(message, f"depths must not grow along an edge; {hint}", *path))
     if schedule[-1] != 1:
         message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
-        problems.append(Problem(message=message, hint=hint, path=path))
-    if problems:
-        raise SpecError(problems)
+        problems.append(_wrong(message, hint, *path))
+    refuse(problems)
 
 
 def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
@@ -109,36 +126,27 @@ def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
     for name, keeps in listed.items():
         path, node = ("method", "keep", name), graph.nodes.get(name)
         if node is None:
-            message = f"{shown(name)} is not a node"
-            yield Problem(message=message, hint=suggestion(name, choices), path=path)
+            yield _wrong(f"{shown(name)} is not a node", suggestion(name, choices), *path)
         elif node.kind == "head":
             message = f"node {shown(name)} is the head, which differentiates at once and keeps nothing"
-            yield Problem(message=message, hint="leave it out", path=path)
+            yield _wrong(message, "leave it out", *path)
         elif node.kind == "buffered" and keeps == "nothing":
             message = f"node {shown(name)} is buffered, so it cannot reconstruct its input, and keep nothing"
-            yield Problem(message=message, hint='set it to "input" or "graph"', path=path)
+            yield _wrong(message, 'set it to "input" or "graph"', *path)
 
 
-def check_kept(listed: object, programs: Sequence[StageProgram]) -> None:
-    """Check that the nodes that are listed with a graph may keep it in their stages.
-
-    Raises:
-        SpecError: parameters change before a backward, and are not stored.
-    """
-    problems = [
-        Problem(
-            message=f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
-            "change before the backward",
-            hint='set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well',
-            path=("method", "keep", name),
-        )
-        for program in programs
-        for segment in program.segments
-        for name in segment.nodes
-        if isinstance(listed, Mapping) and listed.get(name) == "graph" != segment.keeps
-    ]
-    if problems:
-        raise SpecError(problems)
+def graph_problems(listed: object, programs: Sequence[StageProgram]) -> Iterator[Problem]:
+    """Yield the nodes that are listed with a graph and cannot keep it in their stages: parameters change before a backward, and are not stored."""
+    graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()
+    for program, segment in ((one, segment) for one in programs for segment in one.segments):
+        for name in segment.nodes:
+            if name in graphs and segment.keeps != "graph":
+                message = (
+                    f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
+                    "change before the backward"
+                )
+                hint = 'set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well'
+                yield _wrong(message, hint, "method", "keep", name)
 
 
 def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
@@ -150,10 +158,10 @@ def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: Node
     nodes = len(graph.order)
     if stages > nodes:
         message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
-        raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
+        raise SpecError(_wrong(message, f"set it to {nodes} or less", "partition", "stages"))
     if isinstance(schedule, tuple) and len(schedule) != stages:
         message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
-        raise SpecError(Problem(message=message, path=("method", "schedule")))
+        raise SpecError(_wrong(message, "", "method", "schedule"))
 
 
 def device_count(partition: PartitionSpec) -> int:
@@ -165,55 +173,22 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
     devices, count = partition.devices, device_count(partition)
     for index, name in enumerate(devices if isinstance(devices, tuple) else ()):
         if not re.fullmatch(r"(cpu|cuda)(:\d+)?", name):
-            message, hint = f"{shown(name)} is not a device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
-            yield Problem(message=message, hint=hint, path=("partition", "devices", index))
+            hint = 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
+            yield _wrong(f"{shown(name)} is not a device", hint, "partition", "devices", index)
     for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
         if isinstance(given, tuple) and len(given) != count:
-            yield Problem(
-                message=f"{key} lists {plural(len(given), 'value')} for {plural(count, 'device')}",
-                hint="give one value for all, or one a device",
-                path=("partition", key),
-            )
+            message = f"{key} lists {plural(len(given), 'value')} for {plural(count, 'device')}"
+            yield _wrong(message, "give one value for all, or one a device", "partition", key)
     for name in partition.device:
         if name in DEVICE_TYPES:
             message = f"{shown(name)} is a device type already, with the figures of its data sheet"
             hint = f"give yours another name, such as {shown_key(f'my-{name}')}, and name that in device_type"
-            yield Problem(message=message, hint=hint, path=("partition", "device", name))
+            yield _wrong(message, hint, "partition", "device", name)
     types, known = partition.device_type or (), device_types(partition)
     for name in dict.fromkeys((types,) if isinstance(types, str) else types):
         if name not in known:
-            message = f"unknown device type {shown(name)}"
             hint = f"{suggestion(name, known)}; [partition.device.{shown_key(name)}] states one of your own"
-            yield Problem(message=message, hint=hint, path=("partition", "device_type"))
-
-
-def _schedule_problems(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:
-    path, own = ("method", "schedule"), method.schedule
-    if isinstance(schedule, str) and schedule not in method.schedules:
-        message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
-        yield Problem(message=message, hint=f'leave out `schedule`, or set schedule = "{own}"', path=path)
-    elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
-        message = f'method "{method.name}" has no delay, and a list of depths would give it one'
-        hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
-        yield Problem(message=message, hint=hint, path=path)
-
-
-def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
-    if clip is None or clip.scope != "global":
-        return
-    if clip.by == "value":
-        yield Problem(
-            message='scope = "global" means one norm over all stages, and by = "value" clips no norm',
-            hint='leave out `scope`, or set by = "norm"',
-            path=("optimizer", "clip", "scope"),
-        )
-    elif not is_synchronous(schedule, method.flush):
-        yield Problem(
-            message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
-            hint="asynchronous stages update at different times, so no global norm exists when one steps; "
-            'set scope = "stage", or method.schedule = "sequential"',
-            path=("optimizer", "clip", "scope"),
-        )
+            yield _wrong(f"unknown device type {shown(name)}", hint, "partition", "device_type")
 
 
 def check_processes(stages: int, processes: int) -> None:
@@ -223,13 +198,9 @@ def check_processes(stages: int, processes: int) -> None:
         SpecError: there are more processes than stages.
     """
     if processes > stages:
-        raise SpecError(
-            Problem(
-                message=f"{processes} processes cannot share {stages} {noun(stages, 'stage')}",
-                hint=f"start at most {stages}, or cut the network into more stages",
-                path=("partition", "stages"),
-            )
-        )
+        message = f"{processes} processes cannot share {stages} {noun(stages, 'stage')}"
+        hint = f"start at most {stages}, or cut the network into more stages"
+        raise SpecError(_wrong(message, hint, "partition", "stages"))
 
 
 def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
@@ -237,14 +208,16 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     replicas, clip = spec.partition.replicas, spec.optimizer.clip
     if processes % replicas:
         message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
-        hint = "start that many with --processes or torchrun"
-        yield Problem(message=message, hint=hint, path=("partition", "replicas"))
+        yield _wrong(message, "start that many with --processes or torchrun", "partition", "replicas")
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
-        yield Problem(message=message, hint=hint, path=("optimizer", "clip", "scope"))
+        yield _wrong(message, hint, "optimizer", "clip", "scope")
     if replicas > 1 and spec.checkpoint.every is not None and interval(spec.checkpoint.every).unit == "seconds":
         message = "replicas agree on a checkpoint beforehand, and a time is reached at another micro-batch in each"
-        yield Problem(message=message, hint='count epochs or updates: "500 updates"', path=("checkpoint", "every"))
+        yield _wrong(message, 'count epochs or updates: "500 updates"', "checkpoint", "every")
+
+
+# --- profiles ---
 
 
 def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
@@ -257,24 +230,23 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
     """
     name, options = optimizer
     precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
-    own = {key: _zero_or_not(value) for key, value in attrs.asdict(options).items() if key != "lr"}
+
+    def zero_or_not(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [zero_or_not(one) for one in value]
+        return value != 0 if isinstance(value, int | float) else value
+
     return {
         "precision": precision | {"tf32": spec.precision.products == "tf32"},
         "optimizer": {
             "name": name,
-            "options": own,
+            "options": {key: zero_or_not(value) for key, value in attrs.asdict(options).items() if key != "lr"},
             "clip": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
         },
         "loss": loss,
         "run.compile": spec.run.compile,
         "init.freeze": [*spec.init.freeze] if spec.init.freeze else None,
     }
-
-
-def _zero_or_not(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_zero_or_not(one) for one in value]
-    return value != 0 if isinstance(value, int | float) else value
 
 
 def taken_under_load(profile: Profile) -> str:
@@ -305,7 +277,7 @@ def checked_profile(
     try:
         profile = read_profile(Path(spec.partition.profile).expanduser())
     except SpecError as error:
-        raise SpecError([evolve(problem, path=_PROFILE) for problem in error.problems]) from None
+        raise SpecError([attrs.evolve(problem, path=_PROFILE) for problem in error.problems]) from None
     compared: list[tuple[str, Any, Any]] = [
         ("micro-batches of", profile.micro_batch, spec.data.batch),
         ("run.threads =", profile.threads, spec.run.threads),
@@ -315,24 +287,23 @@ def checked_profile(
         compared.append(("a device of type", profile.device_type, device.name))
     tables = dict.fromkeys((*settings, *profile.settings))
     compared += [(f"[{table}] =", profile.settings.get(table), settings.get(table)) for table in tables]
-    said = [f"of {what} {shown(one)}, not {shown(other)}" for what, one, other in compared if one != other]
-    found = [f"the profile is {text}" for text in said] + list(_other_network(profile, graph, costs))
-    if found:
-        raise SpecError([Problem(message=message, hint=_TAKE_ONE, path=_PROFILE) for message in found])
+    said = [f"the profile is of {what} {shown(one)}, not {shown(own)}" for what, one, own in compared if one != own]
+    if other := next(_other_network(profile, graph, costs), ""):
+        said.append(other)
+    take_one = "take one of this specification, on such a device: petra-graph profile SPEC"
+    refuse(_wrong(text, take_one, *_PROFILE) for text in said)
     return profile
 
 
 def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[str]:
-    """Yield the first node that the profile does not have, not with the same sizes, or not timed in all operations."""
+    """Yield the nodes that the profile does not have, not with the same sizes, or not timed in all operations."""
     for name, node in graph.nodes.items():
         cost, operations = costs.nodes[name], profile.nodes.get(name)
         if operations is None:
             yield f"the profile has no node {shown(name)}"
-            return
-        if profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
             yield f"the profile's node {shown(name)} has other sizes than the network's"
-            return
-        timed = operations.keys() & (profile.host.get(name, {}).keys() if profile.kind == "cuda" else operations.keys())
-        if missing := OPERATIONS[node.kind] - timed:
-            yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
-            return
+        else:
+            timed = operations.keys() & (profile.host.get(name, {}) if profile.kind == "cuda" else operations).keys()
+            if missing := OPERATIONS[node.kind] - timed:
+                yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"

@@ -16,9 +16,12 @@ from attrs import frozen
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.device_types import CUBLAS_BYTES
+from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Work
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.spec.model import PrecisionSpec
 
 
 @frozen(kw_only=True)
@@ -35,14 +38,34 @@ class EncodedShare:
     """Bytes that a device's libraries keep from their first operation on."""
 
 
+def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
+    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
+
+    Args:
+        kind: kind of the devices, "cpu" or "cuda".
+    """
+    own, on_gpu = "float64" if precision.compute == "float64" else "float32", kind == "cuda"
+    buffer, channel = (
+        ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
+        for stored in (precision.buffer_dtype, precision.channel_dtype)
+    )
+    return EncodedShare(
+        buffer=buffer, channel=channel, targets=0.0 if on_gpu else 1.0, libraries=CUBLAS_BYTES if on_gpu else 0
+    )
+
+
 class Device:
     """The bytes alive on one device, and the most at any moment."""
 
-    def __init__(self, libraries: int = 0) -> None:
+    def __init__(self, libraries: int = 0, look_at: int | None = None) -> None:
         self.live = libraries
         self.peak = -1
         self.peak_at = 0
         """The number of the largest moment."""
+        self.look_at = look_at
+        """The number of a moment at which `parts` are looked at."""
+        self.parts: dict[str, int] = {}
+        """Bytes by what they are for, those of the running operation under "working"."""
         self.stages: list[StageMemory] = []
         self.moments = 0
 
@@ -51,6 +74,14 @@ class Device:
         self.moments += 1
         if self.live + working > self.peak:
             self.peak, self.peak_at = self.live + working, self.moments
+        if self.moments == self.look_at:
+            counted, held = set[int](), [stage.held() for stage in self.stages]
+            for part in held[0]:
+                tensors = (one for own in held for one in own[part] if one.device is self)
+                new = {id(one): one.size for one in tensors if id(one) not in counted}
+                counted.update(new)
+                self.parts[part] = sum(new.values())
+            self.parts["working"] = self.live + working - sum(self.parts.values())
 
 
 class Tensor:
@@ -137,7 +168,7 @@ class StageMemory:
         received: dict[Edge, Tensors] = {}
         for edge in self.program.receives:
             if edge.producer == INPUT:
-                received[edge] = [self._new(size) for size in self._sizes[edge]]
+                received[edge] = self._sized(self._sizes[edge])
                 self.device.moment()
             else:
                 (received[edge],) = self._received(edge, "forward")
@@ -189,7 +220,7 @@ class StageMemory:
             if self._share.channel == 1:
                 queued.append(tensors)
             else:
-                queued.append([self._new(ceil(self._share.channel * tensor.size)) for tensor in tensors])
+                queued.append(self._sized(ceil(self._share.channel * tensor.size) for tensor in tensors))
                 self.device.moment()
 
     def _received(self, edge: Edge, direction: Direction) -> Message:
@@ -201,7 +232,7 @@ class StageMemory:
             if here and not encoded:
                 found.append(waiting[0])
             else:
-                found.append([self._new(size) for size in sizes])
+                found.append(self._sized(sizes))
                 self.device.moment(ceil(self._share.channel * sum(sizes)) if encoded and not here else 0)
             del waiting[0]
         queue.popleft()
@@ -215,7 +246,7 @@ class StageMemory:
         sizes = [tensor.size for tensor in messages[0][0]]
         # A sum of three needs the sum of two at the same time.
         self.device.moment(sum(sizes) + (max(sizes, default=0) if len(messages) > 2 else 0))  # noqa: PLR2004
-        return [self._new(size) for size in sizes], outputs
+        return self._sized(sizes), outputs
 
     # Segments.
 
@@ -271,12 +302,12 @@ class StageMemory:
 
     def buffered(self, segment: Segment, inputs: Tensors) -> Tensors:
         share = self._buffer_share(segment)
-        return inputs if share == 1 else [self._new(ceil(share * tensor.size)) for tensor in inputs]
+        return inputs if share == 1 else self._sized(ceil(share * tensor.size) for tensor in inputs)
 
     def restored(self, segment: Segment, kept: Tensors) -> Tensors:
         if self._buffer_share(segment) == 1:
             return kept
-        inputs = [self._new(size) for size in self._nodes[segment.nodes[0]].input_bytes]
+        inputs = self._sized(self._nodes[segment.nodes[0]].input_bytes)
         self.device.moment()
         return inputs
 
@@ -347,3 +378,6 @@ class StageMemory:
 
     def _new(self, size: int) -> Tensor:
         return Tensor(size, self.device)
+
+    def _sized(self, sizes: Iterable[int]) -> Tensors:
+        return [Tensor(size, self.device) for size in sizes]

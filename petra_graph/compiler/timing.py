@@ -17,13 +17,15 @@ Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from math import ceil
+from typing import NamedTuple
 
 import networkx as nx
-from attrs import frozen
+from attrs import evolve, frozen
 
-from petra_graph.compiler.simulation import Pipeline, Simulation, TimedStage
+from petra_graph.compiler.simulation import Pipeline, Simulation
 from petra_graph.graph.node_graph import distances
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
@@ -39,8 +41,7 @@ _FURTHER = (1, 2, 4, 8, 16)
 """What depths are raised by, for each stage up to the head."""
 
 
-@frozen(kw_only=True)
-class Tick:
+class Tick(NamedTuple):
     """Seconds a micro-batch in the steady state."""
 
     seconds: float
@@ -52,12 +53,13 @@ def tick(pipeline: Pipeline) -> Tick:
     """Simulate a pipeline, whose depths grow along no edge, until a state recurs at the source, whole windows apart."""
     least = full_speed(pipeline)
     if len(pipeline.hosted) == 1:  # Some stage always has its messages.
-        return Tick(seconds=least, exact=True)
+        return Tick(least, exact=True)
     simulation, window = Simulation(pipeline, sys.maxsize), pipeline.accumulation
     most = max(_OPERATIONS, 8 * window * len(pipeline.stages))  # Four windows at least.
     seen: dict[Hashable, int] = {}
-    starts: dict[int, list[int]] = {pipeline.stages[0].index: [], pipeline.head.index: []}
-    source = starts[pipeline.stages[0].index]
+    first, head = pipeline.stages[0], pipeline.stages[-1]
+    starts: dict[int, list[int]] = {first.index: [], head.index: []}
+    source = starts[first.index]
 
     def mean(times: Sequence[int], periods: int) -> float:
         return simulation.seconds((times[-1] - times[-1 - periods]) / (periods * window))
@@ -67,38 +69,29 @@ def tick(pipeline: Pipeline) -> Tick:
         if verb != "forward" or micro_batch % window or stage.index not in starts:
             continue
         starts[stage.index].append(start)
-        if stage is not pipeline.stages[0]:
+        if stage is not first:
             continue
         before = seen.setdefault(simulation.state(one), len(source))
         if before < len(source):
-            return Tick(seconds=max(mean(source, len(source) - before), least), exact=True)
+            return Tick(max(mean(source, len(source) - before), least), exact=True)
         if operations > most:
             break
     means = (mean(times, len(times) * 2 // 3) for times in starts.values() if len(times) > 1)
-    return Tick(seconds=max(*means, least), exact=False)
+    return Tick(max(*means, least), exact=False)
 
 
 def full_speed(pipeline: Pipeline) -> float:
     """Return the seconds of a micro-batch on the busiest device or link: the tick, if forwards could run ahead without bound."""
-    return max(*_work_seconds(pipeline).values(), *_link_seconds(pipeline).values(), 0.0)
-
-
-def _work_seconds(pipeline: Pipeline) -> Mapping[str, float]:
-    """Return each device's seconds of work for a micro-batch."""
-    return {
-        device: sum(stage.seconds.forward for stage in stages)
+    devices = (
+        sum(stage.seconds.forward for stage in stages)
         + sum(stage.seconds.backward + stage.seconds.update / stage.accumulation for stage in stages)
-        for device, stages in pipeline.hosted.items()
-    }
-
-
-def _link_seconds(pipeline: Pipeline) -> Mapping[tuple[str, str], float]:
-    """Return the seconds for which each link is occupied by a micro-batch's messages."""
-    found: dict[tuple[str, str], float] = {}
+        for stages in pipeline.hosted.values()
+    )
+    links = Counter[tuple[str, str]]()
     for channel in pipeline.channels.values():
         if channel.link is not None:
-            found[channel.link] = found.get(channel.link, 0.0) + channel.occupies_seconds
-    return found
+            links[channel.link] += channel.occupies_seconds  # type: ignore[assignment]  # seconds, not counts
+    return max(*devices, *links.values(), 0.0)
 
 
 @frozen
@@ -117,109 +110,99 @@ class Event:
         return Action(self.verb, self.micro_batch)
 
 
-@frozen(kw_only=True)
-class Timeline:
-    """A simulated run from its start to its drain."""
-
-    head: int
-    """Index of the stage with the loss."""
-    events: tuple[Event, ...]
-    """In the order of their starts."""
-
-    @property
-    def seconds(self) -> float:
-        """From the start until the last operation has ended."""
-        return max((event.end for event in self.events), default=0.0)
-
-    def of(self, stage: int, verb: Verb) -> Iterator[Event]:
-        return (event for event in self.events if event.stage == stage and event.verb == verb)
-
-    @property
-    def fill_seconds(self) -> float:
-        """Until the head starts its first forward."""
-        return next((event.start for event in self.of(self.head, "forward")), 0.0)
-
-    @property
-    def drain_seconds(self) -> float:
-        """From the end of the head's last backward to the end of everything."""
-        return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
-
-
-def simulate(pipeline: Pipeline, micro_batches: int) -> Timeline:
-    """Run `micro_batches` from start to drain."""
+def simulate(pipeline: Pipeline, micro_batches: int) -> tuple[Event, ...]:
+    """Run `micro_batches` from start to drain, and return the operations in the order of their starts."""
     simulation = Simulation(pipeline, micro_batches)
     events = [
         Event(stage.index, stage.device, *action, simulation.seconds(start), simulation.seconds(end))
         for stage, action, start, end in simulation
     ]
-    return Timeline(head=pipeline.head.index, events=tuple(sorted(events, key=lambda event: event.start)))
+    return tuple(sorted(events, key=lambda event: event.start))
+
+
+@frozen(kw_only=True)
+class Exposed:
+    """The shares of all devices' time in which messages are not hidden behind computation."""
+
+    all_reduce: float
+    links: float
 
 
 @frozen(kw_only=True)
 class Timing:
-    """The speed of a pipeline."""
+    """The speed of the steady state, and what a run takes beside it."""
 
     tick_seconds: float
-    """A micro-batch, in the steady state; fills and drains of flushed windows are in it."""
-    exact: bool
-    """The tick is a period of the simulation, not a mean over it."""
-    utilisation: Mapping[str, float]
-    """For each device, the share of the steady state in which it works."""
-    exchange: Mapping[str, float]
-    """For each device, the share in which it waits for the all-reduce of replicas: a part of the bubble."""
+    """A micro-batch; fills and drains of flushed windows are in it."""
+    samples_per_second: float
+    """Of all replicas."""
+    bubble_fraction: float
+    """The share of all devices' time in which nothing is computed."""
+    exposed_communication: Exposed
+    utilisation: tuple[float, ...]
+    """For each device with a stage, the share of the steady state in which it works."""
     fill_seconds: float
     """Until the head starts its first forward."""
     drain_seconds: float
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
     """Of a run between two drains, beyond its ticks."""
-    exposed_links: float
-    """The share of the devices' time by which messages on links lengthen the steady state."""
-
-    @property
-    def bubble_fraction(self) -> float:
-        """The share of all devices' time in which nothing is computed, in the steady state."""
-        return max(0.0, 1 - sum(self.utilisation.values()) / len(self.utilisation))
-
-    @property
-    def exchange_fraction(self) -> float:
-        """The share of all devices' time in which they wait for the all-reduce of replicas."""
-        return sum(self.exchange.values()) / len(self.exchange)
-
-    def samples_per_second(self, batch: int, replicas: int = 1) -> float:
-        """Return the throughput of the steady state; `batch` is the samples in a micro-batch of one replica."""
-        return batch * replicas / self.tick_seconds if self.tick_seconds else 0.0
+    outside_seconds: float
+    """Of the tick: loading samples, with what a profile counts to no stage."""
+    exact: bool
+    """The tick is a period of the simulation, not a mean over it."""
+    speedup: float | None = None
+    speedup_over: str | None = None
 
 
-def timing(pipeline: Pipeline) -> Timing:
+def device_shares(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, tuple[float, float]]:
+    """Return the shares of the steady state in which each device works, and waits for the all-reduce of replicas."""
+    return {
+        device: (
+            sum(one.seconds.per_micro_batch(one.accumulation) for one in stages) / tick_seconds
+            if tick_seconds
+            else 0.0,
+            sum(one.seconds.exchange / one.accumulation for one in stages) / tick_seconds if tick_seconds else 0.0,
+        )
+        for device, stages in pipeline.hosted.items()
+    }
+
+
+def timing(pipeline: Pipeline, samples: int = 1, outside: float = 0.0) -> Timing:
     """Return the speed of a pipeline.
 
     The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
     in which one micro-batch goes forward to the head and back.
+
+    Args:
+        samples: in a micro-batch of all replicas.
+        outside: the seconds of a micro-batch that the first stage's forward includes and no node takes.
     """
-    steady = tick(pipeline)
+    steady, head = tick(pipeline), pipeline.stages[-1].index
     windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
     count = windows * pipeline.accumulation
     small = 2 * count * len(pipeline.stages) <= _OF_OVERHEAD
-    timeline = simulate(pipeline, count if small else 1)
-    fill, drain = timeline.fill_seconds, timeline.drain_seconds
-
-    def shares(of: Callable[[TimedStage], float]) -> Mapping[str, float]:
-        seconds = {device: sum(map(of, stages)) for device, stages in pipeline.hosted.items()}
-        return {device: one / steady.seconds if steady.seconds else 0.0 for device, one in seconds.items()}
+    events = simulate(pipeline, count if small else 1)
+    ends = max(event.end for event in events)
+    fill = next(event.start for event in events if (event.stage, event.verb) == (head, "forward"))
+    drain = ends - max(event.end for event in events if (event.stage, event.verb) == (head, "backward"))
 
     exposed = 0.0
     if steady.seconds and any(channel.seconds for channel in pipeline.channels.values()):
-        exposed = max(0.0, 1 - tick(pipeline.with_free_links()).seconds / steady.seconds)
+        free = {key: evolve(one, occupies_seconds=0.0, latency_seconds=0.0) for key, one in pipeline.channels.items()}
+        exposed = max(0.0, 1 - tick(evolve(pipeline, channels=free)).seconds / steady.seconds)
+    used, waiting = zip(*device_shares(pipeline, steady.seconds).values(), strict=True)
     return Timing(
         tick_seconds=steady.seconds,
-        exact=steady.exact,
-        utilisation=shares(lambda stage: stage.seconds.per_micro_batch(stage.accumulation)),
-        exchange=shares(lambda stage: stage.seconds.exchange / stage.accumulation),
+        samples_per_second=samples / steady.seconds if steady.seconds else 0.0,
+        bubble_fraction=max(0.0, 1 - sum(used) / len(used)),
+        exposed_communication=Exposed(all_reduce=sum(waiting) / len(waiting), links=exposed),
+        utilisation=used,
         fill_seconds=fill,
         drain_seconds=drain,
-        overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
-        exposed_links=exposed,
+        overhead_seconds=ends - count * steady.seconds if small else fill + drain,
+        outside_seconds=outside,
+        exact=steady.exact,
     )
 
 
@@ -283,7 +266,7 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
                 both_ways = channel.seconds + pipeline.channels[ChannelKey(key.edge, "backward")].seconds
                 waits = apart[reader] + pipeline.stages[reader - 1].seconds.backward + both_ways
                 least, depth = max(least, forward + waits), max(depth, depths[reader])
-        if stage is not pipeline.head:
+        if stage is not pipeline.stages[-1]:
             occupied = backward + stage.seconds.update / stage.accumulation
             depth = max(depth, ceil((least + occupied) / seconds - _ROUNDING))
         apart[stage.index] = max(least, seconds * (depth - 1) + forward)

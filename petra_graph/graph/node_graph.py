@@ -156,14 +156,14 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
         The graph, None where the nodes' inputs allow none, and all problems found.
     """
     nodes = list(_unroll(tables))
-    problems = [*names_are_unique(nodes), *inputs_exist(nodes), *kinds_fit_blocks(nodes)]
+    problems = [*_of_names(nodes), *_of_inputs(nodes), *_of_kinds(nodes)]
     known = {INPUT, *(node.name for node in nodes)}
     if len(known) <= len(nodes) or not nodes or any(one not in known for node in nodes for one in node.inputs):
         return None, problems
     graph = NodeGraph(nodes={node.name: node for node in nodes})
-    broken = [*is_acyclic(graph), *has_one_source(graph), *has_one_head(graph)]
+    broken = [*_of_cycles(graph), *_of_sources(graph), *_of_heads(graph)]
     # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
-    return graph, problems + (broken or list(every_node_counts(graph)))
+    return graph, problems + (broken or list(_of_ends(graph)))
 
 
 def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
@@ -191,7 +191,7 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
             before, inputs = name, (name,)
 
 
-def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
+def _of_names(nodes: Sequence[Node]) -> Iterator[Problem]:
     """No two nodes share a name, and none takes the input's."""
     taken = [(name, node) for node in nodes for name in (node.name, node.first_of) if name is not None]
     counts = Counter(name for name, _ in taken)
@@ -206,7 +206,7 @@ def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
         yield Problem(message=f'{counts[name]} nodes are called "{name}"', hint=hint, path=(*path, "name"))
 
 
-def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
+def _of_inputs(nodes: Sequence[Node]) -> Iterator[Problem]:
     """Every input names a node, once."""
     known = dict.fromkeys([INPUT, *(node.name for node in nodes)])
     for node in nodes:
@@ -221,12 +221,10 @@ def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
                 yield node.problem(f"{reads}, which is not a node", hint, "inputs")
 
 
-def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
+def _of_kinds(nodes: Sequence[Node]) -> Iterator[Problem]:
     """A reversible node needs a block with an inverse, a head node a head block."""
-    for node in nodes:
-        if node.plugin is None:
-            continue
-        declared = node.plugin.code.kind
+    for node, plugin in ((one, one.plugin) for one in nodes):
+        declared = node.kind if plugin is None else plugin.code.kind
         if node.kind == "reversible" and declared != "reversible":
             message = f'node "{node.name}" is reversible but its block "{node.block}" has no inverse'
             hint = f'set kind = "{declared}", or use a reversible block (`petra-graph list blocks` shows them)'
@@ -236,16 +234,15 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
             yield node.problem(message, f'leave out `kind`, or set kind = "{declared}"', "kind")
 
 
-def is_acyclic(graph: NodeGraph) -> Iterator[Problem]:
+def _of_cycles(graph: NodeGraph) -> Iterator[Problem]:
     """No node depends on its own output."""
-    if nx.is_directed_acyclic_graph(graph.digraph):
-        return
-    names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
-    message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
-    yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
+    if not nx.is_directed_acyclic_graph(graph.digraph):
+        names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
+        message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
+        yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
 
 
-def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
+def _of_sources(graph: NodeGraph) -> Iterator[Problem]:
     """Exactly one node reads the samples, and every node reads something."""
     sources = [node for node in graph.nodes.values() if INPUT in node.inputs]
     if not sources:
@@ -253,33 +250,29 @@ def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
     for node in sources[1:]:
         message = f'node "{node.name}" reads the samples, as "{sources[0].name}" does'
         yield node.problem(message, "let one node read the samples, and the others read that node", "inputs")
-    for node in graph.nodes.values():
-        if not node.inputs:
-            hint = "leave out `inputs` to read the node before it"
-            yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
+    for node in (one for one in graph.nodes.values() if not one.inputs):
+        hint = "leave out `inputs` to read the node before it"
+        yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
 
 
-def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
+def _of_heads(graph: NodeGraph) -> Iterator[Problem]:
     """Exactly one node is a head, and no node reads it."""
     heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
         hint = 'end with a head block, such as block = "pool-linear"'
         yield list(graph.nodes.values())[-1].problem("the graph has no head node, which is where the loss is", hint)
     for node in heads[1:]:
-        yield node.problem(
-            f'node "{node.name}" is a second head; the first is "{heads[0].name}"', "a graph has one head"
-        )
-    for node in heads:
-        for reader in graph.consumers(node.name):
-            message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
-            yield graph.nodes[reader].problem(message, "put the head last", "inputs")
+        message = f'node "{node.name}" is a second head; the first is "{heads[0].name}"'
+        yield node.problem(message, "a graph has one head")
+    for node, reader in ((one, reader) for one in heads for reader in graph.consumers(one.name)):
+        message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
+        yield graph.nodes[reader].problem(message, "put the head last", "inputs")
 
 
-def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
+def _of_ends(graph: NodeGraph) -> Iterator[Problem]:
     """Every node's output reaches the head; with one source and no cycle, the samples then reach every node."""
     head = next(node.name for node in graph.nodes.values() if node.kind == "head")
     reaching = nx.ancestors(graph.digraph, head) | {head}
-    for node in graph.nodes.values():
-        if node.name not in reaching:
-            message = f'the output of node "{node.name}" never reaches the head "{head}"'
-            yield node.problem(message, "let a later node name it in `inputs`, or remove it")
+    for name in (name for name in graph.nodes if name not in reaching):
+        message = f'the output of node "{name}" never reaches the head "{head}"'
+        yield graph.nodes[name].problem(message, "let a later node name it in `inputs`, or remove it")

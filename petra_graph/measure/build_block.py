@@ -4,7 +4,7 @@ Training builds its modules with the same `build_block` as measurements, so the 
 
 A parameter that several nodes name in `Block.shared_parameters` begins in all of them with the values of the first. Nodes of one stage have one
 parameter: gradients of all uses are summed, and it is updated once, as in plain torch. Nodes of several stages cannot, since each stage
-updates its own parameters at its own time (`planning.shared_across_stages`).
+updates its own parameters at its own time (`planning.network`).
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from petra_graph.compiler.spec_checks import (
     check_depths,
     check_method,
     check_number_of_stages,
-    check_old_graphs,
     device_problems,
     keep_problems,
+    old_graph_problems,
+    refuse,
 )
 from petra_graph.errors import Path, PluginError, Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
@@ -36,7 +37,7 @@ from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
-from petra_graph.program.placement import Partition
+from petra_graph.program.stage_program import Partition
 from petra_graph.record.run_directory import plugin_packages
 from petra_graph.spec.keys import IS_CODE, IS_PATH, NODES, keys_with
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
@@ -114,7 +115,7 @@ class CheckedSpec:
             SpecError: the other specification's method or stages are wrong.
         """
         method, schedule = check_method(spec.method, spec.optimizer.clip)
-        check_old_graphs(spec, method)
+        refuse(old_graph_problems(spec, method))
         stages = given_stages(graph or self.graph, spec, schedule)
         return attrs.evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 
@@ -153,8 +154,7 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
         SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
             listed for them.
     """
-    if problems := list(keep_problems(spec.method, graph)):
-        raise SpecError(problems)
+    refuse(keep_problems(spec.method, graph))
     stages = spec.partition.stages
     if stages == "auto":
         stages = len(schedule) if isinstance(schedule, tuple) else 1
@@ -198,15 +198,18 @@ def check_spec(
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
     graph = check.graph(check.nodes(plugins["architecture"], facts, unread), plugins["architecture"])
-    method = check.method()
+    method, stages = check.method(), None
     check.tables(facts)
-    stages = check.stages(graph, method)
-    samples = check.training_samples(plugins["data"])
-    if loaded.spec is None or facts is None or graph is None or method is None:
+    spec, samples = loaded.spec, None
+    if spec is not None and not problems.any:  # Only a graph without problems can be cut.
+        if graph is not None and method is not None:
+            stages = problems.attempt(given_stages, graph, spec, method[1])
+        samples = check.training_samples(plugins["data"], spec.data.validation)
+    if spec is None or facts is None or graph is None or method is None:
         problems.fail()
     problems.raise_any()
     return CheckedSpec(
-        spec=loaded.spec,
+        spec=spec,
         graph=graph,
         method=method[0],
         schedule=method[1],
@@ -309,13 +312,14 @@ class _Check:
         data = data if options is None else attrs.evolve(data, options=options)
         return data, at.attempt(declared_facts, data.plugin, data.options), unread
 
-    def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
+    def training_samples(self, data: ConfiguredPlugin | None, validation: object) -> int | None:
         """Return how many training samples there are without a validation share, if the data set's declaration says it."""
-        if data is None or self.loaded.spec is None or self.problems.any:
+        if data is None:
             return None
         found = self.problems.at("data", "options").attempt(declared_samples, data.plugin, data.options)
-        share = self.loaded.spec.data.validation
-        return found if found is None or not isinstance(share, float) else found - count_of_share(found, share)
+        return (
+            found if found is None or not isinstance(validation, float) else found - count_of_share(found, validation)
+        )
 
     def nodes(
         self, architecture: ConfiguredPlugin | None, facts: DataFacts | None, unread: Sequence[Problem]
@@ -374,7 +378,7 @@ class _Check:
             return None
         found = self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
         if found is not None and self.loaded.spec is not None:
-            self.problems.attempt(check_old_graphs, self.loaded.spec, found[0])
+            self.problems.add(old_graph_problems(self.loaded.spec, found[0]))
         return found
 
     def tables(self, facts: DataFacts | None) -> None:
@@ -382,10 +386,10 @@ class _Check:
         parts, problems = self.loaded.parts, self.problems
         stated = parts.get(("graph", "input"))
         if facts is not None and isinstance(stated, InputSpec):
-            for key, given, actual in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
-                if given != actual:
+            for key, given, own in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
+                if given != own:
                     message = (
-                        f"the graph's input has {key} {shown(given)}, but the data set's samples have {shown(actual)}"
+                        f"the graph's input has {key} {shown(given)}, but the data set's samples have {shown(own)}"
                     )
                     hint = "leave out [graph] input: the data set says it"
                     problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
@@ -393,10 +397,3 @@ class _Check:
             if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
             problems.add(device_problems(partition))
-
-    def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
-        """Return the given stages; only a graph without problems can be cut."""
-        spec = self.loaded.spec
-        if graph is None or spec is None or method is None or self.problems.any:
-            return None
-        return self.problems.attempt(given_stages, graph, spec, method[1])

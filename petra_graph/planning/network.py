@@ -1,11 +1,17 @@
 """The measure step: a checked specification with the shapes of its nodes, what these rule out, and their costs, once a later step asks.
 
 Neither the data set's files nor the devices are needed.
+
+A stage updates its parameters at its own times. So nodes that share a trained parameter are in one stage, with all nodes between them, or
+`partition.untie` gives each stage a copy. Frozen parameters are never updated, so stages may have copies of them.
+
+Decision: embedding and head of a chain are in one stage in a cut into one stage alone. A stage has one depth, and one forward for each
+micro-batch: with both ends of a longer pipeline it would wait for its own output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve, field, frozen
@@ -16,20 +22,21 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.shared_across_stages import count_parameters, kept_together, shared_in_stages
 from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
-from petra_graph.units import listed
+from petra_graph.units import listed, noun
 
 if TYPE_CHECKING:
     from petra_graph.compiler.planner_inputs import PlannerInputs
+
+Stages = Iterable[Sequence[str]]
+"""The nodes of each stage."""
 
 
 @frozen(kw_only=True)
@@ -54,15 +61,6 @@ class MeasuredNetwork:
         return evolve(self, checked=self.checked.variant(spec, self.graph))
 
     @property
-    def parameters(self) -> int:
-        """The number of their values, a shared one counted once."""
-        return count_parameters(self.shapes, [self.graph.order])[0]
-
-    def parameters_in(self, programs: Iterable[StageProgram]) -> int:
-        """Return the number of their values in a run, whose stages may have copies of a shared one."""
-        return count_parameters(self.shapes, [program.nodes for program in programs])[0]
-
-    @property
     def micro_batches(self) -> int | None:
         """Micro-batches of an epoch; None where the number of samples is not known."""
         whole, most = self.micro_batches_of_data, self.spec.run.micro_batches
@@ -73,6 +71,103 @@ class MeasuredNetwork:
         """Micro-batches of an epoch that a trial has not shortened."""
         samples = self.training_samples
         return None if samples is None else samples // (self.spec.data.batch * self.spec.partition.replicas)
+
+    # --- parameters that several nodes share ---
+
+    def owners(self, names: Iterable[str], *, trained: bool = False) -> Mapping[str, Sequence[str]]:
+        """Return which of some nodes have each shared parameter, where several have; with `trained`, of those that one of them trains."""
+        found: dict[str, list[str]] = {}
+        moved: set[str] = set()
+        for name in names:
+            for one in self.shapes[name].shared.values():
+                found.setdefault(one.label, []).append(name)
+                moved |= {one.label} if one.trained else set()
+        nodes = {label: [*dict.fromkeys(owners)] for label, owners in found.items()}
+        return {label: own for label, own in nodes.items() if len(own) > 1 and (label in moved or not trained)}
+
+    @property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of nodes that every cut has in one stage."""
+        untie = self.spec.partition.untie
+        return () if untie else self.graph.inseparable(self.owners(self.graph.order, trained=True).values())
+
+    def shared_in_stages(self, stages: Sequence[Sequence[str]] | None) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the shared parameters by their names, with nodes that have them and are known to be in one stage.
+
+        Args:
+            stages: those that are given; None: they are still to be cut.
+        """
+        bound = {} if self.spec.partition.untie else self.owners(self.graph.order, trained=True)
+        yield from bound.items()
+        for names in stages or ([self.graph.order] if self.spec.partition.stages == 1 else []):
+            inside = self.owners(name for name in self.graph.order if name in names)
+            yield from ((label, owners) for label, owners in inside.items() if label not in bound)
+
+    @property
+    def parameters(self) -> int:
+        """The number of their values, a shared one counted once."""
+        return self.count_parameters([self.graph.order])[0]
+
+    def parameters_in(self, programs: Iterable[StageProgram]) -> int:
+        """Return the number of their values in a run, whose stages may have copies of a shared one."""
+        return self.count_parameters([program.nodes for program in programs])[0]
+
+    def count_parameters(self, stages: Stages) -> tuple[int, int]:
+        """Return how many values the parameters have, and how many of them are trained; a shared one counts once a stage."""
+        every = trained = 0
+        for names in stages:
+            every += sum(self.shapes[name].parameters for name in names)
+            trained += sum(sum(self.shapes[name].trained.values()) for name in names)
+            for label, owners in self.owners(names).items():
+                own = [one for name in owners for one in self.shapes[name].shared.values() if one.label == label]
+                every -= sum(one.values for one in own[1:])
+                trained -= sum([one.values for one in own if one.trained][1:])
+        return every, trained
+
+    def across_stages(self, stages: Stages) -> Iterator[str]:
+        """Yield a sentence for each parameter that nodes of several stages share and one of them trains."""
+        stage_of = {name: number for number, names in enumerate(stages, start=1) for name in names}
+        for label, owners in self.owners(stage_of, trained=True).items():
+            first: dict[int, str] = {}
+            for name in owners:
+                first.setdefault(stage_of[name], name)
+            if len(first) > 1:
+                numbers = " and ".join(map(str, first))
+                yield f"{_named(first.values())} share the parameter {label}, and are in {noun(len(first), 'stage')} {numbers}"
+
+    def check_shared(self, stages: Stages) -> None:
+        """Check that nodes which share a parameter are in one stage.
+
+        Raises:
+            SpecError: they are in several, and `partition.untie` is not set.
+        """
+        if not self.spec.partition.untie:
+            self._refuse(self.across_stages(stages))
+
+    def check_number(self, stages: int) -> None:
+        """Check that the network can be cut into a number of stages.
+
+        Raises:
+            SpecError: nodes that share a parameter would be in several.
+        """
+        if stages > self.graph.most_stages(self.together):
+            owners = self.owners(self.graph.order, trained=True)
+            self._refuse(
+                f"{stages} stages are too many: {_named(names)} share the parameter {label}"
+                for label, names in owners.items()
+            )
+
+    def _refuse(self, found: Iterable[str]) -> None:
+        most = self.graph.most_stages(self.together)
+        hint = (
+            f"set partition.stages = {most}, the most that there can be: a stage with these nodes has all nodes between them, too; or set "
+            "partition.untie = true: each stage then updates a copy of its own, equal at the start, which is another model than the tied one"
+        )
+        problems = [Problem(message=text, hint=hint, path=("partition", "stages")) for text in found]
+        if problems:
+            raise SpecError(problems)
+
+    # --- programs and costs ---
 
     @property
     def lowering(self) -> Lowering:
@@ -119,8 +214,7 @@ class MeasuredNetwork:
         return self.known_costs.get(key, self._measure_costs)
 
     def _measure_costs(self) -> CostTable:
-        from petra_graph.measure.cost_table import measure_costs
-        from petra_graph.measure.node_work import Conditions
+        from petra_graph.measure.costs import Conditions, measure_costs
 
         optimizer = self.checked.optimizer
         conditions = Conditions(
@@ -143,16 +237,16 @@ class MeasuredNetwork:
             SpecError: a block cannot be run, or the profile does not belong to the specification.
             PluginError: code cannot be imported.
         """
-        from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, transport_of
+        from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
         from petra_graph.compiler.spec_checks import checked_profile
+        from petra_graph.compiler.stage_memory import transport_of
         from petra_graph.program.device_types import stated_link
 
-        spec, kind = self.spec, devices[0].type.kind
-        costs = self.costs()
+        spec, kind, costs = self.spec, devices[0].type.kind, self.costs()
         profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
         given = self.checked.stages
         stages = None if given is None else [stage.nodes for stage in given.stages]
-        costs = costs.counted_once(shared_in_stages(self.graph, self.shapes, spec.partition, stages))
+        costs = costs.counted_once(self.shared_in_stages(stages))
         if profile is not None:
             costs = costs.with_workspaces(profile.workspace)
         if profile is not None and profile.link is not None:
@@ -167,9 +261,13 @@ class MeasuredNetwork:
             clocks=clocks_of(devices, costs, spec.precision.products, profile),
             profile=profile,
             replicas=spec.partition.replicas,
-            together=kept_together(self.graph, self.shapes, spec.partition),
+            together=self.together,
             outside_seconds=0.0 if profile is None else profile.outside,
         )
+
+
+def _named(names: Iterable[str]) -> str:
+    return "nodes " + " and ".join(f'"{name}"' for name in names)
 
 
 def policy_of(spec: Spec, kind: str) -> Policy:

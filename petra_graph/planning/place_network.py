@@ -20,19 +20,20 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_kept, check_processes
+from petra_graph.compiler.spec_checks import check_processes, graph_problems, refuse
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.shared_across_stages import check_number, check_shared
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
-from petra_graph.program.placement import Partition, Placement
+from petra_graph.program.stage_program import Partition, Placement
 
 if TYPE_CHECKING:
     from petra_graph.compiler.planner_inputs import PlannerInputs
 
+Devices = tuple[Device, ...]
 
-def place_network(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+
+def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
     """Place a network as if what devices have were stated as their limits.
 
     Args:
@@ -43,13 +44,12 @@ def place_network(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Plac
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     placement, limited = _place(network, devices), _with_own_limits(devices)
-    if limited == devices:
+    if limited == devices or _as_placed(network, placement, limited).fits(placement):
         return placement
-    inputs = _as_placed(network, placement, limited)
-    return placement if inputs.fits(placement) else _place(network, limited)
+    return _place(network, limited)
 
 
-def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
+def place_on_present(network: MeasuredNetwork, devices: Devices, present: tuple[str, ...]) -> Placement:
     """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
 
     Args:
@@ -63,7 +63,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
     if list(names) == [device.name for device in devices]:
         return place_network(network, devices)
 
-    placement = place_network(network, devices) if len(names) > 1 else place_as_planned(network, devices)
+    placement = place_network(network, devices) if len(names) > 1 else _place_as_planned(network, devices)
     hosts = names if len(names) > 1 else names * len(devices)
     present_name = dict(zip([device.name for device in devices], hosts, strict=True))
     stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
@@ -72,7 +72,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
     return placement
 
 
-def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], processes: int) -> Placement:
+def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: int) -> Placement:
     """Place a network on as many devices as processes, by cost if the planned devices are fewer or more.
 
     The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
@@ -90,7 +90,7 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
         placement = place_network(network, devices)
         check_processes(len(placement.stages), processes)
     else:
-        planned = place_as_planned(network, devices)
+        planned = _place_as_planned(network, devices)
         check_processes(len(planned.stages), processes)
         from petra_graph.compiler.placement_search import place_stages
 
@@ -106,7 +106,7 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
 
 
-def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+def _place_as_planned(network: MeasuredNetwork, devices: Devices) -> Placement:
     """Return the placement of the plan; without limits if the planned devices, which need not be used, would break them.
 
     Nodes then keep least, if what they keep is open.
@@ -114,7 +114,7 @@ def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> P
     try:
         return place_network(network, devices)
     except NoFeasiblePlan:
-        return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices), fill=False)
+        return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices), keep="least")
 
 
 def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
@@ -130,76 +130,60 @@ def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
         within_memory(_as_placed(network, placement, limited), Partition(stages=placement.stages))
 
 
-def _as_placed(network: MeasuredNetwork, placement: Placement, devices: tuple[Device, ...]) -> PlannerInputs:
-    """Return inputs on some devices under which stages keep the depths of a placement, and nodes what they keep there."""
-    inputs = network.planner_inputs(devices)
-    kept = inputs.kept if placement.kept is None else placement.kept
-    return evolve(inputs, schedule=placement.schedule, kept=kept)
-
-
 def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
     """Check that the specification allows the stages of a placement.
 
     Raises:
         SpecError: nodes that share a parameter are apart, or a node cannot keep in its stage what it is to keep.
     """
-    check_shared(network.graph, network.shapes, [stage.nodes for stage in placement.stages], network.spec.partition)
-    check_kept(network.spec.method.keep, network.programs(placement))
+    network.check_shared([stage.nodes for stage in placement.stages])
+    refuse(graph_problems(network.spec.method.keep, network.programs(placement)))
 
 
-def _place(network: MeasuredNetwork, devices: tuple[Device, ...], *, fill: bool = True) -> Placement:
-    """Place a network under the limits that devices state; without `fill`, nodes keep least if what they keep is open."""
-    checked, hosts = network.checked, _given_hosts(network, devices)
+def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "least"] = "fill") -> Placement:
+    """Place a network under the limits that devices state; `keep` is how much nodes keep, if that is open."""
+    checked, given, names = network.checked, network.checked.stages, [device.name for device in devices]
+    open_keep = keep if network.spec.method.keep == "auto" else None
     limited = any(device.memory_bytes is not None for device in devices)
-    open_keep = network.spec.method.keep == "auto"
-    if checked.stages is None or hosts is None or limited or checked.schedule == "auto" or open_keep:
-        keep: Literal["fill", "least"] | None = ("fill" if fill else "least") if open_keep else None
-        placement = evolve(_search(network, devices, hosts, keep), by_cost=True)
-    else:
-        stages = checked.stages.spread_over(hosts)
-        placement = Placement(stages=stages.stages, devices=devices, schedule=checked.schedule)
+    hosts: list[str] | None = None
+    """Over which given stages are spread; None: costs decide which stage has which device."""
+    if given is not None:
+        count, listed = len(given.stages), network.spec.partition.devices
+        unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
+        if isinstance(listed, tuple) and len(listed) == count:
+            hosts = list(listed)
+        elif not (limited or 1 < len(devices) < count or (unlike and len(devices) >= count)):
+            hosts = names[:count]
+    if given is not None and hosts is not None and not (limited or checked.schedule == "auto" or open_keep):
+        stages = given.spread_over(hosts).stages
+        placement = Placement(stages=stages, devices=devices, schedule=checked.schedule)
+    else:  # The search is imported here, which a run with given stages does not need.
+        from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages, within_memory
+
+        inputs, number = network.planner_inputs(devices), network.spec.partition.stages
+        if given is not None and hosts is not None:
+            placement = within_memory(inputs, given.spread_over(hosts), open_keep)
+        elif given is not None:
+            placement = place_stages(inputs, given, open_keep)
+        elif isinstance(number, int):
+            network.check_number(number)
+            placement = cut_and_place(inputs, number, open_keep)
+        else:
+            network.check_number(len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1)
+            placement = cut_into_fewest(inputs, open_keep)
+        placement = evolve(placement, by_cost=True)
     check_stages(network, placement)
     return placement
 
 
-def _search(
-    network: MeasuredNetwork,
-    devices: tuple[Device, ...],
-    hosts: list[str] | None,
-    keep: Literal["fill", "least"] | None,
-) -> Placement:
-    """Place by cost; the search is imported here, which a run with given stages does not need."""
-    from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages, within_memory
-
-    inputs, given, number = network.planner_inputs(devices), network.checked.stages, network.spec.partition.stages
-    if given is not None:
-        return (
-            place_stages(inputs, given, keep)
-            if hosts is None
-            else within_memory(inputs, given.spread_over(hosts), keep)
-        )
-    listed = len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1
-    check_number(network.graph, network.shapes, number if isinstance(number, int) else listed, inputs.together)
-    return cut_and_place(inputs, number, keep) if isinstance(number, int) else cut_into_fewest(inputs, keep)
+def _as_placed(network: MeasuredNetwork, placement: Placement, devices: Devices) -> PlannerInputs:
+    """Return inputs on some devices under which stages keep the depths of a placement, and nodes what they keep there."""
+    inputs = network.planner_inputs(devices)
+    kept = inputs.kept if placement.kept is None else placement.kept
+    return evolve(inputs, schedule=placement.schedule, kept=kept)
 
 
-def _given_hosts(network: MeasuredNetwork, devices: tuple[Device, ...]) -> list[str] | None:
-    """Return the names of the devices over which given stages are spread; None if costs decide which stage has which device."""
-    given, partition = network.checked.stages, network.spec.partition
-    if given is None:
-        return None
-    count = len(given.stages)
-    if isinstance(partition.devices, tuple) and len(partition.devices) == count:
-        return list(partition.devices)
-    limited = any(device.memory_bytes is not None for device in devices)
-    unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
-    chosen = unlike and (len(devices) > count or (len(devices) == count))
-    if limited or 1 < len(devices) < count or chosen:
-        return None
-    return [device.name for device in devices[:count]]
-
-
-def _with_own_limits(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+def _with_own_limits(devices: Devices) -> Devices:
     """Return devices of which each may hold what it has, if the specification states no limit."""
     return tuple(
         evolve(device, memory_bytes=device.type.memory_bytes) if device.memory_bytes is None else device

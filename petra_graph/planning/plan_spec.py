@@ -1,29 +1,51 @@
-"""A plan from a specification alone: check, measure, place, predict."""
+"""A plan from a specification alone: check, measure, place, predict memory and speed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+import attrs
 from attrs import evolve
 
-from petra_graph.compiler.plan import Plan
+from petra_graph.compiler.memory import StageBytes, stage_memory, summed
+from petra_graph.compiler.plan import (
+    Certainty,
+    Plan,
+    PlannedDevice,
+    PlannedNode,
+    PlannedRun,
+    PlannedStage,
+    Totals,
+)
+from petra_graph.compiler.planner_inputs import PlannerInputs, node_flops, node_seconds
+from petra_graph.compiler.simulation import BothWays, TimedStage
+from petra_graph.compiler.timing import Event, device_shares, simulate, timing
 from petra_graph.errors import NoFeasiblePlan
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.planning.advice import assumptions, delay_problems, placement_notes, throughput_range, warnings
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
-from petra_graph.planning.predict_plan import predict
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.share_devices import baseline, better_use, what_fits
 from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.plugins.optimizer import asks_for_delay
+from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.program.stage_program import Placement, Stage, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
+TICKS_SHOWN = 6
+"""Ticks of the steady state in a timeline."""
+_FLOAT32 = 4
+"""Bytes of a value."""
+
 
 class Planner:
-    """Plans of one specification and its variants: the network is checked and measured once."""
+    """Plans of one specification and its variants: the network is checked and measured once, and each variant is planned once."""
 
     def __init__(self, given: Given, overrides: Iterable[str] = ()) -> None:
         """Check the specification.
@@ -37,12 +59,16 @@ class Planner:
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(given, overrides)
+        self._known = Memo[Plan]()
 
     @property
     def spec(self) -> Spec:
         return self.checked.spec
 
-    @uncompiled()
+    @cached_property
+    def network(self) -> MeasuredNetwork:
+        return measure(self.checked)
+
     def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant with the same network.
 
@@ -51,9 +77,14 @@ class Planner:
             PluginError: only blocks are at fault.
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
+        spec = self.spec if variant is None else variant
+        return self._known.get((spec, with_timeline), lambda: self._plan(spec, with_timeline=with_timeline))
+
+    @uncompiled()
+    def _plan(self, spec: Spec, *, with_timeline: bool) -> Plan:
         problems = ProblemCollector(loaded=self.checked.loaded)
-        devices = problems.attempt(planned_devices, (variant or self.spec).partition)
-        network = problems.attempt(lambda: self.network if variant is None else self.network.variant(variant))
+        devices = problems.attempt(planned_devices, spec.partition)
+        network = problems.attempt(lambda: self.network if spec is self.spec else self.network.variant(spec))
         if network is not None:
             problems.add(head_problems(network, self.checked.facts))
         if devices is None or network is None:
@@ -81,11 +112,185 @@ class Planner:
             plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
         return evolve(plan, other_uses=looked_at, warnings=(*[better] * bool(better), *plan.warnings))
 
-    @cached_property
-    def network(self) -> MeasuredNetwork:
-        return measure(self.checked)
-
 
 def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:
     """Plan a specification; errors as `Planner`."""
     return Planner(given, overrides).plan()
+
+
+@uncompiled()
+def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bool = False) -> Plan:
+    """Predict a placement: a plan's, or a run's.
+
+    Args:
+        with_timeline: list the first operations one by one; there are many.
+
+    Raises:
+        SpecError: the profile does not belong to the specification, or a block cannot be run.
+    """
+    spec, optimizer = network.spec, network.checked.optimizer
+    inputs = network.planner_inputs(placement.devices)
+    costs, programs, batch = inputs.costs, inputs.placed(placement), inputs.costs.micro_batch
+    pipeline = inputs.pipeline(programs)
+    speed = timing(pipeline, batch * inputs.replicas, inputs.outside_seconds)
+
+    nodes = tuple(_nodes(inputs, programs, network))
+    apart = stage_memory(programs, costs, transport=inputs.transport)
+    seen = zip(programs, placement.stages, pipeline.stages, apart, strict=True)
+    stages = tuple(_stages(costs, seen, nodes))
+    if len(pipeline.hosted) < len(programs):
+        on_devices = inputs.device_memory(programs)
+    else:
+        libraries = inputs.transport.libraries
+        on_devices = {
+            program.device: attrs.evolve(own, working=own.working + libraries)
+            for program, own in zip(programs, apart, strict=True)
+        }
+    shares = device_shares(pipeline, speed.tick_seconds)
+    devices = tuple(
+        PlannedDevice(
+            name=device.name,
+            type=device.type.name,
+            stages=tuple(stage.index for stage in pipeline.hosted[device.name]),
+            memory_bytes=device.memory_bytes,
+            capacity_bytes=device.type.memory_bytes,
+            bytes=on_devices[device.name],
+            busy_seconds_per_tick=shares[device.name][0] * speed.tick_seconds,
+            utilisation=shares[device.name][0],
+            exchange_seconds_per_tick=shares[device.name][1] * speed.tick_seconds,
+        )
+        for device in inputs.devices
+        if device.name in pipeline.hosted
+    )
+    spare = [device.spare_bytes for device in devices]
+    known = [left for left in spare if left is not None]
+    slowest, fastest = throughput_range(inputs, spec, speed.samples_per_second)
+
+    many, epoch_seconds = network.micro_batches, None
+    if many is not None:  # The pipeline drains at the end of each epoch.
+        epoch_seconds = many * speed.tick_seconds + max(0.0, speed.overhead_seconds)
+    shown: tuple[Event, ...] = ()
+    if with_timeline:
+        windows = -(-(max(program.depth for program in programs) + TICKS_SHOWN) // inputs.accumulation)
+        shown = simulate(pipeline, windows * inputs.accumulation)
+
+    plan = Plan(
+        name=spec.name,
+        method=inputs.method.name,
+        schedule=placement.schedule,
+        accumulation=inputs.accumulation,
+        replicas=inputs.replicas,
+        micro_batch=batch,
+        samples_per_update=batch * inputs.accumulation * inputs.replicas,
+        stages=stages,
+        totals=Totals(
+            parameters=sum(stage.parameters for stage in stages),
+            trained=network.count_parameters([stage.nodes for stage in stages])[1],
+            bytes=summed(device.bytes for device in devices),
+        ),
+        paper_accounting=paper_accounting(programs, costs),
+        timing=attrs.evolve(speed, utilisation=tuple(device.utilisation for device in devices)),
+        run=PlannedRun(
+            epochs=spec.run.epochs,
+            micro_batches_per_epoch=many,
+            epoch_seconds=epoch_seconds,
+            seconds=None if epoch_seconds is None else spec.run.epochs * epoch_seconds,
+        ),
+        devices=devices,
+        nodes=nodes,
+        timeline=shown,
+        delay_aware=(str(optimizer.plugin),) * asks_for_delay(optimizer.plugin, optimizer.options),
+        certainty=Certainty(
+            samples_per_second_low=slowest,
+            samples_per_second_high=fastest,
+            spare_bytes=min(known) if len(known) == len(spare) else None,
+        ),
+        notes=tuple(placement_notes(placement, speed)),
+        assumptions=tuple(assumptions(inputs, spec, pipeline)),
+    )
+    return attrs.evolve(plan, warnings=tuple(warnings(plan, inputs, network, programs)))
+
+
+def _nodes(inputs: PlannerInputs, programs: Sequence[StageProgram], network: MeasuredNetwork) -> Iterator[PlannedNode]:
+    places = (
+        (program, segment, name) for program in programs for segment in program.segments for name in segment.nodes
+    )
+    for program, segment, name in places:
+        node, shapes = inputs.graph.nodes[name], network.shapes[name]
+        yield PlannedNode(
+            name=name,
+            kind=node.kind,
+            block=node.block,
+            stage=program.index,
+            parameters=shapes.parameters,
+            keeps=None if node.kind == "head" else segment.keeps,
+            inputs=tuple(producer for producer in node.inputs if producer != INPUT),
+            outputs=tuple(tuple(shape) for shape in shapes.outputs),
+            flops=node_flops(program, segment, name, inputs.costs),
+            seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
+        )
+
+
+def _stages(
+    costs: CostTable,
+    stages: Iterable[tuple[StageProgram, Stage, TimedStage, StageBytes]],
+    nodes: Sequence[PlannedNode],
+) -> Iterator[PlannedStage]:
+    for program, placed, timed, own in stages:
+        mine = [node for node in nodes if node.stage == program.index]
+        kinds = {node.kind for node in mine}
+        sent = {"forward": 0, "backward": 0}
+        for channel in program.channels:
+            if channel.sender == program.index:
+                sent[channel.key.direction] += channel.training.payload_bytes
+        yield PlannedStage(
+            index=program.index,
+            nodes=program.nodes,
+            kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
+            device=program.device,
+            depth=program.depth,
+            distance=placed.distance,
+            staleness=program.staleness,
+            parameters=sum(costs.nodes[name].parameters for name in program.nodes),
+            flops=BothWays(
+                forward=sum(node.flops.forward for node in mine), backward=sum(node.flops.backward for node in mine)
+            ),
+            seconds=timed.seconds,
+            bytes=own,
+            channel_bytes=BothWays(**sent),
+        )
+
+
+def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Mapping[str, int]:
+    """Count the bytes of all stages, by part, as table 3 of the PETRA paper does, to be shown beside the true ones.
+
+    For a node with P parameters, R running statistics and an input of S values, in a stage of staleness tau:
+
+        model             P + R + S
+        input buffer      S tau             if the node keeps its input
+        parameter buffer  P ceil(tau / k)   if the backward uses the forward's parameters
+
+    All in float32. S counts one stream of a reversible node and of the head, and all of a buffered node, so a reversible node's
+    stored input is under-counted by half. The first node's input buffer is counted in the rows where reversible nodes keep
+    their inputs, and left out of the others.
+    """
+
+    def inputs(node: NodeCost) -> int:
+        return sum(node.input_values) if node.kind == "buffered" else node.input_values[0]
+
+    model = input_buffer = parameter_buffer = 0
+    segments = [segment for program in programs for segment in program.segments]
+    samples_count = {segment.keeps for segment in segments if segment.kind == "reversible"} != {"nothing"}
+    for program in programs:
+        staleness = program.depth - 1
+        for segment in program.segments:
+            for node in (costs.nodes[name] for name in segment.nodes):
+                model += node.parameters + node.statistics + inputs(node)
+                if segment.backward == "stored" and segment.kind != "head":
+                    parameter_buffer += node.parameters * -(-staleness // program.accumulation)
+            reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+            if segment.kind != "head" and segment.keeps != "nothing" and (samples_count or not reads_samples):
+                input_buffer += inputs(costs.nodes[segment.nodes[0]]) * staleness
+    parts = {"model": model, "input_buffer": input_buffer, "parameter_buffer": parameter_buffer}
+    parts["total"] = sum(parts.values())
+    return {part: _FLOAT32 * values for part, values in parts.items()}

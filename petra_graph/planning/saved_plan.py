@@ -21,7 +21,7 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import check_limits, check_stages
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
-from petra_graph.program.placement import Placement
+from petra_graph.program.stage_program import Placement
 from petra_graph.record.run_directory import PLAN
 from petra_graph.units import bounded
 
@@ -70,9 +70,14 @@ class SavedPlan:
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
         plan, named = self.plan, [device.name for device in self.plan.devices]
-        devices = _present_devices(network, present, named, processes)
-        for key, planned, here in _both(network, plan, devices, processes):
-            self._compare(key, planned, here)
+        if processes > 1:  # A process is a device, by the plan's names.
+            assumed = planned_devices(network.spec.partition, tuple(named))
+            devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(assumed))
+        else:
+            here = planned_devices(network.spec.partition, tuple(dict.fromkeys(present)))
+            devices = tuple(device for device in here if device.name in named)
+        for key, planned, own in _both(network, plan, devices, processes):
+            self._compare(key, planned, own)
         try:
             stages = partition(network.graph, [stage.nodes for stage in plan.stages], [""])
             check_depths(plan.schedule, network.graph, stages)
@@ -133,14 +138,3 @@ def _both(
     yield "devices", {device.name: device.type for device in plan.devices}, types
     if processes > 1:
         yield "processes", len(plan.devices), processes
-
-
-def _present_devices(
-    network: MeasuredNetwork, present: Sequence[str], named: Sequence[str], processes: int
-) -> tuple[Device, ...]:
-    """Return the devices of processes, by the plan's names, since a process is one; or those of this process that the plan names."""
-    if processes > 1:
-        devices = planned_devices(network.spec.partition, tuple(named))
-        return tuple(evolve(device, machine=machine_of(rank, device.type)) for rank, device in enumerate(devices))
-    devices = planned_devices(network.spec.partition, tuple(dict.fromkeys(present)))
-    return tuple(device for device in devices if device.name in named)

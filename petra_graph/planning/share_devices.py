@@ -10,7 +10,7 @@ that are equally late, one that needs clearly less memory is preferred to one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd
 from typing import Any, Literal
 
@@ -52,6 +52,55 @@ PlanVariant = Callable[[Spec], Plan]
 
 
 @frozen
+class Figures:
+    """What plans are compared by."""
+
+    samples_per_second: float
+    staleness: float
+    """In updates."""
+    memory_peak: int
+    """Bytes of the fullest device."""
+    fits: bool | None = None
+    """None: the memory of devices is not known."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Figures:
+        return cls(plan.timing.samples_per_second, plan.staleness, plan.peak_bytes, plan.fits)
+
+    @property
+    def usable(self) -> bool:
+        return bool(self.samples_per_second) and self.fits is not False
+
+    def beats(self, other: Figures) -> bool:
+        ratios = (
+            self.samples_per_second / other.samples_per_second,
+            (1 + other.staleness) / (1 + self.staleness),
+            other.memory_peak / self.memory_peak,
+        )
+        return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)
+
+
+def recommended(plans: Sequence[Figures | None]) -> int | None:
+    """Return the number of the plan to choose; None if none fits."""
+    usable = [one for one in plans if one is not None and one.usable]
+    if not usable:
+        return None
+    fastest = max(one.samples_per_second for one in usable)
+    candidates = [one for one in usable if one.samples_per_second >= _ABOUT * fastest]
+    least = min(one.staleness for one in candidates)
+    alike = [one for one in candidates if one.staleness == least]
+    smallest = min(one.memory_peak for one in alike)
+
+    def fastest_of(some: Iterable[Figures]) -> Figures:
+        return max(some, key=lambda one: (one.samples_per_second, -one.memory_peak))
+
+    best = fastest_of(alike)
+    if smallest <= _CLEARLY_SMALLER * best.memory_peak:
+        best = fastest_of(one for one in alike if one.memory_peak <= _ALIKE * smallest)
+    return plans.index(best)
+
+
+@frozen
 class Baseline:
     """What speed-ups are over."""
 
@@ -61,17 +110,15 @@ class Baseline:
 
 def baseline(spec: Spec, plan_variant: PlanVariant) -> Baseline | None:
     """Return plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits."""
-    alone = [_alone(spec, places[0], "backprop", None) for places in _kinds(spec)]
+    alone = [_alone(spec, places[0], "backprop") for places in _kinds(spec)]
     if plans := [plan for variant in alone if (plan := _tried(variant, plan_variant))]:
         best = max(plans, key=lambda plan: plan.timing.samples_per_second)
         return Baseline(best.timing.samples_per_second, f"plain backpropagation on one {best.devices[0].type}")
-    method = replace_method(spec.method, "1f1b-flush", "1f1b")
-    for keep in (None, "auto"):
-        variant = evolve(spec, method=evolve(method, keep=keep), optimizer=clip_by_stage(spec.optimizer))
+    flushed = with_method(spec, "1f1b-flush", "1f1b")
+    for variant in (flushed, evolve(flushed, method=evolve(flushed.method, keep="auto"))):
         if plan := _tried(variant, plan_variant):
-            return Baseline(
-                plan.timing.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
-            )
+            name = "the synchronous pipeline 1f1b-flush, since no device holds the network"
+            return Baseline(plan.timing.samples_per_second, name)
     return None
 
 
@@ -80,8 +127,8 @@ def other_uses(spec: Spec) -> Iterator[Spec]:
     partition, kinds = spec.partition, _kinds(spec)
     count = device_count(partition)
     if count * partition.replicas > 1:
-        for name, keep in _ALONE[:2]:
-            yield _alone(spec, kinds[0][0], name, keep)
+        for name, _ in _ALONE[:2]:
+            yield _alone(spec, kinds[0][0], name)
     if count > 1 and partition.stages != "auto":
         yield evolve(spec, partition=evolve(partition, stages="auto"))
     for used in range(1, len(kinds) + 1):
@@ -113,53 +160,49 @@ def _on(spec: Spec, places: Sequence[int]) -> Spec:
         return own[0] if len({*own}) == 1 else own
 
     devices = some(partition.devices) if isinstance(partition.devices, tuple) else len(places)
-    devices = (devices,) if isinstance(devices, str) else devices
     return evolve(
         spec,
         partition=evolve(
-            partition, devices=devices, device_type=some(partition.device_type), memory=some(partition.memory)
+            partition,
+            devices=(devices,) if isinstance(devices, str) else devices,
+            device_type=some(partition.device_type),
+            memory=some(partition.memory),
         ),
     )
 
 
-def _alone(spec: Spec, place: int, name: str, keep: Literal["auto"] | None) -> Spec:
-    some = _on(spec, [place])
-    method = replace_method(spec.method, name, "sequential")
+def _alone(spec: Spec, place: int, name: str) -> Spec:
+    some = with_method(_on(spec, [place]), name, "sequential")
     accumulation = spec.method.accumulation * spec.partition.replicas
     return evolve(
         some,
         partition=evolve(some.partition, replicas=1, stages=1),
-        method=evolve(method, keep=keep, accumulation=accumulation),
-        optimizer=clip_by_stage(spec.optimizer),
+        method=evolve(some.method, accumulation=accumulation),
     )
 
 
 def _replicated(spec: Spec) -> Iterator[Spec]:
-    """Yield other numbers of replicas on alike devices."""
+    """Yield other numbers of replicas on alike devices, with as many samples in an update."""
     devices = device_count(spec.partition) * spec.partition.replicas
-    for replicas in range(2, devices + 1):
-        if devices % replicas or (variant := _with_replicas(spec, replicas, devices // replicas)) is None:
+    windows = spec.method.accumulation * spec.partition.replicas
+    for replicas in (number for number in range(2, devices + 1) if devices % number == 0):
+        fewer, stages = gcd(windows, replicas), devices // replicas
+        batch, left = divmod(spec.data.batch, replicas // fewer)
+        if left:  # No update can average the same samples.
             continue
-        if replicas == devices:
+        variant = evolve(
+            spec,
+            partition=evolve(spec.partition, replicas=replicas, devices=stages, stages=stages),
+            method=evolve(spec.method, accumulation=windows // fewer),
+            data=evolve(spec.data, batch=batch),
+        )
+        if stages == 1:
             for name, keep in _ALONE:
-                method = replace_method(variant.method, name, "sequential")
-                yield evolve(variant, method=evolve(method, keep=keep))
+                whole = with_method(variant, name, "sequential")
+                yield evolve(whole, method=evolve(whole.method, keep=keep))
         elif replicas != spec.partition.replicas:
             for name, schedule in _IN_PIPELINES:
-                yield evolve(variant, method=replace_method(variant.method, name, schedule))
-
-
-def _with_replicas(spec: Spec, replicas: int, stages: int) -> Spec | None:
-    """Return a specification with this number of replicas, each a pipeline of `stages` devices; None if no update can average the same samples."""
-    windows = spec.method.accumulation * spec.partition.replicas
-    fewer = gcd(windows, replicas)
-    accumulation, (batch, left) = windows // fewer, divmod(spec.data.batch, replicas // fewer)
-    if left:
-        return None
-    partition = evolve(spec.partition, replicas=replicas, devices=stages, stages=stages)
-    method = evolve(spec.method, accumulation=accumulation)
-    data = evolve(spec.data, batch=batch)
-    return evolve(spec, partition=partition, method=method, data=data, optimizer=clip_by_stage(spec.optimizer))
+                yield with_method(variant, name, schedule)
 
 
 def _tried(variant: Spec, plan_variant: PlanVariant) -> Plan | None:
@@ -173,23 +216,14 @@ def _tried(variant: Spec, plan_variant: PlanVariant) -> Plan | None:
 
 def what_fits(given: Spec, plan_variant: PlanVariant) -> str:
     """Return what to set so that the devices' memory suffices, each of it verified by a plan; of a smaller batch and of more devices the least."""
-    partition, keep, count = given.partition, evolve(given.method, keep="auto"), device_count(given.partition)
+    partition, batch, count = given.partition, given.data.batch, device_count(given.partition)
     alike = not any(isinstance(one, tuple) for one in (partition.devices, partition.device_type, partition.memory))
+    more = (evolve(partition, devices=count * times, stages=count * times) for times in _PARTS * alike)
     ways: Sequence[Iterable[Spec]] = (
-        [evolve(given, method=keep)] * (given.method.keep != "auto"),
-        (
-            evolve(given, method=replace_method(given.method, name, schedule), optimizer=clip_by_stage(given.optimizer))
-            for name, schedule in _KEEP_LITTLE
-            if name != given.method.name
-        ),
-        (
-            evolve(given, data=evolve(given.data, batch=given.data.batch // parts))
-            for parts in _PARTS[: given.data.batch.bit_length() - 1]
-        ),
-        (
-            evolve(given, partition=evolve(partition, devices=count * times, stages=count * times))
-            for times in _PARTS * alike
-        ),
+        [evolve(given, method=evolve(given.method, keep="auto"))] * (given.method.keep != "auto"),
+        (with_method(given, *way) for way in _KEEP_LITTLE if way[0] != given.method.name),
+        (evolve(given, data=evolve(given.data, batch=batch // by)) for by in _PARTS[: batch.bit_length() - 1]),
+        (evolve(given, partition=own) for own in more),
     )
     tried, found = 0, list[str]()
     for way in ways:
@@ -205,82 +239,28 @@ def what_fits(given: Spec, plan_variant: PlanVariant) -> str:
 
 def better_use(given: Spec, plan: Plan, plan_variant: PlanVariant) -> tuple[str, int]:
     """Return what to set so that the devices of a specification's plan are used better, as a sentence or "", and how many other uses were looked at."""
-    found = [(given, plan), *((spec, other) for spec in other_uses(given) if (other := _tried(spec, plan_variant)))]
-    rows = [figures(one) for _, one in found]
-    best = recommend(rows) or 0
-    spec, row, own = found[best][0], rows[best], rows[0]
-    faster = row["samples_per_second"] >= _FASTER * own["samples_per_second"]
-    smaller = row["memory_peak"] < _CLEARLY_SMALLER * own["memory_peak"]
-    if not (faster or smaller or row["staleness"] < own["staleness"]):
-        return "", len(rows) - 1
-    late = f"{plural(row['staleness'], 'update')} late" if row["staleness"] else "without staleness"
-    speed = factor(row["samples_per_second"] / own["samples_per_second"])
-    held = memory(row["memory_peak"])
+    tried = [(given, plan), *((spec, other) for spec in other_uses(given) if (other := _tried(spec, plan_variant)))]
+    found = [Figures.of(one) for _, one in tried]
+    best = recommended(found) or 0
+    spec, row, own = tried[best][0], found[best], found[0]
+    faster = row.samples_per_second >= _FASTER * own.samples_per_second
+    if not (faster or row.memory_peak < _CLEARLY_SMALLER * own.memory_peak or row.staleness < own.staleness):
+        return "", len(found) - 1
+    late = f"{plural(row.staleness, 'update')} late" if row.staleness else "without staleness"
+    speed = factor(row.samples_per_second / own.samples_per_second)
     return (
-        f"{described_use(spec)} would be {speed} as fast, {late}, in {held} a device: set {'; '.join(keys_to_set(given, spec))}"
-    ), len(rows) - 1
+        f"{_described(spec)} would be {speed} as fast, {late}, in {memory(row.memory_peak)} a device: set {'; '.join(keys_to_set(given, spec))}"
+    ), len(found) - 1
 
 
-def described_use(spec: Spec) -> str:
+def _described(spec: Spec) -> str:
     """Return how a variant uses devices, for people."""
-    partition, method = spec.partition, spec.method.name
-    count = device_count(partition)
-    if partition.replicas > 1 and count == 1:
-        return f"{partition.replicas} replicas of the whole network with {method}"
-    if partition.replicas > 1:
-        return f"{partition.replicas} replicas of {count} devices with {method}"
+    replicas, method, count = spec.partition.replicas, spec.method.name, device_count(spec.partition)
+    if replicas > 1:
+        return f"{replicas} replicas of {'the whole network' if count == 1 else f'{count} devices'} with {method}"
     if count == 1:
         return f"one device alone with {method}"
     return f"{method} on {count} {noun(count, 'device')}, in as many stages as help"
-
-
-def figures(plan: Plan) -> dict[str, Any]:
-    """Return the speed and the memory of a plan, as rows have them."""
-    return {
-        "memory_total": plan.totals.bytes.total,
-        "memory_peak": plan.peak_bytes,
-        "fits": plan.fits,
-        "staleness": plan.staleness,
-        "samples_per_second": plan.timing.samples_per_second,
-        "exact": plan.timing.exact,
-    }
-
-
-def recommend(rows: Sequence[dict[str, Any]]) -> int | None:
-    """Mark the rows that no other one beats as `unbeaten`, and return the number of the recommended one; None if no row fits.
-
-    Args:
-        rows: with `samples_per_second`, `staleness` in updates, `memory_peak` in bytes, and `fits`, which is None where the memory of
-            devices is not known.
-    """
-    usable = [row for row in rows if row["samples_per_second"] and row["fits"] is not False]
-    for row in rows:
-        row["unbeaten"] = row in usable and not any(_beats(other, row) for other in usable)
-    if not usable:
-        return None
-    fastest = max(row["samples_per_second"] for row in usable)
-    candidates = [row for row in usable if row["samples_per_second"] >= _ABOUT * fastest]
-    least = min(row["staleness"] for row in candidates)
-    alike = [row for row in candidates if row["staleness"] == least]
-    best = _fastest(alike)
-    smallest = min(alike, key=lambda row: row["memory_peak"])
-    if smallest["memory_peak"] <= _CLEARLY_SMALLER * best["memory_peak"]:
-        as_small = _ALIKE * smallest["memory_peak"]
-        best = _fastest(row for row in alike if row["memory_peak"] <= as_small)
-    return rows.index(best)
-
-
-def _fastest(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return max(rows, key=lambda row: (row["samples_per_second"], -row["memory_peak"]))
-
-
-def _beats(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    ratios = (
-        one["samples_per_second"] / other["samples_per_second"],
-        (1 + other["staleness"]) / (1 + one["staleness"]),
-        other["memory_peak"] / one["memory_peak"],
-    )
-    return bool(min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE)
 
 
 def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
@@ -298,9 +278,10 @@ def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
     return found
 
 
-def replace_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
-    """Return a table with another method and schedule, whose nodes keep what the method says."""
-    return evolve(table, name=name, schedule=schedule, keep=None, allow_stored=False)
+def with_method(spec: Spec, name: str, schedule: RequestedScheduleName) -> Spec:
+    """Return a specification with another method and schedule, whose nodes keep what the method says."""
+    method: MethodSpec = evolve(spec.method, name=name, schedule=schedule, keep=None, allow_stored=False)
+    return evolve(spec, method=method, optimizer=clip_by_stage(spec.optimizer))
 
 
 def clip_by_stage(table: OptimizerSpec) -> OptimizerSpec:

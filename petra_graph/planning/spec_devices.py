@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from petra_graph.compiler.spec_checks import device_count, device_problems
+from petra_graph.compiler.spec_checks import device_count, device_problems, refuse
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.device_types import (
     DEVICE_TYPES,
@@ -50,17 +50,9 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
             return ("cpu",)
         devices = tuple(f"cuda:{index}" for index in range(devices))
     here = [f"cuda:{index}" for index in range(available)]
-    problems = [
-        Problem(
-            message=f"device {shown(name)} does not exist here",
-            hint=f"allowed: {', '.join(['cpu', *here])}",
-            path=("partition", "devices"),
-        )
-        for name in devices
-        if name != "cpu" and name not in here
-    ]
-    if problems:
-        raise SpecError(problems)
+    hint, path = f"allowed: {', '.join(['cpu', *here])}", ("partition", "devices")
+    absent = [name for name in devices if name != "cpu" and name not in here]
+    refuse(Problem(message=f"device {shown(name)} does not exist here", hint=hint, path=path) for name in absent)
     return tuple(devices)
 
 
@@ -74,8 +66,7 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
         SpecError: a type is unknown, or lists do not match in length.
     """
     planned = device_count(partition)
-    if problems := list(device_problems(partition)):
-        raise SpecError(problems)
+    refuse(device_problems(partition))
     count = planned if names is None else len(names)
     known = device_types(partition)
     types = tuple(known[name] for name in _each(partition.device_type, count))[:count]

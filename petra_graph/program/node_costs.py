@@ -15,9 +15,8 @@ Operations are those of the executor's segment runners:
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
-A table holds for one micro-batch size, one precision and one optimizer.
-
-A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
+A table holds for one micro-batch size, one precision and one optimizer. A profile has the seconds of these operations, timed on a real
+device, for plans that need not guess.
 """
 
 from __future__ import annotations
@@ -30,20 +29,17 @@ from attrs import evolve, field, frozen
 from petra_graph.program.device_types import Link
 from petra_graph.spec.model import Kind
 
+# fmt: off
 Operation = Literal[
-    "forward",
-    "reverse",
-    "recompute",
-    "record",
-    "replay",
-    "invert",
-    "forward_backward",
-    "update",
-    "first_update",
-    "predict",
-    "estimate",
-    "copy",
+    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "first_update", "predict", "estimate", "copy",
 ]
+# fmt: on
+OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
+    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
+    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
+    "head": frozenset({"forward_backward", "update"}),
+}
+"""The operations that a profile times, by kind of node: all that any method uses."""
 
 
 @frozen(kw_only=True)
@@ -108,11 +104,6 @@ class NodeCost:
     updated: float = 1.0
     """The share of its parameters' bytes that its own update steps; another node of its stage steps the rest."""
 
-    @property
-    def for_delay(self) -> Work:
-        """Of the parameters that a late pass has in place of the node's own; without cost, where the optimizer has none."""
-        return self.work.get("predict") or self.work.get("estimate") or Work()
-
     def without(self, label: str) -> NodeCost:
         """Return the cost where another node of the stage counts a shared parameter, with its share of the optimizer's state."""
         one, first = self.shared[label], self.work["first_update"]
@@ -154,9 +145,7 @@ class CostTable:
         nodes = dict(self.nodes)
         for label, names in shared:
             owner = max(names, key=lambda name: (nodes[name].shared[label].gradient_bytes > 0, names.index(name)))
-            for name in names:
-                if name != owner:
-                    nodes[name] = nodes[name].without(label)
+            nodes |= {name: nodes[name].without(label) for name in names if name != owner}
         return evolve(self, nodes=nodes)
 
     def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> CostTable:
@@ -164,24 +153,12 @@ class CostTable:
         nodes = dict(self.nodes)
         for name in nodes.keys() & found.keys():
             work = dict(nodes[name].work)
-            for operation, more in found[name].items():
-                if operation in work:
-                    before = work[operation]
-                    work[operation] = evolve(
-                        before,
-                        working_bytes=before.working_bytes + more,
-                        accumulating_bytes=before.accumulating_bytes + more,
-                    )
+            for operation in work.keys() & found[name].keys():
+                one, more = work[operation], found[name][operation]
+                first, later = one.working_bytes + more, one.accumulating_bytes + more
+                work[operation] = evolve(one, working_bytes=first, accumulating_bytes=later)
             nodes[name] = evolve(nodes[name], work=work)
         return evolve(self, nodes=nodes)
-
-
-OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
-    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
-    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
-    "head": frozenset({"forward_backward", "update"}),
-}
-"""The operations that a profile times, by kind of node: all that any method uses."""
 
 
 @frozen(kw_only=True)

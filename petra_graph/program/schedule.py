@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
@@ -127,7 +127,13 @@ def static_order(
         micro_batches: their numbers, consecutive, counted from the run's start.
         filled: as in `order`.
     """
-    counts = _Counts(programs)
+    done: dict[Verb, list[int]] = {verb: [0] * len(programs) for verb in get_args(Verb)}
+    # By operation, the stages that each stage, counted from 0, has messages from and sends messages to, with the room between.
+    read: dict[Verb, list[dict[int, int]]] = {verb: [{} for _ in programs] for verb in get_args(Verb)}
+    written: dict[Verb, list[dict[int, int]]] = {verb: [{} for _ in programs] for verb in get_args(Verb)}
+    for channel in (channel for program in programs for channel in program.channels):
+        sender, receiver, verb = channel.sender - 1, channel.receiver - 1, channel.key.direction
+        read[verb][receiver][sender] = written[verb][sender][receiver] = channel.capacity
     orders = [program_order(program, micro_batches, filled) for program in programs]
     following = [next(actions, None) for actions in orders]
     # A stage that can begin its operation can do so until it does, since counts only grow.
@@ -136,7 +142,11 @@ def static_order(
 
     def enter(stage: int) -> None:
         action = following[stage]
-        if not able[stage] and action is not None and counts.allow(stage, action.verb):
+        if able[stage] or action is None:
+            return
+        counts = done[action.verb]
+        sent = all(counts[other] > counts[stage] for other in read[action.verb][stage])
+        if sent and all(counts[stage] - counts[other] < room for other, room in written[action.verb][stage].items()):
             able[stage] = True
             heappush(nearest_to_head, -stage)
 
@@ -147,41 +157,8 @@ def static_order(
         action = following[stage]
         assert action is not None
         yield programs[stage].index, action
-        counts.add(stage, action.verb)
+        done[action.verb][stage] += 1
         able[stage], following[stage] = False, next(orders[stage], None)
-        for other in (stage, *counts.neighbours(stage)):
+        for other in (stage, *read["forward"][stage], *written["forward"][stage]):
             enter(other)
     assert not any(following), "every stage waits: depths grow along an edge"
-
-
-class _Counts:
-    """The forwards and backwards that every stage has done, stages counted from 0."""
-
-    def __init__(self, programs: Sequence[StageProgram]) -> None:
-        self._done = {"forward": [0] * len(programs), "backward": [0] * len(programs)}
-        # For each stage, those that it reads from in a forward, and those that read from it, with the capacity between.
-        self._before: list[dict[int, int]] = [{} for _ in programs]
-        self._after: list[dict[int, int]] = [{} for _ in programs]
-        for channel in (channel for program in programs for channel in program.channels):
-            if channel.key.direction == "forward":
-                sender, receiver = channel.sender - 1, channel.receiver - 1
-                self._before[receiver][sender] = self._after[sender][receiver] = channel.capacity
-
-    def allow(self, stage: int, verb: Verb) -> bool:
-        """Whether a stage's operation has its messages, and room for the messages that it sends."""
-        if verb == "update":
-            return True
-        done = self._done[verb]
-        read, written = (self._before, self._after) if verb == "forward" else (self._after, self._before)
-        return all(done[other] > done[stage] for other in read[stage]) and all(
-            done[stage] - done[other] < room for other, room in written[stage].items()
-        )
-
-    def neighbours(self, stage: int) -> Iterator[int]:
-        """Yield the stages with a channel to or from a stage."""
-        yield from self._before[stage]
-        yield from self._after[stage]
-
-    def add(self, stage: int, verb: Verb) -> None:
-        if verb != "update":
-            self._done[verb][stage] += 1

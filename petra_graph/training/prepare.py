@@ -27,11 +27,11 @@ from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_f
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie
+from petra_graph.planning.advice import delay_problems
 from petra_graph.planning.check_spec import CheckedSpec, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.run_advice import delay_problems
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES
@@ -40,9 +40,8 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
 from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
-from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.callbacks import NamedCallback, build_callbacks, split_problems

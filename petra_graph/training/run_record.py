@@ -31,7 +31,7 @@ from petra_graph.errors import (
     raised_text,
     shown,
 )
-from petra_graph.planning.run_advice import products_note, run_warnings
+from petra_graph.planning.advice import products_note, run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Started
 from petra_graph.plugins.contract import FIRST_PARTY
@@ -175,7 +175,7 @@ class RunRecord:
         if prepared.saved is not None:
             self.plan = prepared.saved.plan
         elif prepared.placement.by_cost:
-            from petra_graph.planning.predict_plan import predict  # imports the planner, which other runs do not need
+            from petra_graph.planning.plan_spec import predict  # imports the planner, which other runs do not need
 
             self.plan = predict(prepared.network, prepared.placement, with_timeline=True)
         else:

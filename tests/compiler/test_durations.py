@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.durations import HostAndDevice, estimated, stage_seconds
 from petra_graph.compiler.lower import partition
+from petra_graph.compiler.planner_inputs import Clock, estimated, stage_seconds
 from petra_graph.compiler.timing import tick
 from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, OPERATION_SECONDS
 from petra_graph.program.node_costs import Work
@@ -51,7 +51,7 @@ def beside_its_host(count, *, slow=()):
     def device(node, operation):
         return (30.0 if node in slow else 1.0) if operation in UNITS or operation == "update" else 0.0
 
-    clock = HostAndDevice(lambda _, operation: HOST if operation in UNITS else 0.0, device, HOST)
+    clock = Clock(device, lambda _, operation: HOST if operation in UNITS else 0.0, HOST)
     return evolve(made, clocks=dict.fromkeys(made.clocks, clock), accumulation=2)
 
 
@@ -104,7 +104,6 @@ def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
         assert clock(name, "forward") == pytest.approx(computing + 7 * OPERATION_SECONDS["cpu"])
         return
     each = OPERATION_SECONDS["cuda"] + GPU_LAUNCH_SECONDS
-    assert isinstance(clock, HostAndDevice)
     assert (clock.host(name, "forward"), clock.device(name, "forward")) == (
         pytest.approx(7 * each), pytest.approx(computing),
     )  # fmt: skip

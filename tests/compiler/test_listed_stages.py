@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import partition
 from petra_graph.errors import Problem, SpecError
-from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph
 
 CPU = ("cpu",)
@@ -37,19 +33,6 @@ def test_consecutive_stages_share_a_device(count, devices, expected):
     stages = (*[(name,) for name in names[: count - 1]], tuple(names[count - 1 :]))
     placed = partition(built_graph(CHAIN), stages, devices).stages
     assert " ".join(stage.device for stage in placed) == expected
-
-
-@given(st.data(), networks())
-def test_distances_fall_along_every_edge_and_by_one_along_one(data, nodes):
-    graph = built_graph(nodes)
-    stages = partition(graph, data.draw(cuts(graph)), CPU).stages
-    place = {name: index for index, stage in enumerate(stages) for name in stage.nodes}
-    edges = {(place[a], place[b]) for a, b in graph.digraph.edges if place[a] != place[b]}
-    for index, stage in enumerate(stages):
-        below = [stages[reader].distance for producer, reader in edges if producer == index]
-        assert stage.distance == (1 + max(below) if below else 0)
-    assert [stage.distance for stage in stages].count(0) == 1
-    assert nx.dag_longest_path_length(nx.DiGraph(edges)) == stages[0].distance if edges else len(stages) == 1
 
 
 def test_stages_that_read_one_another():

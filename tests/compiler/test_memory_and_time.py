@@ -21,26 +21,13 @@ def timing_per_block(count=5, schedule="lockstep", **changes):
     return timing(used.pipeline(programs_of(used)))
 
 
-def test_one_device_does_one_thing_after_another():
-    made = timing_per_block(1)
-    # Stem and three reversible nodes of 1 + 3 units, the head of 3.
-    assert made.tick_seconds == 19
-    assert made.bubble_fraction == 0
-
-
-def test_a_device_a_stage_goes_as_fast_as_the_slowest():
-    made = timing_per_block(5)
-    assert made.tick_seconds == 4
-    assert made.utilisation == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "d4": 0.75}
-
-
 def test_links_slow_down_what_waits_for_each_message():
     link = Link(latency_seconds=0.5, bytes_per_second=1e9)
     apart = timing_per_block(5, schedule="sequential", link=link)
     assert apart.tick_seconds == pytest.approx(23, rel=1e-3)
-    assert apart.exposed_links == pytest.approx(4 / 23, rel=1e-3)
+    assert apart.exposed_communication.links == pytest.approx(4 / 23, rel=1e-3)
     hidden = timing_per_block(5, link=link)  # Lockstep runs ahead far enough to hide it.
-    assert (hidden.tick_seconds, hidden.exposed_links) == pytest.approx((4, 0), rel=1e-3)
+    assert (hidden.tick_seconds, hidden.exposed_communication.links) == pytest.approx((4, 0), rel=1e-3)
 
 
 def test_waiting_for_an_all_reduce_is_no_work():
@@ -49,8 +36,8 @@ def test_waiting_for_an_all_reduce_is_no_work():
     made = timing_per_block(1, schedule="1f1b", replicas=2, link=Link(latency_seconds=10.0))
     exchange = 5 * 2 * 10.0  # of each stage
     assert made.tick_seconds == pytest.approx(alone.tick_seconds + exchange)
-    assert made.utilisation["d0"] == pytest.approx(19 / (19 + exchange))
-    assert made.exchange_fraction == made.bubble_fraction == pytest.approx(exchange / (19 + exchange))
+    assert made.utilisation[0] == pytest.approx(19 / (19 + exchange))
+    assert made.exposed_communication.all_reduce == made.bubble_fraction == pytest.approx(exchange / (19 + exchange))
 
 
 def test_reconstruction_at_stored_parameters_costs_a_forward_more():
@@ -71,9 +58,3 @@ def test_devices_hold_less_than_their_stages_apart():
     together, apart = summed(used.device_memory(programs).values()), summed(stage_memory(programs, used.costs))
     assert together.total < apart.total
     assert together.parameters == apart.parameters
-
-
-def test_a_stage_that_has_a_device_to_itself_fills_it():
-    used = setting(5, schedule="lockstep")
-    programs = programs_of(used)
-    assert tuple(used.device_memory(programs).values()) == stage_memory(programs, used.costs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.measure.cost_table import measure_costs
+from petra_graph.measure.costs import measure_costs
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.predict_plan import paper_accounting
+from petra_graph.planning.plan_spec import paper_accounting
 from petra_graph.program.method import METHODS
 from tests.support import ROOT
 from tests.support.costs import conditions

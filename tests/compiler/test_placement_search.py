@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler import placement_search
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.node_table import kept_by_kind
 from petra_graph.compiler.placement_search import ABOUT_AS_FAST, cut_and_place, cut_into_fewest, place_stages
+from petra_graph.compiler.planner_inputs import Clock
 from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
-from tests.support.drawn_tables import all_cuts, drawn_table
+from tests.support.drawn_tables import drawn_table
 from tests.support.examples import examples
-from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph
+from tests.support.pipelines import BRANCHES, CHAIN, SKIP
 from tests.support.settings import devices, setting
 
 
@@ -110,18 +110,6 @@ def test_what_is_kept_together_is_in_one_stage():
     assert nodes_of(made) == [("stem", "rev0", "rev1"), ("rev2",), ("head",)]
 
 
-def test_in_a_graph_the_rest_is_cut_as_well_as_it_can_be():
-    """Every cut of the branches that has left0 and right in one stage, by the time model."""
-    together = built_graph(BRANCHES).inseparable([("left0", "right")])
-    used = setting(3, nodes=BRANCHES, table=costs(BRANCHES, (8,)), together=together, weights={"join": 4.0})
-    made = cut_and_place(used, 3)
-    ticks = {}
-    for cut in all_cuts(used.graph, 3):
-        if any({"left0", "right"} <= set(names) for names in cut):
-            ticks[tuple(cut)] = seconds_of(used, evolve(by_hand(used, cut), schedule="lockstep"))
-    assert ticks[tuple(nodes_of(made))] == min(ticks.values())
-
-
 @pytest.mark.parametrize(("nodes", "stages"), [(SKIP, 3), (BRANCHES, 3)])
 def test_graphs_are_cut_so_that_stages_depend_on_earlier_ones_alone(nodes, stages):
     made = cut_and_place(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages)
@@ -155,7 +143,7 @@ def on(used, **speeds):
     """The setting with devices of other speeds."""
     (clock,) = set(used.clocks.values())
     clocks = {
-        name: partial(lambda speed, node, operation: clock(node, operation) / speed, speed)
+        name: Clock(partial(lambda speed, node, operation: clock(node, operation) / speed, speed))
         for name, speed in speeds.items()
     }
     return evolve(used, clocks=clocks)
@@ -212,15 +200,6 @@ def test_it_is_the_fewest_of_all_that_are_about_as_fast(schedule, heavy):
     assert len(cut_into_fewest(used).stages) == fewest
 
 
-def test_numbers_that_do_not_fit_are_left_out():
-    free = setting(4)
-    (most,) = held(free, cut_and_place(free, 1)).values()
-    tight = setting(4, memory=most - 1)
-    assert len(cut_into_fewest(tight).stages) > 1
-    with pytest.raises(NoFeasiblePlan, match="would hold"):
-        cut_into_fewest(evolve(tight, devices=tuple(evolve(one, memory_bytes=1) for one in tight.devices)))
-
-
 def test_a_device_without_a_limit_may_hold_everything():
     used = setting(3)
     limited = evolve(used, devices=(*devices(2, memory=1), evolve(used.devices[2], memory_bytes=None)))
@@ -254,11 +233,3 @@ def test_more_memory_is_never_slower():
         ticks.append(seconds_of(limited, found))
     assert ticks == sorted(ticks, reverse=True)
     assert ticks[0] > ticks[-1]
-
-
-def test_the_plan_says_what_was_chosen_and_gained():
-    found = cut_and_place(setting(1, method="1f1b-flush"), 1, "fill")
-    assert found.notes == (
-        'method.keep = "auto": 4 keep their graphs, for 15 s a micro-batch; if every node kept as little as it can, 19 s',
-    )
-    assert cut_and_place(setting(2, method="gpipe"), 2, "least").kept == kept_by_kind(setting(2).graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler import simulation as drawn_in
 from petra_graph.compiler.simulation import BothWays, Pipeline, Simulation, StageSeconds
-from petra_graph.compiler.timing import Timeline, simulate
+from petra_graph.compiler.timing import Event, simulate, timing
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order, static_order
 from tests.support.simulated_pipelines import SHORT, any_programs, chain, chains, graphs, programs, timed
 
 
-def drawn(timeline: Timeline) -> str:
+def drawn(events: Sequence[Event]) -> str:
     """Return a row a stage, one column a second."""
-    return "\n" + "".join(f"    {line}\n" for line in _lines(timeline))
+    return "\n" + "".join(f"    {line}\n" for line in _lines(events))
 
 
-def _lines(timeline: Timeline) -> Iterator[str]:
-    width = max(len(str(event.action)) for event in timeline.events) + 1
-    for stage in sorted({event.stage for event in timeline.events}):
-        cells = ["."] * round(timeline.seconds)
-        for event in timeline.events:
+def _lines(events: Sequence[Event]) -> Iterator[str]:
+    width = max(len(str(event.action)) for event in events) + 1
+    for stage in sorted({event.stage for event in events}):
+        cells = ["."] * round(max(event.end for event in events))
+        for event in events:
             first, end = round(event.start), round(event.end)
             if event.stage == stage and end > first:
                 cells[first:end] = [str(event.action), *["--"] * (end - first - 1)]
@@ -84,31 +84,32 @@ def test_the_docstring_draws_the_same_table():
 
 
 def test_fill_and_drain_of_the_drawn_one():
-    timeline = simulate(chain(3, "1f1b", SHORT), 4)
-    assert (timeline.seconds, timeline.fill_seconds, timeline.drain_seconds) == (18, 2, 4)
+    made = timing(chain(3, "1f1b", SHORT))
+    assert (made.fill_seconds, made.drain_seconds) == (2, 4)
+    assert max(event.end for event in simulate(chain(3, "1f1b", SHORT), 4)) == 18
 
 
 def test_two_stages_on_one_device_take_turns_nearest_to_the_head_first():
-    timeline = simulate(timed(programs(2), [SHORT] * 2, devices="aa"), 3)
-    done = [f"{event.stage}{event.action}" for event in timeline.events if event.verb != "update"]
+    events = simulate(timed(programs(2), [SHORT] * 2, devices="aa"), 3)
+    done = [f"{event.stage}{event.action}" for event in events if event.verb != "update"]
     assert done == ["1F0", "2F0", "2B0", "1F1", "2F1", "2B1", "1B0", "1F2", "2F2", "2B2", "1B1", "1B2"]
 
 
 @given(st.one_of(chains(), graphs(), graphs(shared=True)))
 def test_orders_devices_and_messages(model: Pipeline):
     """Each stage follows its order, a device does one operation at a time, and none starts before its messages arrive."""
-    timeline = simulate(model, COUNT)
-    assert simulate(model, COUNT) == timeline
+    events = simulate(model, COUNT)
+    assert simulate(model, COUNT) == events
     for stage in model.stages:
-        found = [event.action for event in timeline.events if event.stage == stage.index]
+        found = [event.action for event in events if event.stage == stage.index]
         assert found == list(order(stage.depth, range(COUNT), stage.accumulation, stage.flush))
     on_device = defaultdict(list)
-    for event in timeline.events:
+    for event in events:
         on_device[event.device].append(event)
-        assert event.end - event.start == model.stages[event.stage - 1].seconds.of(event.verb)
-    for events in on_device.values():
-        assert all(before.end <= after.start for before, after in pairwise(events))
-    at = {(event.stage, event.action): event for event in timeline.events}
+        assert event.end - event.start == getattr(model.stages[event.stage - 1].seconds, event.verb)
+    for own in on_device.values():
+        assert all(before.end <= after.start for before, after in pairwise(own))
+    at = {(event.stage, event.action): event for event in events}
     entered = defaultdict(list)
     for key, channel in model.channels.items():
         for m in range(COUNT):

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.compiler.spec_checks import check_depths, check_method, keep_problems
 from petra_graph.errors import Problem, SpecError
-from petra_graph.program.placement import Partition, Stage
+from petra_graph.program.stage_program import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node
 

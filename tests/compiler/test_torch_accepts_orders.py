@@ -27,7 +27,7 @@ def to_torch_actions(programs: Sequence[StageProgram], micro_batches: int, ranks
     places = range(len(programs)) if ranks is None else ranks
     model = timed(programs, [SHORT] * len(programs), devices=[str(rank) for rank in places])
     found = {rank: [] for rank in sorted(places)}
-    for event in simulate(model, micro_batches).events:
+    for event in simulate(model, micro_batches):
         if event.verb != "update":
             found[int(event.device)].append(f"{event.stage - 1}{event.action}")
     return found

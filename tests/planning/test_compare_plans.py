@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import cache, partial
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.compare_plans import compare_methods, compare_specs, recommend
+from petra_graph.planning.compare_plans import compare_methods, compare_specs
 from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.share_devices import Figures, recommended
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
@@ -26,11 +28,11 @@ def spec(write):
 
 @cache
 def _rows(overrides):
-    rows = compare_methods(Planner("small.toml", overrides))["rows"]
+    rows = compare_methods(Planner("small.toml", overrides)).rows
     return {
-        (row["method"], row["schedule"]): row
+        (row.method, row.schedule): row
         for row in reversed(rows)
-        if not row["keep"] and row["replicas"] == 1 and not any("partition" in text for text in row["set"])
+        if not row.keep and row.replicas == 1 and not any("partition" in text for text in row.set)
     }
 
 
@@ -44,61 +46,57 @@ def test_every_method_under_each_of_its_schedules(spec):
     assert {method for method, _ in rows} == set(METHODS)
     assert ("petra", "lockstep") in rows
     assert ("petra", "sequential") not in rows
-    assert rows["backprop", "sequential"]["speedup"] < 1, "it waits for links, and one device alone does not"
-    assert rows["pipedream", "lockstep"]["saving"] == 0
-    assert 0 < rows["petra", "lockstep"]["saving"] < rows["petra", "1f1b"]["saving"] < 1
+    assert rows["backprop", "sequential"].speedup < 1, "it waits for links, and one device alone does not"
+    assert rows["pipedream", "lockstep"].saving == 0
+    assert 0 < rows["petra", "lockstep"].saving < rows["petra", "1f1b"].saving < 1
 
 
 def test_a_method_that_needs_more_than_the_card_has_is_said_not_to_fit(spec):
     """`gpipe` with 24.86 GiB stood among the methods that fit a card of 24."""
     known = rows_of(spec, *FOUR).values()
-    assert {row["fits"] for row in known} == {None}, "the memory of cpu is not known"
-    between = sum(row["memory_peak"] for row in known) // len(known)
+    assert {row.fits for row in known} == {None}, "the memory of cpu is not known"
+    between = sum(row.memory_peak for row in known) // len(known)
     card = f'partition.device.card={{kind="cpu", memory="{between} B", flops={{float32=1e12}}, memory_bandwidth=1e11}}'
     on_cards = (card, "partition.devices=4", "partition.device_type=card")
     rows = rows_of(spec, *on_cards)
-    assert {row["fits"] for row in rows.values()} == {True, False}
-    assert all(row["memory_peak"] <= between if row["fits"] else "would hold" in row["note"] for row in rows.values())
+    assert {row.fits for row in rows.values()} == {True, False}
+    assert all(row.memory_peak <= between if row.fits else "would hold" in row.note for row in rows.values())
 
 
 def test_what_theory_says(spec):
     rows = rows_of(spec, *FOUR, "method.accumulation=1")
     petra, delayed = rows["petra", "lockstep"], rows["delayed-reconstructed", "lockstep"]
-    assert petra["memory_total"] < delayed["memory_total"] < rows["pipedream", "lockstep"]["memory_total"]
-    whole = rows["pipedream", "lockstep"]["paper_total"]
-    assert petra["paper_saving"] == pytest.approx(1 - petra["paper_total"] / whole)
-    assert petra["flops"] == rows["dsp", "lockstep"]["flops"] < delayed["flops"]
-    assert rows["backprop", "sequential"]["flops"] < petra["flops"]
-    assert petra["channel_bytes"] > rows["dsp", "lockstep"]["channel_bytes"], (
-        "an activation comes back with each gradient"
-    )
-    assert petra["staleness"] == 2 * rows["petra", "1f1b"]["staleness"] == 6
+    assert petra.memory_total < delayed.memory_total < rows["pipedream", "lockstep"].memory_total
+    whole = rows["pipedream", "lockstep"].paper_total
+    assert petra.paper_saving == pytest.approx(1 - petra.paper_total / whole)
+    assert petra.flops == rows["dsp", "lockstep"].flops < delayed.flops
+    assert rows["backprop", "sequential"].flops < petra.flops
+    assert petra.channel_bytes > rows["dsp", "lockstep"].channel_bytes, "an activation comes back with each gradient"
+    assert petra.staleness == 2 * rows["petra", "1f1b"].staleness == 6
 
 
 def test_a_method_that_does_not_fit_is_a_row_with_a_note(spec):
     rows = rows_of(spec, *FOUR)
-    limit = rows["petra", "1f1b"]["memory_peak"]
+    limit = rows["petra", "1f1b"].memory_peak
     limited = rows_of(spec, *FOUR, f"partition.memory={limit}B")
-    assert limited["petra", "1f1b"]["memory_peak"] <= limit
+    assert limited["petra", "1f1b"].memory_peak <= limit
     refused = limited["pipedream", "lockstep"]
-    assert refused["memory_total"] is None
-    assert refused["note"]
+    assert refused.memory_total is None
+    assert refused.note
 
 
 def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
     """Nodes then keep what is fastest within the limit; the other rows are the methods as they are."""
     gpipe = [*FOUR, "method.name=gpipe", "method.schedule=fill-drain"]
     limit = plan(spec, gpipe).peak_bytes - 1
-    rows = compare_methods(Planner(spec, (*gpipe, f"partition.memory={limit}B", "method.keep=auto")))["rows"]
-    *others, own, flushed = (row for row in rows if not any("partition" in text for text in row["set"]))
-    assert not any(row["keep"] for row in others)
-    assert (flushed["method"], flushed["keep"]) == ("1f1b-flush", "auto"), (
-        "the synchronous pipeline that fits most often"
-    )
-    assert (own["method"], own["keep"]) == ("gpipe", "auto")
-    assert next(row["memory_peak"] for row in others if row["method"] == "gpipe") is None
-    assert own["memory_peak"] <= limit
-    assert own["paper_total"] is None, "the paper has no such method"
+    rows = compare_methods(Planner(spec, (*gpipe, f"partition.memory={limit}B", "method.keep=auto"))).rows
+    *others, own, flushed = (row for row in rows if not any("partition" in text for text in row.set))
+    assert not any(row.keep for row in others)
+    assert (flushed.method, flushed.keep) == ("1f1b-flush", "auto"), "the synchronous pipeline that fits most often"
+    assert (own.method, own.keep) == ("gpipe", "auto")
+    assert next(row.memory_peak for row in others if row.method == "gpipe") is None
+    assert own.memory_peak <= limit
+    assert own.paper_total is None, "the paper has no such method"
 
 
 def test_what_every_method_refuses_is_wrong(spec):
@@ -109,22 +107,22 @@ def test_what_every_method_refuses_is_wrong(spec):
 def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     settings = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
     found = compare_methods(Planner(spec, settings))
-    first, rows = found["rows"][0], found["rows"]
-    assert found["speedup_over"] == "plain backpropagation on one h100"
-    assert {(row["replicas"], row["devices"], row["method"]) for row in rows if row["devices"] < 4} == {
+    first, rows = found.rows[0], found.rows
+    assert found.speedup_over == "plain backpropagation on one h100"
+    assert {(row.replicas, row.devices, row.method) for row in rows if row.devices < 4} == {
         (1, 1, "backprop"), (1, 1, "reversible-backprop"), (2, 2, "1f1b-flush"), (2, 2, "petra"), (4, 1, "backprop"), (4, 1, "reversible-backprop"),
     }  # fmt: skip
-    alone = next(row for row in rows if (row["devices"], row["replicas"], row["method"]) == (1, 1, "backprop"))
-    assert alone["speedup"] == 1
+    alone = next(row for row in rows if (row.devices, row.replicas, row.method) == (1, 1, "backprop"))
+    assert alone.speedup == 1
     for row in rows:
-        assert row["samples_per_second"] / row["speedup"] == pytest.approx(alone["samples_per_second"])
-    whole = next(row for row in rows if row["replicas"] == 4)
-    assert whole["flops"] == first["flops"], "of as many samples"
-    assert whole["memory_total"] == pytest.approx(4 * whole["memory_peak"], abs=4)
-    assert rows[found["recommended"]]["unbeaten"]
-    again = Planner(spec, [*settings, *whole["set"]]).advised().as_json()["timing"]
-    assert again["speedup"] == pytest.approx(whole["speedup"], rel=1e-3)
-    assert again["speedup_over"] == found["speedup_over"]
+        assert row.samples_per_second / row.speedup == pytest.approx(alone.samples_per_second)
+    whole = next(row for row in rows if row.replicas == 4)
+    assert whole.flops == first.flops, "of as many samples"
+    assert whole.memory_total == pytest.approx(4 * whole.memory_peak, abs=4)
+    assert rows[found.recommended].unbeaten
+    again = Planner(spec, [*settings, *whole.set]).advised().as_json()["timing"]
+    assert again["speedup"] == pytest.approx(whole.speedup, rel=1e-3)
+    assert again["speedup_over"] == found.speedup_over
 
 
 REVNET = str(ROOT / "specs" / "revnet18_cifar10.toml")
@@ -142,15 +140,13 @@ def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     document = planner.advised().as_json()
     assert document["warnings"][0].startswith("2 replicas of the whole network with backprop would be ")
     found = compare_methods(planner)
-    row = next(row for row in found["rows"] if (row["replicas"], row["method"]) == (2, "backprop"))
-    assert row["unbeaten"]
-    assert row["samples_per_second"] > 1.05 * max(
-        one["samples_per_second"] for one in found["rows"] if one["method"] == "petra"
-    )
-    assert 'partition.device_type = "h100"' in row["set"]
-    better = Planner(REVNET, [*UNLIKE, *row["set"]]).advised().as_json()
+    row = next(row for row in found.rows if (row.replicas, row.method) == (2, "backprop"))
+    assert row.unbeaten
+    assert row.samples_per_second > 1.05 * max(one.samples_per_second for one in found.rows if one.method == "petra")
+    assert 'partition.device_type = "h100"' in row.set
+    better = Planner(REVNET, [*UNLIKE, *row.set]).advised().as_json()
     assert not [text for text in better["warnings"] if "as fast" in text], "nothing is better than what was chosen"
-    assert better["timing"]["samples_per_second"] == pytest.approx(row["samples_per_second"])
+    assert better["timing"]["samples_per_second"] == pytest.approx(row.samples_per_second)
 
 
 def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(spec):
@@ -163,19 +159,19 @@ def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(
 
 
 def row(speed, stale=0.0, memory=100, fits=True):
-    return {"samples_per_second": speed, "staleness": stale, "memory_peak": memory, "fits": fits}
+    return Figures(speed, stale, memory, fits)
 
 
 def test_of_rows_that_are_about_as_fast_the_least_late_is_recommended():
     rows = [row(100, stale=2), row(96), row(97, stale=1), row(80)]
-    assert recommend(rows) == 1
-    assert [one["unbeaten"] for one in rows] == [True, True, True, False]
+    assert recommended(rows) == 1
+    assert [any(other.beats(one) for other in rows) for one in rows] == [False, False, False, True]
 
 
 def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():
-    assert recommend([row(100, stale=1, memory=100), row(97, stale=1, memory=80), row(96, stale=1, memory=80)]) == 1
-    assert recommend([row(100, memory=100), row(97, memory=95)]) == 0, "not clearly"
-    assert recommend([row(100, memory=100), row(90, memory=50)]) == 0, "not about as fast"
+    assert recommended([row(100, stale=1, memory=100), row(97, stale=1, memory=80), row(96, stale=1, memory=80)]) == 1
+    assert recommended([row(100, memory=100), row(97, memory=95)]) == 0, "not clearly"
+    assert recommended([row(100, memory=100), row(90, memory=50)]) == 0, "not about as fast"
 
 
 ROWS = st.lists(
@@ -186,20 +182,20 @@ ROWS = st.lists(
 
 @given(ROWS)
 def test_nothing_beats_what_is_unbeaten_and_something_beats_the_rest(rows):
-    best = recommend(rows)
-    usable = [one for one in rows if one["fits"] is not False]
+    best = recommended(rows)
+    usable = [one for one in rows if one.fits is not False]
     assert (best is None) == (not usable)
     for one in rows:
         beaten = any(
-            other["samples_per_second"] >= one["samples_per_second"]
-            and other["staleness"] <= one["staleness"]
-            and other["memory_peak"] <= one["memory_peak"]
-            and other != one | {"fits": other["fits"], "unbeaten": other["unbeaten"]}
+            other.samples_per_second >= one.samples_per_second
+            and other.staleness <= one.staleness
+            and other.memory_peak <= one.memory_peak
+            and evolve(other, fits=one.fits) != one
             for other in usable
         )
-        assert one["unbeaten"] == (one["fits"] is not False and not beaten)
+        assert any(other.beats(one) for other in usable) == beaten
     if best is not None:
-        assert rows[best]["unbeaten"] or rows[best]["staleness"] == 0 or len(usable) > 1
+        assert rows[best] in usable
 
 
 def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
@@ -207,11 +203,11 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
         return partial(Planner, spec, settings)
 
     found = compare_specs({"a": planner(*FOUR), "b": planner("partition.memory=1KiB"), "c": planner("data.btch=1")})
-    first, second, third = found["rows"]
-    assert first["samples_per_second"] == plan(spec, FOUR).timing.samples_per_second
-    assert (first["refused"], second["fits"], second["samples_per_second"]) == (False, False, None)
-    assert third["note"].startswith("a run would be refused: ")
-    text = plan_text(found, width=100)
+    first, second, third = found.rows
+    assert first.samples_per_second == plan(spec, FOUR).timing.samples_per_second
+    assert (second.fits, second.samples_per_second, second.method) == (False, None, None)
+    assert third.note.startswith("a run would be refused: ")
+    text = plan_text(found.as_json(), width=100)
     assert "plans compared" in text
     assert 'b: device "cpu" would hold' in text or "b: found no cut" in text
     with pytest.raises(SpecError, match="btch"):
@@ -219,7 +215,7 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
 
 
 def test_a_comparison_on_a_terminal(spec):
-    document = compare_methods(Planner(spec, FOUR))
+    document = compare_methods(Planner(spec, FOUR)).as_json()
     text = plan_text(document, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("small: methods compared\nfastest ")

@@ -10,7 +10,7 @@ from petra_graph.errors import NoFeasiblePlan
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.planning.place_network import place_network, place_on_present, place_on_processes
-from petra_graph.planning.predict_plan import predict
+from petra_graph.planning.plan_spec import predict
 from petra_graph.planning.spec_devices import planned_devices
 from tests.support import ROOT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from petra_graph.planning.plan_advice import CPU_RATIO, PROFILE_RATIO
+from petra_graph.planning.advice import CPU_RATIO, PROFILE_RATIO
 from petra_graph.program.device_types import OPERATION_SECONDS
 from tests.support import ROOT
 

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.measure import cost_table
+from petra_graph.measure import costs
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.plugins.callback import Listener
 from petra_graph.report.plan_text import plan_text
@@ -233,8 +233,8 @@ def test_mistakes_are_located(spec, overrides, key):
 def measurements(monkeypatch):
     """The networks whose costs are measured from now on."""
     calls = []
-    real = cost_table.measure_costs
-    monkeypatch.setattr(cost_table, "measure_costs", lambda *given: calls.append(given) or real(*given))
+    real = costs.measure_costs
+    monkeypatch.setattr(costs, "measure_costs", lambda *given: calls.append(given) or real(*given))
     return calls
 
 
@@ -265,10 +265,3 @@ def test_the_number_of_stages_may_be_left_open(revnet):
     """The two h100s alone are faster than with the t4 in its listed place, and as fast as with it in the best one."""
     _, devices, milliseconds, _ = placed(revnet, stages="auto", devices=3, device_type=("t4", "h100", "h100"))
     assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
-
-
-def test_unlike_devices_are_taken_in_the_best_order(revnet):
-    unlike = {"stages": 4, "devices": 4, "device_type": ("t4", "h100", "a100-40gb", "v100")}
-    _, devices, _, said = placed(revnet, **unlike)
-    assert devices != [f"cuda:{place}" for place in range(4)]
-    assert said.startswith("the cut: the smallest tick found, of ")

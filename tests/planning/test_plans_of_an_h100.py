@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.memory import device_memory
+from petra_graph.planning.advice import GPU_RATIO
 from petra_graph.planning.place_network import place_network
-from petra_graph.planning.plan_advice import GPU_RATIO
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.device_types import CUBLAS_BYTES

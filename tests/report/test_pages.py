@@ -91,7 +91,7 @@ def test_the_page_of_a_plan(plan):
 
 
 def test_the_page_of_a_comparison(write):
-    document = compare_methods(Planner(write("small.toml", SPEC), ["partition.devices=2"]))
+    document = compare_methods(Planner(write("small.toml", SPEC), ["partition.devices=2"])).as_json()
     text = plan_page(document)
     assert_fetches_nothing(text, Page(text))
     assert sections(text) == ["picture", "table", "notes", "assumptions"]

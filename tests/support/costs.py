@@ -11,15 +11,13 @@ import torch
 
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory import StageBytes, device_memory, stage_memory
-from petra_graph.measure.cost_table import measure_costs
+from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
-from petra_graph.measure.node_work import Conditions
-from petra_graph.planning.shared_across_stages import shared_in_stages
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.program.node_costs import CostTable
-from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
+from petra_graph.program.stage_program import Partition, Stage
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import Batch, Compute, Pipeline, batches, built_graph, pipeline, training
@@ -134,8 +132,7 @@ def _pipeline(
     )
     of_costs = (shape, batch, optimizer, options, under.precision)
     table = _TABLES.get((nodes, *of_costs), lambda: measure_costs(built.network.graph, under))
-    stages, network = [program.nodes for program in built.programs], built.network
-    table = table.counted_once(shared_in_stages(network.graph, network.shapes, network.spec.partition, stages))
+    table = table.counted_once(built.network.shared_in_stages([program.nodes for program in built.programs]))
     stored = any(segment.backward == "stored" for program in built.programs for segment in program.segments)
     # Older versions come behind the first update.
     count = max(program.depth for program in built.programs) * (2 if stored else 1) + 3 * built.programs[0].accumulation

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import MessageTypes, partition
 from petra_graph.compiler.placement_search import Keep, cut_and_place, resolved_placement
-from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
@@ -22,7 +22,7 @@ from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
-from petra_graph.program.placement import Partition
+from petra_graph.program.stage_program import Partition
 from petra_graph.spec.model import BufferedKeeps, Keeps, RequestedSchedule
 from tests.support.settings import UNITS
 
@@ -123,6 +123,7 @@ def _drawn(draw: random.Random, size: int) -> Table:
         }
         for kind, speed in zip(kinds, (1, 2, 5), strict=False)
     }
+    clocks = {name: Clock(partial(_seconds, own)) for name, own in seconds.items()}
     inputs = PlannerInputs(
         graph=graph,
         costs=_costs(draw, graph),
@@ -134,7 +135,7 @@ def _drawn(draw: random.Random, size: int) -> Table:
         ),
         transport=EncodedShare(),
         devices=devices,
-        clocks={device.name: partial(_seconds, seconds[device.type.name]) for device in devices},
+        clocks={device.name: clocks[device.type.name] for device in devices},
         replicas=draw.choice([1, 1, 2]),
         allow_stored=draw.random() < 0.3,
     )

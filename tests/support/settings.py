@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
@@ -72,7 +72,7 @@ def setting(
             "messages": messages_of(table or chain_costs()),
             "transport": EncodedShare(),
             "devices": hosts,
-            "clocks": {device.name: clock for device in hosts},
+            "clocks": dict.fromkeys((device.name for device in hosts), Clock(clock)),
             **changes,
         }
     )

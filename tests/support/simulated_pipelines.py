@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.simulation import BothWays, Pipeline, StageSeconds, pipeline
+from petra_graph.compiler.simulation import BothWays, ChannelTiming, Pipeline, StageSeconds, TimedStage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
@@ -62,9 +62,32 @@ def timed(
     placed = (
         [evolve(program, device=name) for program, name in zip(programs, devices, strict=True)] if devices else programs
     )
-    sizes = {edge: BothWays() for program in programs for edge in program.sends} | dict(channel_bytes or {})
-    pairs = permutations([program.device for program in placed], 2)
-    return pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()))
+    sender_of = {edge: program for program in placed for edge in program.sends}
+    ends = {edge: (sender_of[edge], one) for one in placed for edge in one.receives if edge.producer != INPUT}
+    between, sizes, channels = link or Link(), channel_bytes or {}, {}
+    for direction, (edge, pair) in product(get_args(Direction), ends.items()):
+        sender, receiver = pair if direction == "forward" else pair[::-1]
+        timing = ChannelTiming(sender=sender.index, receiver=receiver.index)
+        if sender.device != receiver.device:
+            timing = evolve(
+                timing,
+                link=(sender.device, receiver.device),
+                occupies_seconds=getattr(sizes.get(edge, BothWays()), direction) / between.bytes_per_second,
+                latency_seconds=between.latency_seconds,
+            )
+        channels[ChannelKey(edge, direction)] = timing
+    stages = tuple(
+        TimedStage(
+            index=one.index,
+            device=one.device,
+            depth=one.depth,
+            accumulation=one.accumulation,
+            flush=one.flush,
+            seconds=own,
+        )
+        for one, own in zip(placed, seconds, strict=True)
+    )
+    return Pipeline(stages=stages, channels=channels)
 
 
 def chain(

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from petra_graph.planning import predict_plan
+from petra_graph.planning import plan_spec
 from petra_graph.training import run_record
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
@@ -62,7 +62,7 @@ def test_planning_does_not_change_a_run_s_bits(spec, monkeypatch):
 def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
     run(spec, [*ONE, *OPEN[:1], "checkpoint.every=1 updates"], FakeListener())
     before = (only_run() / "plan.json").read_bytes()
-    monkeypatch.setattr(predict_plan, "predict", lambda *_, **__: pytest.fail("planned"))
+    monkeypatch.setattr(plan_spec, "predict", lambda *_, **__: pytest.fail("planned"))
     run(str(only_run() / "resolved.toml"), ["run.epochs=2"], FakeListener(), only_run())
     assert (only_run() / "plan.json").read_bytes() == before
     assert summary_of(only_run())["planned_and_measured"]

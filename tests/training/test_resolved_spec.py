@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.program.placement import Partition
+from petra_graph.program.stage_program import Partition
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolved_spec import resolved

@@ -22,8 +22,7 @@ from stage_peaks import StagePeaks
 from torch.profiler import ProfilerActivity, profile
 
 from petra_graph.compiler.memory import device_memory, stage_memory
-from petra_graph.measure.cost_table import measure_costs
-from petra_graph.measure.node_work import Conditions
+from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.program.node_costs import CostTable
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch

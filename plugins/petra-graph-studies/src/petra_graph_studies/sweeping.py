@@ -214,7 +214,8 @@ def _print_plans(spec: str, overrides: Sequence[str], values: Values, *, as_json
     from petra_graph.report.plan_text import plan_text
 
     combinations = combine(values, overrides).items()
-    document = compare_specs({words: partial(Planner, spec, [*overrides, *own]) for words, own in combinations})
+    planners = {words: partial(Planner, spec, [*overrides, *own]) for words, own in combinations}
+    document = compare_specs(planners).as_json()
     if as_json:
         print_json(document)
     else:

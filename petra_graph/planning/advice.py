@@ -1,28 +1,131 @@
-"""What a plan says of itself: the assumptions that its numbers rest on, and warnings, each with the key of the specification that helps.
+"""What is said beside a plan's or a run's numbers: whether the optimizer suits late gradients, what the numbers rest on, and warnings with the key that helps.
 
-Warnings of a plan are rates that are guessed, a profile that was taken under load, memory that is nearly full, devices that are idle, and a
-stage that all others wait for; those of a run are in `planning.run_advice`.
+Warnings of a plan are rates that are guessed, a profile that was taken under load, memory that is nearly full, and devices that are idle. Those of a run need no prediction, since most runs begin without a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
-from math import ceil
+from math import ceil, inf
+from typing import TYPE_CHECKING
 
 from petra_graph.compiler.plan import Plan
-from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulation import Pipeline
 from petra_graph.compiler.spec_checks import taken_under_load
 from petra_graph.compiler.timing import Timing
+from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.run_advice import products_note, run_warnings
-from petra_graph.program.device_types import EFFICIENCY, Link
-from petra_graph.program.placement import Placement
-from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Spec
+from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
+from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Link
+from petra_graph.program.stage_program import Placement, StageProgram
+from petra_graph.spec.model import PrecisionSpec, Spec
 from petra_graph.spec.run_tables import PartitionSpec
-from petra_graph.units import DECIMAL, memory, plural, seconds, size_text
+from petra_graph.units import DECIMAL, memory, noun, plural, seconds, size_text
+
+if TYPE_CHECKING:  # a run need not import the planner
+    from petra_graph.compiler.planner_inputs import PlannerInputs
+    from petra_graph.compiler.simulation import Pipeline
+
+_NAME: Path = ("optimizer", "name")
+_OTHERWISE = "choose another optimizer, or other options of it"
+_CURRENT = ("petra", "dsp")
+"""Methods whose backwards use the current parameters, if no other key says otherwise."""
+_DOES = {
+    PREDICTED: "predicts the parameters that a backward will find",
+    EARLIER: "estimates the parameters that a forward had",
+}
+"""What an optimizer does that the executor asks, by this method, for other parameters than the stage's own."""
+
+
+def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[Problem]:
+    """Yield the problems of an optimizer with other parameters for backwards that use stored ones, or of too much delay for its steps.
+
+    A delayed stage that keeps graphs is among them: its forward was recorded over the stage's own parameters.
+    """
+    checked, optimizer = network.checked, network.checked.tried_optimizer
+    late = [program for program in programs if program.staleness]
+    stored = [
+        one.index
+        for one in late
+        if any(segment.keeps == "graph" or segment.backward == "stored" for segment in one.segments)
+    ]
+    current = "method.allow_stored = false"
+    if checked.method.name not in _CURRENT:
+        current = f"method.name = {' or '.join(map(shown, _CURRENT))}, whose backwards use the current parameters"
+    for method, does in _DOES.items() if stored else ():
+        if hasattr(optimizer, method):
+            yield Problem(
+                message=f"{checked.optimizer.plugin} {does}, and under method {shown(checked.method.name)} "
+                f"the backward of stage {stored[0]} is bound to those of its forward",
+                hint=f"{_OTHERWISE}, or {current}",
+                path=_NAME,
+            )
+
+    most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=lambda program: program.staleness)
+    if latest.staleness > most:
+        yield Problem(
+            message=f"{checked.optimizer.plugin} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(latest.staleness)}",
+            hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
+            f", or {_OTHERWISE}",
+            path=_NAME,
+        )
+
+
+def _updates(delay: float) -> str:
+    return f"{delay:.3g} {noun(delay, 'update')}"
+
+
+_MUCH = 2
+"""Updates of delay above which a run is told what helps."""
+_GPT = "a small GPT, five updates late, ended at {0}; without delay, at {1}"
+_MEASURED = {
+    **dict.fromkeys(("adam", "adamw", "nadam"), _GPT.format("2.16 nats with AdamW", "1.74")),
+    **dict.fromkeys(("muon", "soap"), _GPT.format("1.65 nats with Muon", "1.62")),
+    **dict.fromkeys(
+        ("sgd", "lars"), "a RevNet, nine updates late, ended at 81.94 % with SGD; without delay, at 82.92 %"
+    ),
+}
+"""What delay cost in a study with an optimizer of the same kind (README)."""
+
+
+def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
+    """Yield the warnings, most important first."""
+    latest = max(programs, key=lambda program: program.staleness)
+    for text in network.across_stages([program.nodes for program in programs]):
+        yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
+    optimizer = network.checked.optimizer
+    if latest.staleness > _MUCH and not asks_for_delay(optimizer.plugin, optimizer.options):
+        name = optimizer.plugin.name
+        cost = f" ({_MEASURED[name]})" if name in _MEASURED else ""
+        other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
+        yield (
+            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy{cost}: "
+            f"{other}method.accumulation = {ceil((latest.depth - 1) / _MUCH)} makes it {_MUCH} updates or less"
+        )
+
+
+def products_note(precision: PrecisionSpec, kinds: Collection[str]) -> Iterator[str]:
+    """Yield which arithmetic convolutions and matrix products have, if there is a choice: in float32 on a GPU.
+
+    Args:
+        kinds: of the devices, "cuda" or "cpu".
+    """
+    if "cuda" not in kinds:
+        return
+    match precision.products:
+        case "tf32":
+            yield (
+                'convolutions and matrix products in float32 are computed in TF32 (precision.fp32_precision = "ieee" keeps all bits of their '
+                'factors, and is slower); precision.compute = "bfloat16" is faster'
+            )
+        case "ieee":
+            yield (
+                "convolutions and matrix products are computed in float32 without TF32, which is several times as slow as with it "
+                '(precision.fp32_precision = "tf32") or in bfloat16 (precision.compute = "bfloat16")'
+            )
+
+
+# --- of a plan ---
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
@@ -111,15 +214,17 @@ _FOUND = {
 
 
 def _of_links(inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline) -> Iterator[str]:
-    if links := set(pipeline.links.values()):
-        yield (f"between devices, at worst: {_text(reduce(Link.slower, links))} each way, during computation")
+    device = {device.name: device for device in inputs.devices}
+    ends = {channel.link for channel in pipeline.channels.values() if channel.link is not None}
+    if ends:
+        worst = reduce(Link.slower, {device[one].link_to(device[other]) for one, other in ends})
+        yield (f"between devices, at worst: {_text(worst)} each way, during computation")
     if inputs.crosses_machines:
         network = next(device.network or device.link for device in inputs.devices)
         stated = None not in (partition.link_latency, partition.link_bandwidth)
         source = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
-        yield (
-            f"machines of {inputs.machine_devices} devices, filled in order; between machines: {_text(network)} each way ({source})"
-        )
+        size = MACHINE_DEVICES[inputs.devices[0].type.kind]
+        yield f"machines of {size} devices, filled in order; between machines: {_text(network)} each way ({source})"
 
 
 def _text(link: Link) -> str:
@@ -152,8 +257,6 @@ def _of_memory(inputs: PlannerInputs, spec: Spec, *, shared: bool) -> Iterator[s
     yield from inputs.costs.assumptions
 
 
-_IDLE = 0.7
-"""Mean utilisation below which a warning says why devices wait."""
 _FULL = 0.9
 """Share of a memory limit above which a warning says so."""
 
@@ -183,25 +286,3 @@ def warnings(
             f"{len(inputs.devices)} devices for {plural(len(programs), 'stage')} leave {idle} of them idle: set "
             "partition.stages higher, partition.devices lower (it counts those of one replica), or partition.replicas"
         )
-    if inputs.method.flush == "drain" and max(program.depth for program in programs) > 1:
-        yield from _unbalanced(plan, network.spec)  # others wait by definition
-
-
-def _unbalanced(plan: Plan, spec: Spec) -> Iterator[str]:
-    """Name the device that limits the speed, or say that messages do, if devices wait for long."""
-    tick = plan.timing.tick_seconds or 1.0
-    used = {one.name: one.utilisation + one.exchange_seconds_per_tick / tick for one in plan.devices}
-    mean = sum(used.values()) / len(used)
-    slowest = max(used, key=lambda device: used[device])
-    enough = ceil(sum(used.values()) / used[slowest]) if used[slowest] else 0
-    if mean >= _IDLE:
-        return
-    if used[slowest] < _IDLE:
-        yield (
-            f"devices work {mean:.0%} of the time, because stages wait for messages, or their depths do not allow another forward: "
-            'set method.schedule = "auto", which finds depths that hide the wait'
-        )
-    elif enough < len(used):
-        listed = spec.partition.stages != "auto" and not isinstance(spec.partition.stages, int)
-        remedy = f"partition.stages = {len(used)}, which cuts by cost" if listed else f"partition.devices = {enough}"
-        yield f"devices work {mean:.0%} of the time, because the stages of {slowest} take longest: set {remedy}"

@@ -1,4 +1,12 @@
-"""The work of one node: every operation of its runners and of its optimizer, run once under a meter.
+"""The cost table of a network: the operations of every node's runners and of its optimizer, run once under a meter, without memory.
+
+    compute             device
+    float32, float64    the meta device
+    bfloat16, attention fake tensors of the CPU, for which autocast works and kernels are chosen as on the CPU
+    a block or loss     the CPU, with values
+    that needs values
+
+Nodes with equal blocks, options and inputs cost the same, and one of them runs.
 
 Decision: the executor's own runners and optimizer run, on tensors without values. So the planner's numbers follow the executor, and no
 second description of its operations has to be kept.
@@ -12,30 +20,36 @@ of 3 updates: its first step, which no stage makes late, and a late one. The sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import torch
 from attrs import evolve, fields, frozen
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.block_kinds import ParameterGroups, parameter_groups
-from petra_graph.errors import PluginError
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.update import Updater
-from petra_graph.graph.node_graph import INPUT, Node
-from petra_graph.measure.tally import Tally, distinct_bytes, storages, tensors
-from petra_graph.plugins.author_code import author_code
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.measure.build_block import build_block
+from petra_graph.measure.node_shapes import Memo
+from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.author_code import author_code, author_line
 from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
-from petra_graph.plugins.tensor_trees import Tree, main
-from petra_graph.program.node_costs import Operation, Work
+from petra_graph.plugins.tensor_trees import Tree, leaves, main
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation, SharedCost, Work
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
 T = TypeVar("T", bound=SegmentRunner)
@@ -60,14 +74,168 @@ class Conditions:
     clip: ClipSpec | None = None
 
 
-def measure_operations(
+@uncompiled()
+def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
+    """Run the operations of all nodes.
+
+    Raises:
+        SpecError: a block can be run neither without values nor on the CPU.
+        PluginError: a block's code cannot be imported.
+    """
+    nodes: dict[str, NodeCost] = {}
+    obstacles: dict[str, str] = {}
+    memo, meta = Memo[tuple[NodeCost, Streams, str]](), torch.device("meta")
+    streams: dict[str, Streams] = {
+        INPUT: tuple(
+            torch.empty(conditions.batch, *shape, dtype=getattr(torch, dtype), device=meta)
+            for shape, dtype in conditions.facts.inputs.values()
+        )
+    }
+    for name in graph.order:
+        node = graph.nodes[name]
+        inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
+        frozen_names = node.frozen and (node.name, *node.frozen)
+        kinds = [(stream.shape, stream.dtype) for stream in inputs]
+        key = (node.plugin, node.options, node.kind, frozen_names, kinds, INPUT in node.inputs)
+        nodes[name], streams[name], obstacles[name] = memo.get(key, partial(_measure, node, inputs, conditions))
+    return CostTable(
+        micro_batch=conditions.batch,
+        sample_bytes=tuple(one.nbytes for one in streams[INPUT]),
+        target_bytes=sum(one.nbytes for one in leaves(zero_targets(conditions.facts, conditions.batch, meta))),
+        nodes=nodes,
+        assumptions=tuple(_assumptions(conditions, obstacles)),
+    )
+
+
+def _assumptions(conditions: Conditions, obstacles: Mapping[str, str]) -> Iterator[str]:
+    """Yield the conditions under which the numbers hold."""
+    yield "working bytes are those of PyTorch's operations; what kernels allocate inside themselves is not in them"
+    if conditions.precision.compute == "bfloat16":
+        yield "autocast was taken as on the CPU; a GPU casts other operations"
+    yield "the optimizer's step was taken tensor by tensor, as on the CPU"
+    if conditions.clip is not None:
+        yield "clipping counts for bytes and not for time"
+    yield from (f"node {name} needs values ({found}): run on the CPU" for name, found in obstacles.items() if found)
+
+
+def _measure(node: Node, inputs: Streams, conditions: Conditions) -> tuple[NodeCost, Streams, str]:
+    """Return the cost of a node, its outputs, and why it ran on the CPU; "" where it ran without memory."""
+    obstacle = ""
+    try:
+        try:
+            module, outputs, work = _run(node, inputs, conditions, _DEVICES[conditions.precision.compute])
+        except NotOnMeta:
+            module, outputs, work = _run(node, inputs, conditions, "fake")
+    except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
+        cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
+        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
+        module, outputs, work = _run_on_cpu(node, inputs, conditions)
+    with at_path("optimizer", "name"):
+        state_bytes, of_optimizer = measure_update(module, conditions)
+    parameters, buffers = dict(module.named_parameters()), list(module.buffers())
+    cost = NodeCost(
+        kind=node.kind,
+        parameters=sum(one.numel() for one in parameters.values()),
+        parameter_tensors=len(parameters),
+        parameter_bytes=distinct_bytes(parameters.values()),
+        gradient_bytes=sum(map(_gradient_bytes, parameters.values())),
+        statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
+        statistics_bytes=distinct_bytes(buffers),
+        optimizer_bytes=state_bytes,
+        input_values=tuple(stream.numel() for stream in inputs),
+        input_bytes=tuple(stream.nbytes for stream in inputs),
+        output_bytes=tuple(stream.nbytes for stream in outputs),
+        work={**work, **of_optimizer},
+        shared={
+            label: SharedCost(values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=_gradient_bytes(one))
+            for label, one in ((label, parameters.get(key)) for key, label in module.shared_parameters.items())
+            if one is not None
+        },
+    )
+    return cost, outputs, obstacle
+
+
+def _gradient_bytes(parameter: Tensor) -> int:
+    return parameter.nbytes if parameter.requires_grad else 0
+
+
+# --- on what a node runs ---
+
+_Device = Literal["meta", "fake", "cpu"]
+_DEVICES: Mapping[str, _Device] = {"float32": "meta", "float64": "meta", "bfloat16": "fake"}
+_Ran = tuple[Block, Streams, Mapping[Operation, Work]]
+"""A node's module, its outputs, and the work of its operations."""
+
+
+@frozen(kw_only=True, slots=False)
+class _Numerics(NumericsContext):
+    """Numerics without autocast on the meta device, whose tensors autocast does not know."""
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context with the arithmetic of a device with values."""
+        return nullcontext() if self.device.type == "meta" else super().arithmetic()
+
+
+def _run(node: Node, inputs: Streams, conditions: Conditions, device: _Device) -> _Ran:
+    def numerics(device: str) -> NumericsContext:
+        normalisation = Normalisation.of(conditions.facts)
+        return _Numerics(
+            device=torch.device(device), precision=conditions.precision, seed=0, normalisation=normalisation
+        )
+
+    built_on, runs_on = numerics("cpu" if device == "cpu" else "meta"), numerics("meta" if device == "meta" else "cpu")
+    with torch.device(built_on.device):
+        module = place(build_block(node, [tuple(stream.shape[1:]) for stream in inputs]), built_on)
+    with FakeTensorMode() if device == "fake" else nullcontext():
+        made = []
+        for stream in inputs:  # In the memory format between nodes; most loaders have samples contiguous.
+            layout = torch.contiguous_format if INPUT in node.inputs else runs_on.memory_format(stream.dim())
+            zeros = torch.zeros(stream.shape, dtype=stream.dtype, device=runs_on.device)
+            made.append(zeros.contiguous(memory_format=layout))
+        module = _without_values(module) if device == "fake" else module
+        returned, work = _measure_operations(node, module, tuple(made), runs_on, conditions)
+    outputs = (torch.empty(one.shape, dtype=one.dtype, device="meta") for one in returned)
+    return module, tuple(outputs), work
+
+
+def _run_on_cpu(node: Node, inputs: Streams, conditions: Conditions) -> _Ran:
+    """Run with values.
+
+    Raises:
+        SpecError: the CPU cannot run the block either.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _run(node, inputs, conditions, "cpu")
+    except PetraGraphError:
+        raise
+    except Exception as error:
+        message = f'node "{node.name}": block "{node.block}" cannot be trained: {raised_text(error)}'
+        at = author_line(error)
+        raise SpecError(Problem(message=message, hint=at and f"raised at {at}", path=node.path)) from error
+
+
+def _without_values(module: Block) -> Block:
+    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are not buffers stay."""
+    made: dict[int, Tensor] = {}
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):  # noqa: SLF001  torch converts modules so
+            for name, tensor in held.items():
+                if tensor is not None and id(tensor) not in made:
+                    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+                held[name] = None if tensor is None else made[id(tensor)]  # type: ignore[assignment]
+    return module
+
+
+# --- the operations of a node ---
+
+
+def _measure_operations(
     node: Node, module: Block, inputs: Streams, numerics: NumericsContext, conditions: Conditions
 ) -> tuple[Streams, Mapping[Operation, Work]]:
-    """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
-
-    Args:
-        module: the node's, built and placed.
-    """
+    """Return a node's outputs, and the work of all operations that a node of its class may meet in training."""
 
     def runner(of: type[T], **more: Any) -> T:
         return of({node.name: module}, numerics, reads_samples=INPUT in node.inputs, **more)
@@ -169,6 +337,9 @@ def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
     return tuple(shares)
 
 
+# --- the optimizer ---
+
+
 def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[Operation, Work]]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
@@ -242,22 +413,3 @@ def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
     }
     kinds = {field.name: getattr(groups, field.name) for field in fields(ParameterGroups)}
     return ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})
-
-
-def without_values(module: Block) -> Block:
-    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are not buffers stay."""
-    made: dict[int, Tensor] = {}
-
-    def fake(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
-            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-            is_parameter = isinstance(tensor, nn.Parameter)
-            made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
-        return made[id(tensor)]
-
-    for part in module.modules():
-        for held in (part._parameters, part._buffers):  # noqa: SLF001  torch converts modules so
-            for name, tensor in held.items():
-                if tensor is not None:
-                    held[name] = fake(tensor)  # type: ignore[assignment]
-    return module
