@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
+from petra_graph.errors import Problem, SpecError
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
 from tests.support.examples import examples
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import (
+    BRANCHES,
     CHAIN,
     SKIP,
     batches,
@@ -107,23 +110,6 @@ def test_the_activation_comes_from_the_first_consumer_that_stores_it():
     assert returning(SKIP) == {Edge("rev0", "join"), Edge("rev1", "join"), Edge("rev2", "head")}
 
 
-def test_the_activation_comes_from_the_first_consumer_where_none_stores_it():
-    nodes = (STEM, rev("r"), rev("s"), rev("t", ["r"]), node("join", "add", inputs=["s", "t"]), HEAD)
-    assert activation_from(nodes)["r"] == "s"
-    assert Edge("r", "t") not in returning(nodes)
-
-
-def test_the_head_has_its_input_exactly():
-    nodes = (STEM, rev("r"), rev("s"), node("head", "pool-linear", inputs=["s", "r"], outputs=5))
-    assert activation_from(nodes)["r"] == "head"
-
-
-def test_gradients_are_summed_in_declared_order():
-    nodes = (STEM, rev("r"), rev("s"), rev("t", ["r"]), node("join", "add", inputs=["t", "s"]), HEAD)
-    (segment,) = next(program for program in programs(nodes) if program.nodes == ("r",)).segments
-    assert segment.outputs == (Edge("r", "s"), Edge("r", "t"))
-
-
 @given(st.data(), networks())
 def test_every_edge_is_sent_by_one_stage_and_received_by_one(data, nodes):
     graph = built_graph(nodes)
@@ -214,16 +200,46 @@ def test_what_single_nodes_keep():
     }
 
 
-def test_a_node_that_keeps_something_asks_for_no_activation():
-    stages = (("stem", "rev0"), ("rev1", "rev2", "head"))
-    returned = {
-        keeps: [
-            entry.edge.producer
-            for program in programs(CHAIN, stages, kept={"rev0": keeps})
-            for segment in program.segments
-            for entry in segment.inputs
-            if entry.returns_activation
-        ]
-        for keeps in ("nothing", "input")
-    }
-    assert returned == {"nothing": ["rev0", "rev1", "rev2"], "input": ["rev1", "rev2"]}
+CPU = ("cpu",)
+
+
+def refused(nodes, stages) -> list[Problem]:
+    with pytest.raises(SpecError) as caught:
+        partition(built_graph(nodes), stages, CPU)
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "expected"),
+    [
+        (5, ("a",), "a a a a a"),
+        (5, ("a", "b"), "a a a b b"),
+        (5, ("a", "b", "c"), "a a b b c"),
+        (5, ("a", "b", "c", "d", "e"), "a b c d e"),
+        (5, ("a", "b", "a"), "a a b b a"),
+        (3, ("a", "b", "c", "d"), "a b c"),
+    ],
+)
+def test_consecutive_stages_share_a_device(count, devices, expected):
+    names = [node.name for node in CHAIN]
+    stages = (*[(name,) for name in names[: count - 1]], tuple(names[count - 1 :]))
+    placed = partition(built_graph(CHAIN), stages, devices).stages
+    assert " ".join(stage.device for stage in placed) == expected
+
+
+def test_stages_that_read_one_another():
+    """Both cuts are convex, and yet each of the two stages needs the other first."""
+    stages = (("stem",), ("left0", "join"), ("left1", "right"), ("head",))
+    assert [problem.message for problem in refused(BRANCHES, stages)] == [
+        'stage 2 reads "left1" of stage 3, a later one',
+        'stage 2 reads "right" of stage 3, a later one',
+    ]
+
+
+def test_all_problems_of_listed_stages_are_reported_at_once():
+    assert [problem.message for problem in refused(CHAIN, ((), ("stem", "x"), ("stem", "head")))] == [
+        "stage 1 is empty",
+        'stage 2 names "x", which is not a node',
+        'node "stem" is in stages 2 and 3',
+        "no stage holds rev0, rev1, rev2",
+    ]

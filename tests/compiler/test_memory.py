@@ -190,15 +190,6 @@ def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_ea
             assert held.total >= max(memory.total - memory.parameters for memory in own) + parameters
 
 
-def test_the_stages_of_a_device_take_turns():
-    """Seven stages on one device were refused for the sum of peaks of which one at a time is reached."""
-    # dsp, 1f1b: each stage stores its input, which is the tensor that the stage before sent; one works at a time.
-    stages = programs("dsp", "1f1b")
-    apart, (held,) = stage_memory(stages, TABLE), device_memory(stages, TABLE).values()
-    assert held.input_buffer == sum(stage.input_buffer for stage in apart)
-    assert held.working < 2 * max(stage.working for stage in apart) < sum(stage.working for stage in apart)
-
-
 def test_what_a_stage_sends_on_is_one_tensor_on_a_shared_device():
     # A coupling sends the stream that it stores as one of its two, so that the next stage stores it again.
     swapped = {"forward": work(1, None, fresh=1)}

@@ -136,15 +136,6 @@ def repeats(starts: list[float], span: int) -> bool:
     return max(steps) - min(steps) <= EQUAL * max(steps)
 
 
-@given(st.data(), chains())
-def test_slower_is_never_faster(data, model: Pipeline):
-    place = data.draw(st.integers(0, len(model.stages) - 1))
-    stage = model.stages[place]
-    slower = evolve(stage, seconds=evolve(stage.seconds, backward=stage.seconds.backward + 1))
-    stages = (*model.stages[:place], slower, *model.stages[place + 1 :])
-    assert tick(evolve(model, stages=stages)).seconds >= tick(model).seconds * (1 - EQUAL)
-
-
 @given(st.data(), chains(flush=False))
 def test_running_further_ahead_is_never_slower_and_far_ahead_is_full_speed(data, model: Pipeline):
     """A stage with all before it: distance between two depths is what loosens waits."""

@@ -1,4 +1,4 @@
-"""Plans compared: methods side by side, which of them to choose, and given specs."""
+"""Plans compared: methods and other uses of the devices side by side, which of them to choose, and given specs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.compare_plans import compare_methods, compare_specs
 from petra_graph.planning.plan_spec import Planner, plan
-from petra_graph.planning.share_devices import Figures, recommended
+from petra_graph.planning.share_devices import Figures, keys_to_set, other_uses, recommended
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
@@ -73,16 +74,6 @@ def test_what_theory_says(spec):
     assert rows["backprop", "sequential"].flops < petra.flops
     assert petra.channel_bytes > rows["dsp", "lockstep"].channel_bytes, "an activation comes back with each gradient"
     assert petra.staleness == 2 * rows["petra", "1f1b"].staleness == 6
-
-
-def test_a_method_that_does_not_fit_is_a_row_with_a_note(spec):
-    rows = rows_of(spec, *FOUR)
-    limit = rows["petra", "1f1b"].memory_peak
-    limited = rows_of(spec, *FOUR, f"partition.memory={limit}B")
-    assert limited["petra", "1f1b"].memory_peak <= limit
-    refused = limited["pipedream", "lockstep"]
-    assert refused.memory_total is None
-    assert refused.note
 
 
 def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
@@ -222,3 +213,62 @@ def test_a_comparison_on_a_terminal(spec):
     assert "speed-ups are over plain backpropagation on one cpu" in text
     assert "method.accumulation = 8 they compare better" in text.replace("\n    ", " ")
     assert "paper's" in plan_text(document, width=80, verbose=True)
+
+
+@pytest.fixture
+def checked(write):
+    path = write("small.toml", SPEC)
+    return lambda *overrides: check_spec(path, overrides).spec
+
+
+def samples(spec):
+    return spec.data.batch * spec.method.accumulation * spec.partition.replicas
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "batch", "found"),
+    [
+        (4, 8, {2: (2, 8), 4: (1, 8)}),
+        (2, 8, {2: (1, 8), 4: (1, 4)}),
+        (1, 8, {2: (1, 4), 4: (1, 2)}),
+        (6, 8, {2: (3, 8), 4: (3, 4)}),
+        (1, 2, {2: (1, 1)}),
+        (1, 1, {}),
+    ],
+)
+def test_an_update_averages_the_same_samples(checked, accumulation, batch, found):
+    given = checked("partition.devices=4", f"method.accumulation={accumulation}", f"data.batch={batch}")
+    variants = [one for one in other_uses(given) if one.partition.replicas > 1]
+    assert {samples(one) for one in variants} <= {samples(given)}
+    assert {one.partition.replicas: (one.method.accumulation, one.data.batch) for one in variants} == found
+    assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
+
+
+def test_what_to_set(checked):
+    given = checked("partition.devices=4", "partition.stages=4", "method.accumulation=4")
+    whole = next(one for one in other_uses(given) if one.partition.replicas == 4)
+    assert keys_to_set(given, whole) == [
+        'method.name = "backprop"',
+        'method.schedule = "sequential"',
+        "method.accumulation = 1",
+        "partition.replicas = 4",
+        "partition.stages = 1",
+        "partition.devices = 1",
+    ]
+
+
+ON_FOUR = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
+
+
+def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
+    path = write("small.toml", SPEC)
+    planner = Planner(path, ON_FOUR)
+    (said,) = [text for text in planner.advised().as_json()["warnings"] if "replicas of the whole" in text]
+    assert said.startswith("4 replicas of the whole network with backprop would be ")
+    assert 'set method.name = "backprop"; ' in said
+    words = [text.strip() for text in said.partition(": set ")[2].split(";")]
+    overrides = [text.replace(" = ", "=") for text in words]
+    better = Planner(path, (*ON_FOUR, *overrides))
+    assert not [text for text in better.advised().as_json()["warnings"] if "as fast" in text]
+    alone = Planner(path, ("partition.device_type=h100",)).advised().as_json()
+    assert not [text for text in alone["warnings"] if "as fast" in text]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.cli.main import main
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
@@ -105,25 +104,6 @@ def test_a_listed_graph_in_a_delayed_stage_is_refused(spec):
     )
     assert "chain.toml" in str(problem) or "--set" in str(problem)
     assert kept(plan(spec, (*listed, "method.allow_stored=true")))["rev.0"] == "graph"
-
-
-def test_one_process_may_have_too_little_memory_for_what_the_plan_keeps(spec):
-    """Nodes that kept something else would give other numbers, so it is refused, with the key that helps."""
-    stages = '[["stem", "rev.0"], ["rev.1"], ["rev.2", "rev.3", "head"]]'
-    given = ("partition.devices=3", f"partition.stages={stages}", "partition.memory=220KiB", "method.schedule=1f1b")
-    network = measure(check_spec(spec, (*given, AUTO, "method.allow_stored=true")))
-    place_on_processes(network, planned_devices(network.spec.partition), 3)
-    with pytest.raises(NoFeasiblePlan, match=r"let nodes keep less"):
-        place_on_processes(network, planned_devices(network.spec.partition), 1)
-
-
-def test_misspelt_nodes_and_values_are_named(spec, capsys):
-    assert main(["validate", spec, "--set", 'method.keep={"rev.7"="input"}']) == 2
-    assert "did you mean" in capsys.readouterr().err
-    assert main(["validate", spec, "--set", 'method.keep={"rev.1"="graphs"}']) == 2
-    said = capsys.readouterr().err
-    assert "graphs" in said
-    assert "nothing" in said
 
 
 def test_a_saved_plan_has_what_its_nodes_keep(spec):

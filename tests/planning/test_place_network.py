@@ -99,12 +99,6 @@ def test_the_only_present_device_is_judged_with_all_stages():
         place_on_present(tight, devices_of(tight), ("cpu",))
 
 
-def test_limits_of_other_devices_do_not_hold_here():
-    found = network("partition.devices=2", "partition.device_type=a100-80gb", "partition.memory=4MiB")
-    placement = place_on_present(found, devices_of(found), ("cpu",))
-    assert [device.memory_bytes for device in placement.devices] == [None]
-
-
 TINY = [
     "partition.device_type=tiny",
     "partition.device.tiny={kind='cuda', flops={float32=1e12}, memory_bandwidth=1e11, memory='SIZE', link_latency=0, link_bandwidth=1e10}",

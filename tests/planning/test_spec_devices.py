@@ -1,12 +1,21 @@
-"""The devices that a specification speaks of, and those that are here."""
+"""The devices that a specification speaks of, those that are here, and their types, from data sheets, drivers or tables of one's own."""
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+import torch
+from attrs import evolve
+
+from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import SpecError
-from petra_graph.planning.spec_devices import planned_devices, present_devices
-from petra_graph.spec.run_tables import PartitionSpec
+from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices, process_devices
+from petra_graph.program.device_types import DEVICE_TYPES, device_types
+from petra_graph.spec.load_spec import dump, load
+from petra_graph.spec.run_tables import DeviceSpec, FlopsSpec, PartitionSpec
+from tests.support.runs import SPEC
 
 
 def test_a_number_is_so_many_of_a_type():
@@ -55,3 +64,184 @@ def test_a_run_needs_devices_that_are_here():
     with pytest.raises(SpecError, match="does not exist here"):
         present_devices(PartitionSpec(devices=("cpu", "cuda:99")))
     assert present_devices(PartitionSpec(devices=("cpu",))) == ("cpu",)
+
+
+GIB = 2**30
+
+
+def properties(name, count, gib, capability):
+    """Return what torch says of a GPU."""
+    return SimpleNamespace(
+        name=name,
+        multi_processor_count=count,
+        total_memory=int(gib * GIB),
+        major=capability[0],
+        minor=capability[1],
+    )
+
+
+LISTED = {
+    "a10": properties("NVIDIA A10", 72, 22.1, (8, 6)),
+    "a40": properties("NVIDIA A40", 84, 44.4, (8, 6)),
+    "rtx3080": properties("NVIDIA GeForce RTX 3080", 68, 9.8, (8, 6)),
+    "rtx4080": properties("NVIDIA GeForce RTX 4080", 76, 15.7, (8, 9)),
+    "rtx5090": properties("NVIDIA GeForce RTX 5090", 170, 31.4, (12, 0)),
+    "rtxa6000": properties("NVIDIA RTX A6000", 84, 47.5, (8, 6)),
+    "a100-40gb": properties("NVIDIA A100-SXM4-40GB", 108, 39.4, (8, 0)),
+    "a100-80gb": properties("NVIDIA A100 80GB PCIe", 108, 79.2, (8, 0)),
+    "h100": properties("NVIDIA H100 80GB HBM3", 132, 79.1, (9, 0)),
+    "h200": properties("NVIDIA H200", 132, 139.8, (9, 0)),
+    "l4": properties("NVIDIA L4", 58, 22.0, (8, 9)),
+    "l40": properties("NVIDIA L40", 142, 44.4, (8, 9)),
+    "l40s": properties("NVIDIA L40S", 142, 44.4, (8, 9)),
+    "rtx3090": properties("NVIDIA GeForce RTX 3090", 82, 23.7, (8, 6)),
+    "rtx4090": properties("NVIDIA GeForce RTX 4090", 128, 23.5, (8, 9)),
+    "t4": properties("Tesla T4", 40, 14.6, (7, 5)),
+    "v100": properties("Tesla V100-SXM2-32GB", 80, 31.7, (7, 0)),
+}
+UNLISTED = properties("NVIDIA A10G", 80, 22.1, (8, 6))
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Let torch see GPUs of these properties."""
+
+    def here(*found):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found[index])
+
+    return here
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_gpu_of_the_table_is_known_by_its_properties(name):
+    """An A100 of 40 GB was taken for one of 80, and an L40 for an L4."""
+    found = gpu_type(LISTED[name])
+    assert (found.name, found.guess) == (name, "")
+    assert found.float32_flops == DEVICE_TYPES[name].float32_flops
+    assert found.memory_bytes == LISTED[name].total_memory
+
+
+def test_a_gpu_that_is_not_listed_says_whose_rates_it_has():
+    found = gpu_type(UNLISTED)
+    assert (found.name, found.memory_bytes) == (UNLISTED.name, UNLISTED.total_memory)
+    assert "is planned with the rates of a100-40gb" in found.guess
+
+
+def test_each_gpu_has_its_own_type(gpus):
+    gpus(LISTED["h100"], LISTED["t4"])
+    names = present_devices(PartitionSpec(devices=2))
+    assert [device.type.name for device in planned_devices(PartitionSpec(devices=2), names)] == ["h100", "t4"]
+    mixed = planned_devices(PartitionSpec(devices=("cpu", "cuda:1")))
+    assert [device.type.name for device in mixed] == ["cpu", "t4"]
+    four = planned_devices(PartitionSpec(devices=4))
+    assert [device.type.name for device in four] == ["h100", "t4", "h100", "h100"]
+    assert [bool(device.type.guess) for device in four] == [False, False, True, True]
+
+
+def test_a_plan_warns_of_guesses(gpus, write):
+    gpus(UNLISTED)
+    (warning, *_) = plan(write("small.toml", SPEC)).as_json()["warnings"]
+    assert warning.startswith("NVIDIA A10G has no data sheet here")
+    assert "set partition.device_type, or partition.profile" in warning
+
+
+def test_a_gpu_that_is_named_where_none_is_warns(write):
+    document = plan(write("small.toml", SPEC), ['partition.devices=["cuda:0"]']).as_json()
+    assert document["warnings"][0].startswith("cuda:0 is taken to be a CPU core, since no GPU is here")
+
+
+def test_devices_beyond_a_machine_s_are_on_a_network():
+    devices = planned_devices(PartitionSpec(devices=16, device_type="h100"))
+    assert [device.machine for device in devices] == [0] * 8 + [1] * 8
+    assert devices[6].link_to(devices[7]).bytes_per_second == 450e9
+    assert devices[7].link_to(devices[8]).bytes_per_second == 12.5e9
+    stated = planned_devices(PartitionSpec(devices=16, device_type="h100", link_bandwidth=1e9))
+    assert stated[7].link_to(stated[8]).bytes_per_second == 1e9
+
+
+@pytest.mark.parametrize("name", DEVICE_TYPES)
+def test_bfloat16_is_no_slower_and_float64_half_as_fast(name):
+    device = DEVICE_TYPES[name]
+    assert device.name == name
+    assert device.flops_per_second("bfloat16") >= device.flops_per_second("ieee")
+    assert device.flops_per_second("float64") == device.flops_per_second("ieee") / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"), {"cpu": 0.1, "v100": 15.7, "rtx4090": 82.6, "a100-40gb": 156.0, "h100": 494.5}.items()
+)
+def test_tf32_has_half_of_bfloat16_s_rate_as_data_sheets_say(name, teraflops):
+    assert DEVICE_TYPES[name].flops_per_second("tf32") == pytest.approx(teraflops * 1e12, rel=0.01)
+
+
+OWN = """
+[partition.device.my_card]
+memory = "24GiB"
+flops = { float32 = 40e12, bfloat16 = 160e12 }
+memory_bandwidth = 900e9
+link_latency = 2e-5
+link_bandwidth = 16e9
+"""
+SHEET = DEVICE_TYPES["rtx4090"]
+COPY = DeviceSpec(
+    memory="24GB",
+    flops=FlopsSpec(float32=SHEET.float32_flops, bfloat16=SHEET.bfloat16_flops),
+    memory_bandwidth=SHEET.memory_bandwidth,
+)
+
+
+def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
+    path = write("small.toml", SPEC)
+    spec = load(path).spec
+    assert spec is not None
+    documents = []
+    for name in ("rtx4090", "my_card"):
+        partition = evolve(spec.partition, stages=2, devices=2, device_type=name, device={"my_card": COPY})
+        documents.append(Planner(evolve(spec, partition=partition)).plan().as_json())
+    assert documents[0]["stages"] == documents[1]["stages"]
+    assert documents[0]["timing"] == documents[1]["timing"]
+    assert [device["type"] for device in documents[1]["devices"]] == ["my_card"] * 2
+    assert [device["capacity_bytes"] for device in documents[1]["devices"]] == [24 * 10**9] * 2
+    said = documents[1]["assumptions"][0]
+    assert said.startswith(
+        "times are estimates from the data sheet of my_card (with the specification's figures for my_card): "
+    )
+    assert "the specification's figures" not in documents[0]["assumptions"][0]
+
+
+def test_among_unlike_devices_with_limits():
+    partition = PartitionSpec(devices=2, device_type=("my_card", "h100"), memory="60GB", device={"my_card": COPY})
+    devices = planned_devices(partition)
+    assert [device.type.name for device in devices] == ["my_card", "h100"]
+    assert [device.memory_bytes for device in devices] == [24 * 10**9, 60 * 10**9]
+    assert devices[0].link_to(devices[1]).bytes_per_second == 32e9
+
+
+def test_from_a_file_and_back(write):
+    spec = load(write("own.toml", SPEC + OWN + '[partition]\ndevice_type = "my_card"\n')).spec
+    assert spec is not None
+    own = device_types(spec.partition)["my_card"]
+    assert (own.memory_bytes, own.bfloat16_flops, own.link.bytes_per_second) == (24 * 2**30, 160e12, 16e9)
+    assert load(write("again.toml", dump(spec))).spec == spec
+
+
+def test_a_process_without_a_stage_is_refused():
+    check_processes(2, 2)
+    with pytest.raises(SpecError, match="3 processes cannot share 2 stages"):
+        check_processes(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "available", "expected"),
+    [(1, "cpu", ("cpu", "cpu")), (2, "cuda", ("cuda:0", "cuda:1")), (("cpu",) * 5, "cuda", ("cpu", "cpu"))],
+)
+def test_each_process_is_a_device(asked, available, expected):
+    assert process_devices(PartitionSpec(devices=asked), 2, available) == expected
+
+
+@pytest.mark.parametrize("asked", [3, ("cpu", "cuda:0")])
+def test_other_devices_than_processes_are_refused(asked):
+    with pytest.raises(SpecError, match=r"partition\.devices is"):
+        process_devices(PartitionSpec(devices=asked), 2, "cpu")

@@ -1,4 +1,4 @@
-"""The capacity of channels."""
+"""What a channel holds: its capacity, and the layout of its messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import order
+from tests.support.costs import encoded_bytes
 
 
 @pytest.mark.parametrize(("producer", "consumer", "expected"), [(1, 1, 2), (2, 1, 2), (3, 1, 2), (5, 2, 4), (9, 1, 9)])
@@ -33,3 +34,24 @@ def test_so_many_are_enough_for_two_stages_to_finish(producer, consumer, accumul
 
 def possible(verb: str, channels: dict[str, int], room: int, *, sends: str) -> bool:
     return verb == "update" or (channels[verb] < room if verb == sends else channels[verb] > 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "own", "expected"),
+    [
+        ("as-streams", "float64", 8 * 24),
+        ("bfloat16", "float64", 2 * 24),
+        ("bfloat16", "float32", 2 * 24),
+        ("int8", "float32", 24 + 4),
+        ("int8", "bool", 24),
+        ("int8", "uint8", 24),
+        ("int8", "int64", 8 * 24),
+    ],
+)
+def test_bytes(stored, own, expected):
+    assert encoded_bytes((2, 3, 4), stored, own) == expected
+
+
+def test_nothing_but_a_scale_is_left_of_no_elements():
+    assert encoded_bytes((0, 4), "int8", "float32") == 4
+    assert encoded_bytes((), "bfloat16", "float32") == 2

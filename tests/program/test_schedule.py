@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from petra_graph.plugins.stage_facts import steady_staleness
 from petra_graph.program import schedule
 from petra_graph.program.schedule import depths, order
+from petra_graph.program.weight_versions import WeightVersions
 
 
 def depth(name: str, distance: int) -> int:
@@ -65,13 +66,6 @@ def test_a_pipeline_that_fills_anew_goes_on_with_its_windows(flush, expected):
     assert list(order(2, range(3, 7), 2, flush, filled=2)) == list(order(2, range(3, 7), 2, flush))
 
 
-def test_fill_and_drain_by_windows():
-    """GPipe: all forwards of a window, then all its backwards, then the step; the last window is shorter."""
-    (ahead,) = depths("fill-drain", [2], 3)
-    found = " ".join(map(str, order(ahead, range(5), 3, "window")))
-    assert found == "F0 F1 F2 B0 B1 B2 U F3 F4 B3 B4 U"
-
-
 def test_a_window_does_not_cross_a_drain():
     """Three micro-batches, then three more: the second drain's windows start anew, whatever the first left."""
     drains = [range(3), range(3, 6)]
@@ -79,15 +73,6 @@ def test_a_window_does_not_cross_a_drain():
         "F0 B0 F1 B1 U F2 B2 U",
         "F3 B3 F4 B4 U F5 B5 U",
     ]
-
-
-@pytest.mark.parametrize("distance", range(6))
-def test_depths(distance):
-    assert {name: depth(name, distance) for name in ("lockstep", "1f1b", "sequential")} == {
-        "lockstep": 2 * distance + 1,
-        "1f1b": distance + 1,
-        "sequential": 1,
-    }
 
 
 ORDERS = {
@@ -139,3 +124,41 @@ def test_an_update_ends_each_window_and_the_drain(depth, first, count, accumulat
 )
 def test_staleness_while_the_pipeline_is_full(depth, accumulation, flush, updates):
     assert steady_staleness(depth, accumulation, flush) == updates
+
+
+def test_a_version_is_copied_before_it_changes_and_dropped_with_its_last_user():
+    copies = iter("ab")
+    versions = WeightVersions(lambda: next(copies))
+    versions.begin(0)
+    versions.begin(1)
+    assert versions.older(0) is None
+    versions.before_step()
+    assert (versions.older(0), versions.older(1), versions.copies) == ("a", "a", {0: "a"})
+    assert versions.end(0) is None
+    assert versions.end(1) == "a"
+    assert not versions.copies
+    versions.before_step()
+    assert not versions.copies, "no micro-batch uses the version"
+
+
+def test_a_kept_graph_has_its_copy_at_once():
+    versions = WeightVersions(list)
+    versions.begin(0)
+    assert versions.copy_for(0) is versions.copy_for(0)
+    assert versions.older(0) is None
+
+
+@pytest.mark.parametrize(("depth", "accumulation"), [(1, 1), (5, 1), (5, 2), (9, 4)])
+def test_there_are_at_most_as_many_copies_as_the_paper_counts(depth, accumulation):
+    versions, most = WeightVersions(list), 0
+    for action in order(depth, range(40), accumulation):
+        match action.verb:
+            case "forward":
+                versions.begin(action.micro_batch)
+            case "backward":
+                versions.end(action.micro_batch)
+            case "update":
+                versions.before_step()
+        most = max(most, len(versions.copies))
+    assert most == -(-(depth - 1) // accumulation)
+    assert not versions.copies
