@@ -234,7 +234,11 @@ class Comparison:
     assumptions: tuple[str, ...]
 
     def as_json(self) -> Document:
-        return attr.asdict(self, retain_collection_types=False)
+        """Return the comparison with the same names; of given specifications, none is recommended."""
+        document = attr.asdict(self, retain_collection_types=False)
+        if any(row.name is not None for row in self.rows):
+            del document["recommended"], document["micro_batch"]
+        return document
 
 
 def read_plan(text: str | bytes, source: str) -> Plan:

@@ -223,7 +223,7 @@ def comparison_title(document: Document) -> str:
 
 
 def _of_methods(document: Document) -> bool:
-    return document["rows"][0].get("name") is None
+    return "recommended" in document
 
 
 def row_names(document: Document) -> list[str]:
