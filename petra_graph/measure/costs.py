@@ -43,7 +43,6 @@ from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_code, author_line
-from petra_graph.plugins.contract import Builder
 from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
@@ -67,7 +66,8 @@ class Conditions:
     """Of the samples and their targets."""
     precision: PrecisionSpec
     loss: Loss
-    build_optimizer: Builder
+    build_optimizer: Callable[..., Any]
+    """Of (options, groups, stage=...)."""
     optimizer_options: Any
     optimizer: str = "the optimizer"
     """Its plugin, as messages name it."""
@@ -366,7 +366,7 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
 
 def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
     options, owner = conditions.optimizer_options, conditions.optimizer
-    optimizer = conditions.build_optimizer(groups, options, stage=DELAYED)
+    optimizer = conditions.build_optimizer(options, groups, stage=DELAYED)
     updater = Updater(
         [*groups.decayed, *groups.undecayed],
         optimizer,

@@ -32,7 +32,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.callback import missing_package, records
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, build_plugin, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, CALLBACK, KINDS, expand
+from petra_graph.plugins.kinds import BLOCK, CALLBACK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
@@ -334,7 +334,7 @@ class _Check:
         at = self.problems.at("architecture", "options")
         if unread:
             at = attrs.evolve(at, wrong=[])
-        expanded = None if facts is None else at.attempt(expand, architecture.plugin, architecture.options, facts)
+        expanded = None if facts is None else at.attempt(build_plugin, architecture.plugin, architecture.options, facts)
         if expanded is None:
             self.problems.add(unread)
             return []

@@ -12,6 +12,7 @@ micro-batch: with both ends of a longer pipeline it would wait for its own outpu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve, field, frozen
@@ -22,7 +23,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
@@ -222,7 +223,7 @@ class MeasuredNetwork:
             facts=self.checked.facts,
             precision=self.spec.precision,
             loss=self.checked.loss.build(),
-            build_optimizer=Builder(optimizer.plugin),
+            build_optimizer=partial(build_plugin, optimizer.plugin),
             optimizer_options=optimizer.options,
             optimizer=optimizer.plugin.owned,
             clip=self.spec.optimizer.clip,

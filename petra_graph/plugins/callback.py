@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from petra_graph.errors import Problem
-from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.loss_and_metric import Scale
-from petra_graph.plugins.options import asks_for_stage
 from petra_graph.plugins.tensor_trees import Tree
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from petra_graph.units import listed
 if TYPE_CHECKING:
     from torch import Tensor
 
-_PATH = ("data", "validation")
 _PLAIN = "give its training split the attribute `plain` (itself, if it has no augmentation), or name a split of the data set's own"
 _DRAW = (0, 3)
 """Separates this draw from others of the same seed: those of an epoch's order and of augmentations begin with the epoch."""
@@ -77,32 +75,16 @@ class CheckedSplit:
         mixes = getattr(self.split, "mix", None)
 
         def mix(samples: Tree, targets: Tree, indices: NDArray[np.intp], **at: int) -> tuple[Tree, Tensor]:
-            with author_code(lambda: f"{self.named(indices)}, mixed", error=RunFailed):
+            with author_code(lambda: f"{self._named(indices)}, mixed", error=RunFailed):
                 mixed: tuple[Tree, Tensor] = mixes(samples, targets, self._rows(indices), **at)  # type: ignore[misc]
             return self._in_order(mixed[0]), mixed[1]
 
         return None if mixes is None else mix
 
-    def _rows(self, indices: Any) -> Any:
-        return indices if self.rows is None else self.rows[np.asarray(indices)]
-
-    def _in_order(self, samples: Tree) -> Tree:
-        return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
-
     @property
     def in_order(self) -> bool:
         """Whether samples are read in their order, since each that is passed over costs as much as one that is read."""
         return getattr(self.split, "in_order", False)
-
-    @property
-    def files(self) -> Sequence[str]:
-        """The samples' files, where the split names them."""
-        files: Sequence[str] = getattr(self.split, "files", ())
-        return files if self.rows is None or not files else [files[row] for row in self.rows]
-
-    def named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
-        """Name samples of this split, as the subject of a message."""
-        return f"{self.name}, {sample_names(self._rows(indices))} of its {self.part} data"
 
     def require_finite(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> None:
         """Check that samples and targets are finite.
@@ -114,20 +96,35 @@ class CheckedSplit:
         if not part:
             return
         bad = [i for i in indices if not_finite(self.fetch(np.array([i]), seed=seed, epoch=epoch))]
-        raise RunFailed(f"{self.named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
+        raise RunFailed(f"{self._named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
+
+    def _rows(self, indices: Any) -> Any:
+        return indices if self.rows is None else self.rows[np.asarray(indices)]
+
+    def _in_order(self, samples: Tree) -> Tree:
+        return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
+
+    def _named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
+        """Name samples of this split, as the subject of a message: "sample 7", "samples 440..459", or the first of scattered ones."""
+        rows = [int(index) for index in self._rows(indices)]
+        together = len(rows) > 1 and rows == list(range(rows[0], rows[0] + len(rows)))
+        numbers = f"{rows[0]}..{rows[-1]}" if together else listed(map(str, rows))
+        return f"{self.name}, sample{'s' * (len(rows) > 1)} {numbers} of its {self.part} data"
 
     def _tried(self, of_rows: Any, indices: NDArray[np.intp], part: str, fault_of: Any) -> Any:
+        """Return what a function of rows loads; if it raises, the message names those rows that do by themselves."""
+
         def raises(index: int) -> bool:
             with suppress(PetraGraphError), author_code(""):
                 of_rows(self._rows(np.array([index])))
                 return False
             return True
 
-        with author_code(lambda: self.named([one for one in indices if raises(one)] or indices), error=RunFailed):
+        with author_code(lambda: self._named([one for one in indices if raises(one)] or indices), error=RunFailed):
             fetched = of_rows(self._rows(indices))
         if part not in self._seen:
             if fault := fault_of(self.facts, len(indices), fetched):
-                raise RunFailed(f"{self.named(indices)}: {fault}", "mend the data set, or the facts that it declares")
+                raise RunFailed(f"{self._named(indices)}: {fault}", "mend the data set, or the facts that it declares")
             self._seen.add(part)
         return fetched
 
@@ -163,27 +160,28 @@ class CheckedData:
         Raises:
             SpecError, PluginError: the data set has no such validation samples, or one alone.
         """
-        facts = data.facts
-        split_of = partial(CheckedSplit, name=name, facts=facts)
+
+        def checked(part: str, split: Split, rows: NDArray[np.intp] | None = None) -> CheckedSplit:
+            return CheckedSplit(name=name, part=part, split=split, rows=rows, facts=data.facts)
+
         source = data.train if training is None else training
-        train, held = split_of(part="training", split=source), None
-        with at_path(*_PATH):
+        train, held = checked("training", source), None
+        with at_path("data", "validation"):
             if isinstance(validation, str):
-                held = split_of(part="validation", split=_own_split(name, data, validation))
+                held = checked("validation", _own_split(name, data, validation))
             elif validation is not None and hasattr(source, "set_apart"):
-                training, apart = _set_apart(name, source, validation)
-                train, held = split_of(part="training", split=training), split_of(part="validation", split=apart)
+                first, apart = _set_apart(name, source, validation)
+                train, held = checked("training", first), checked("validation", apart)
             elif validation is not None:
                 if (plain := getattr(source, "plain", None)) is None:
                     message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
                     raise SpecError(message, _PLAIN)
                 rows, held_rows = draw_share(len(source), validation, seed)
-                train = split_of(part="training", split=source, rows=rows)
-                held = split_of(part="validation", split=plain, rows=held_rows)
-            if held is not None and len(held) == 1 and not facts.target_shape:
+                train, held = checked("training", source, rows), checked("validation", plain, held_rows)
+            if held is not None and len(held) == 1 and not data.facts.target_shape:
                 message = "the validation is one sample: right or wrong, it says nothing of others"
                 raise SpecError(message, "give a share of more samples, or a split that has them")
-        return cls(facts=facts, train=train, validation=held, test=split_of(part="test", split=data.test))
+        return cls(facts=data.facts, train=train, validation=held, test=checked("test", data.test))
 
 
 def _own_split(name: str, data: DataSet, validation: str) -> Split:
@@ -216,16 +214,6 @@ def _set_apart(name: str, source: Any, share: float) -> tuple[Split, Split]:
         problems = [evolve(one, path=one.path and ("data", "options", *one.path)) for one in error.problems]
         raise SpecError(problems) from error
     return training, validation
-
-
-def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
-    """Return "sample 7", "samples 440..459", or the first of scattered ones."""
-    numbers = [int(index) for index in indices]
-    if len(numbers) == 1:
-        return f"sample {numbers[0]}"
-    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-        return f"samples {numbers[0]}..{numbers[-1]}"
-    return f"samples {listed(map(str, numbers))}"
 
 
 def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
@@ -267,7 +255,8 @@ def _tree_fault(noun: str, declared: Any, rows: int, tree: Any) -> str:
 
 def not_finite(fetched: tuple[Tree, Tree]) -> str:
     """Return which part of a fetched micro-batch is not finite; "" where all is."""
-    samples, targets = fetched
-    both = ("samples", samples), ("targets", targets)
-    parts = [(f"{part}{at}", one) for part, tree in both for at, one in named_leaves(tree)]
-    return next((name for name, part in parts if part.is_floating_point() and not bool(part.isfinite().all())), "")
+    for part, tree in zip(("samples", "targets"), fetched, strict=True):
+        for at, one in named_leaves(tree):
+            if one.is_floating_point() and not bool(one.isfinite().all()):
+                return f"{part}{at}"
+    return ""

@@ -1,40 +1,64 @@
 """The contract of a plugin: the signature is the schema.
 
     class RevTanh(AdditiveCoupling):
-        def __init__(self, inputs, *, kernel: int = 3): ...
+        def __init__(self, inputs, *, kernel: Annotated[int, "side of the kernel, pixels", AtLeast(1)] = 3): ...
 
 An entry point, or "my_module:Name" in a specification, names a class or a function. The first parameters of its kind are the framework's, by
-position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table `options` (`petra_graph.plugins.options`). The first
-line of its docstring says what it is, and what a kind asks besides are attributes of the code. Nothing is declared beside it, so that
-classes of torch and torchmetrics are plugins as they are.
+position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table `options`. The first line of its docstring says what
+it is, and what a kind asks besides are attributes of the code. Nothing is declared beside it, so that classes of torch and torchmetrics are
+plugins as they are.
+
+An annotation is the type that TOML must have, a default is the default; what TOML cannot express is left to the code. `Annotated` adds what the
+option means and its bounds; any other callable in it is given the value, and raises ValueError("must be odd"). The value of a `Path` is relative
+to the file that gives it, and that of `Code` is "module:attribute", of a module that can be imported. A parameter `stage` is no option: it is
+given the facts of the stage for which the code is built.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import author_code, author_line
-from petra_graph.plugins.options import STAGE, accepted, arguments, asks_for_stage, options_class, takes_further
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.spec.strict_values import structure_as
+from petra_graph.spec.keys import BOUND, IS_CODE, IS_PATH, Bound, rule, together
+from petra_graph.spec.strict_values import is_list, is_mapping, members, structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
 OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
 """The distributions of this project, whose plugins are tried by its tests, and by no run."""
-
+STAGE = "stage"
 _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
 
-def _called(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    return plugin.code(*given, **options)
+def is_code_name(name: str) -> bool:
+    """Whether a name has the form "module:attribute"."""
+    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
+
+
+_CODE = rule("", lambda name: "" if name is None or is_code_name(name) else 'must be "module:attribute"')
+Code = Annotated[str, _CODE]
+"""The annotation of an option that names code."""
+
+
+class CodeName(str):  # noqa: SLOT000  it has an attribute
+    """The "module:attribute" that an option names, with the folders in which the module may lie besides Python's path."""
+
+    folders: Sequence[str] = ()
+
+
+# --- a plugin and what it builds ---
 
 
 @frozen(eq=False)
@@ -61,7 +85,9 @@ class PluginKind:
     several: bool = field(default=False, kw_only=True)
     adapt: Callable[[Any], Any] = lambda code: code
     fault: Callable[[Any], str] = lambda _: ""
-    make: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _called
+    make: Callable[[Plugin, tuple[Any, ...], dict[str, Any]], Any] = lambda plugin, given, options: plugin.code(
+        *given, **options
+    )
 
     @property
     def group(self) -> str:
@@ -70,6 +96,10 @@ class PluginKind:
     @property
     def nouns(self) -> str:
         return f"{self.noun}{'es' if self.noun.endswith('s') else 's'}"
+
+    def label(self, name: str) -> str:
+        """Return a plugin as `petra-graph check` takes it: "blocks/rev-basic"."""
+        return f"{self.short}/{name.rpartition(':')[2]}"
 
 
 @frozen(kw_only=True)
@@ -91,8 +121,7 @@ class Plugin:
 
     @property
     def label(self) -> str:
-        """As `petra-graph check` takes it: "blocks/rev-basic"."""
-        return label(self.kind, self.name)
+        return self.kind.label(self.name)
 
     @property
     def owned(self) -> str:
@@ -120,21 +149,16 @@ class Plugin:
         return PluginError(f"{self.owned} is broken: {fault}")
 
 
-def label(kind: PluginKind, name: str) -> str:
-    """Return a plugin as `petra-graph check` takes it."""
-    return f"{kind.short}/{name.rpartition(':')[2]}"
-
-
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
     """Return a class or function as a plugin.
 
     Raises:
         PluginError: it is none, or cannot be called as its kind is.
     """
-    plugin, code = f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)}", kind.adapt(code)
+    code = kind.adapt(code)
     if fault := _fault(kind, code):
-        raise PluginError(f"{plugin} {fault}")
-    options = options_class(code, len(kind.gives))
+        raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
+    options = _options_class(code, len(kind.gives))
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, options=options, folders=folders)
 
 
@@ -147,45 +171,27 @@ def _fault(kind: PluginKind, code: Any) -> str:
     except (TypeError, ValueError):
         return f"has no signature; write a function {form} around it"
     names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
-    if names[: len(kind.gives) + 1].count("options") or hasattr(code, "Options"):
+    if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
         return _BEFORE
-    first = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if len(first) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    by_position = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(by_position) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return f"must be a class or function {form}; its parameters are ({', '.join(names)})"
     return kind.fault(code)
-
-
-@contextmanager
-def importing(failure: str) -> Iterator[None]:
-    """Import a plugin, as `author_code`; what it prints is no result of a command, and goes to standard error."""
-    with author_code(failure), redirect_stdout(sys.stderr):
-        try:
-            yield
-        except ImportError as error:
-            if error.name in {"petra_graph.plugins", "petra_graph.blocks"}:
-                raise PluginError(f"{failure}: {error.msg}", f"it {_BEFORE}") from error
-            raise
 
 
 def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
     """Return the plugin's `options` table at `path` as the class of its options, or None and the table's problems."""
     own = plugin.options
-    if takes_further(plugin.code):
-        known = {one.name for one in own.__attrs_attrs__}  # type: ignore[attr-defined]
-        own = options_class(plugin.code, len(plugin.kind.gives), tuple(sorted(mapping.keys() - known)))
+    if _signature(plugin.code)[1]:
+        further = sorted(mapping.keys() - attrs.fields_dict(own).keys())
+        own = _options_class(plugin.code, len(plugin.kind.gives), tuple(further))
     return structure_as(own, mapping, path, names={path: f"the options of {plugin}"})
 
 
 def make(plugin: Plugin, *given: Any, options: Any, stage: StageFacts | None = None) -> Any:
-    """Return what a run uses of what a plugin builds, and raise whatever its code raises.
-
-    Args:
-        given: what its kind gives by position.
-        options: an instance of the class of its options.
-        stage: the facts of the stage for which it is built, which code is given that asks for them.
-    """
+    """Return what a run uses of what a plugin builds, and raise whatever its code raises; arguments as of `build_plugin`."""
     asked = {STAGE: stage} if stage is not None and plugin.asks_for_stage else {}
-    return plugin.kind.make(plugin, given, arguments(options, plugin.folders) | asked)
+    return plugin.kind.make(plugin, given, _arguments(plugin, options) | asked)
 
 
 def build_plugin(
@@ -196,7 +202,7 @@ def build_plugin(
     Args:
         options: an instance of the class of its options.
         given: what its kind gives by position.
-        stage: as of `make`.
+        stage: the facts of the stage for which it is built, which code is given that asks for them.
         seed: of the run: what a constructor draws from torch's, numpy's or Python's generators follows from it and the plugin's name. None:
             they are left alone.
 
@@ -206,34 +212,164 @@ def build_plugin(
     """
     from petra_graph.plugins.generators import seeded_by
 
-    seeding = nullcontext() if seed is None else seeded_by(seed, plugin.label)
-    with author_code(f"{plugin.owned} cannot be built"), refusals(plugin), seeding:
+    with _called(plugin, " cannot be built"), nullcontext() if seed is None else seeded_by(seed, plugin.label):
         return make(plugin, *given, options=options, stage=stage)
 
 
 def ask(plugin: Plugin, method: str, options: Any, *given: Any) -> Any:
     """Return what a static method of a plugin says, which is called with those of the options that it has parameters for; errors as of `build_plugin`."""
     function = getattr(plugin.code, method)
-    with author_code(f"{plugin.owned}: {method} failed"), refusals(plugin):
-        return function(*given, **accepted(function, arguments(options, plugin.folders)))
+    with _called(plugin, f": {method} failed"):
+        return function(*given, **accepted(function, _arguments(plugin, options)))
 
 
 @contextmanager
-def refusals(plugin: Plugin) -> Iterator[None]:
+def _called(plugin: Plugin, failed: str) -> Iterator[None]:
     """Call a plugin with its options: a ValueError or TypeError is what it says of them, and where an author's line raised it, a mistake there."""
+    with author_code(f"{plugin.owned}{failed}"):
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            at = author_line(error)
+            raise SpecError(Problem(message=f"{plugin}: {error}", hint=at and f"raised at {at}")) from error
+
+
+def _arguments(plugin: Plugin, options: Any) -> dict[str, Any]:
+    """Return a plugin's options as the arguments of its code; what is not set is left to the code's own defaults."""
+    found: dict[str, Any] = {}
+    for one in attrs.fields(type(options)):
+        value = getattr(options, one.name)
+        if value is None:
+            continue
+        if one.metadata.get(IS_CODE):
+            value = CodeName(value)
+            value.folders = plugin.folders
+        found[one.name] = FilePath(value) if one.metadata.get(IS_PATH) else value
+    return found
+
+
+# --- what a signature says ---
+
+
+def asks_for_stage(code: Callable[..., Any]) -> bool:
+    return STAGE in _signature(code)[0]
+
+
+def accepted(code: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments that a function has parameters for."""
+    named, takes_further = _signature(code)
+    return {name: value for name, value in given.items() if takes_further or name in named}
+
+
+@lru_cache(maxsize=1024)
+def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...] = ()) -> type:
+    """Return a frozen attrs class whose fields are the options of a class or function.
+
+    Args:
+        code: whose signature is read.
+        given: how many of its first parameters the framework gives.
+        further: options that `**kwargs` takes, which the code alone checks.
+    """
+    fields = {name: _option(*found) for name, found in _signature(code, given)[0].items() if name != STAGE}
+    fields |= {name: attrs.field(type=Any, default=None) for name in further}
+    return attrs.make_class("Options", fields, frozen=True, kw_only=True)
+
+
+def _signature(
+    code: Callable[..., Any], given: int = 0
+) -> tuple[dict[str, tuple[inspect.Parameter, Callable[..., Any]]], bool]:
+    """Return the parameters after the given ones that have names, each with the function that has it; and whether code takes others besides.
+
+    A constructor has its own, and those of the bases to which it passes `**options` on.
+    """
+    functions = [code]
+    if isinstance(code, type) and "__signature__" not in vars(code):
+        own = [vars(base)["__init__"] for base in code.__mro__ if "__init__" in vars(base) and base is not object]
+        functions = own or functions
+    found: dict[str, tuple[inspect.Parameter, Callable[..., Any]]] = {}
+    for function in functions:
+        parameters = list(inspect.signature(function).parameters.values())[functions != [code] :]  # without `self`
+        for one in parameters[given:]:
+            if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                found.setdefault(one.name, (one, function))
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return found, False
+    return found, True
+
+
+def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
+    """Return a parameter as a field of the class of options."""
+    annotation: Any = _evaluated(parameter.annotation, code)
+    said: Sequence[Any] = ()
+    if get_origin(annotation) is Annotated:
+        annotation, *said = get_args(annotation)
+    said = (*said, *(one for kind in members(annotation) for one in getattr(kind, "__metadata__", ())))  # `Code | None`
+    marks = {IS_PATH: members(annotation) == (FilePath,), IS_CODE: _CODE in said}
+    kind: Any = str if marks[IS_PATH] else _toml_type(annotation)
+    default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
+    if default is not attrs.NOTHING and not _in_toml(default):
+        default, kind = None, kind if kind is Any else kind | None
+    rules = [one if isinstance(one, Bound) else _rule(one) for one in said if callable(one) or isinstance(one, Bound)]
+    text = " ".join(one for one in said if isinstance(one, str))
+    return attrs.field(
+        type=kind,
+        default=str(default) if isinstance(default, FilePath) else default,
+        alias=parameter.name,  # attrs would leave out a leading "_"
+        metadata={"help": text, "unit": "", BOUND: together(*rules) if rules else None, **marks},
+    )
+
+
+def _rule(check: Callable[[Any], object]) -> Bound:
+    """Return the bound of an author's function that raises where a value is wrong: "must be odd", or any reason."""
+
+    def broken(value: Any) -> str:
+        try:
+            _ = value is None or check(value)
+        except Exception as error:  # noqa: BLE001  it is the author's
+            reason = str(error) or repr(error)
+            return reason if reason.startswith("must ") else f"is refused: {reason}"
+        return ""
+
+    return rule("", broken)
+
+
+def _evaluated(annotation: Any, code: Callable[..., Any]) -> Any:
+    """Return an annotation's type; each is evaluated by itself, since some names may be there for type checkers alone."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    if not isinstance(annotation, str):
+        return annotation
+    names = getattr(inspect.unwrap(code), "__globals__", None) or vars(sys.modules[code.__module__])
     try:
-        yield
-    except (TypeError, ValueError) as error:
-        at = author_line(error)
-        raise SpecError(Problem(message=f"{plugin}: {error}", hint=at and f"raised at {at}")) from error
+        return eval(annotation, names)  # noqa: S307  the author's own code
+    except Exception:  # noqa: BLE001  whatever it names
+        return Any
 
 
-@frozen
-class Builder:
-    """`build_plugin` of a plugin that is built for each stage: the optimizer."""
+_SCALARS = (bool, int, float, str)
 
-    plugin: Plugin
 
-    def __call__(self, groups: Any, options: Any, *, stage: StageFacts) -> Any:
-        """Build it for a stage; arguments and errors as of `build_plugin`."""
-        return build_plugin(self.plugin, options, groups, stage=stage)
+def _toml_type(annotation: Any) -> Any:
+    """Return what TOML can express of an annotation, as `float` of `float | Tensor`; Any where that is nothing."""
+    bare: dict[Any, Any] = {list: list[Any], tuple: tuple[Any, ...], dict: dict[str, Any], Mapping: dict[str, Any]}
+    annotation = bare.get(annotation, annotation) if annotation.__hash__ else annotation
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _toml_type(inside[0])
+    if members(annotation) != (annotation,):
+        kinds = tuple(kind for one in members(annotation) if (kind := _toml_type(one)) is not Any)
+        return Union[(*kinds, type(None))] if kinds and Any not in inside else Any
+    if is_list(annotation):
+        return origin[tuple(one if one is ... else _toml_type(one) for one in inside)]
+    if is_mapping(annotation):
+        return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
+    literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
+    return annotation if literal or annotation in _SCALARS or attrs.has(annotation) else Any
+
+
+def _in_toml(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_in_toml, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _in_toml(item) for key, item in value.items())
+    return value is None or isinstance(value, FilePath) or type(value) in _SCALARS or attrs.has(type(value))

@@ -10,8 +10,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import SpecError, kind_of, shown
-from petra_graph.plugins.contract import Plugin, ask
-from petra_graph.plugins.options import accepted
+from petra_graph.plugins.contract import Plugin, accepted, ask
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 IGNORED = -100
 """The class index that torch's losses pass over."""
 _TARGET_TYPES = ("int64", "float32", "float64")
+_Parts = dict[str, tuple[Any, Any]]
 
 
 def _plain(value: Any) -> Any:
@@ -71,7 +71,7 @@ class DataFacts:
         return isinstance(self.shape, Mapping)
 
     @property
-    def inputs(self) -> Mapping[str, tuple[Any, Any]]:
+    def inputs(self) -> _Parts:
         """Shape and type of each input by its name, in the order in which the first node reads them; of a single one by ""."""
         if not self.several_inputs:
             return {"": (self.shape, self.dtype)}
@@ -84,15 +84,14 @@ class DataFacts:
         return isinstance(shape, Mapping) or any(isinstance(one, tuple) for one in shape)
 
     @property
-    def targets(self) -> Mapping[str, tuple[Any, Any]]:
+    def targets(self) -> _Parts:
         """Shape and type of each target by its place, `["boxes"]` or [1]; of a single one by ""."""
+        shape, dtype = self.target_shape, self.target_dtype
         if not self.several_targets:
-            return {"": (self.target_shape, self.target_dtype)}
-        keys = self.target_shape if isinstance(self.target_shape, Mapping) else range(len(self.target_shape))
-        return {
-            f'["{key}"]' if isinstance(key, str) else f"[{key}]": (self.target_shape[key], self.target_dtype[key])
-            for key in keys
-        }
+            return {"": (shape, dtype)}
+        if isinstance(shape, Mapping):
+            return {f'["{key}"]': (shape[key], dtype[key]) for key in shape}
+        return {f"[{at}]": (shape[at], dtype[at]) for at in range(len(shape))}
 
     def faults(self) -> Iterator[str]:
         """Yield what is wrong, as the end of a sentence."""
@@ -119,8 +118,13 @@ class DataFacts:
                 yield f"have {name} = {values!r}, not a number for each channel of one input"
             elif self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
                 yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
-        if self.std and not all(math.isfinite(value) and value > 0 for value in self.std):
-            yield f"have std = {self.std}, not above 0: samples are divided by it"
+            elif name == "std" and not all(math.isfinite(value) and value > 0 for value in values):
+                yield f"have std = {values}, not above 0: samples are divided by it"
+
+
+def facts_fault(facts: object) -> str:
+    """Return the first fault of what should be a data set's facts, as the end of a sentence; "" where they are right."""
+    return next(facts.faults(), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
@@ -136,31 +140,14 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     return dict(zip(facts.target_shape, targets, strict=True)) if named else tuple(targets)
 
 
-def facts_fault(facts: object) -> str:
-    """Return the first fault of what should be a data set's facts, as the end of a sentence; "" where they are right."""
-    return next(facts.faults(), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
-
-
-class TextCodec(Protocol):
-    """Text as tokens, which are the classes of a data set, and back."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text.
-
-        Raises:
-            SpecError: some of it has no token.
-        """
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; no token is refused."""
+# --- what a data set is ---
 
 
 class Split(Protocol):
     """The training or the test split of a data set.
 
     A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
-    stage, then decodes no image. And it may have `files`, the paths of its samples' files: a run then notices later that one has gone,
-    or has another name or size.
+    stage, then decodes no image.
 
     A training split of which `data.validation` can take a share has `plain`, a split of the same samples in the same order, without
     augmentation: itself, if it has none. If samples overlap, as windows of a text do, it has `set_apart(share)` instead, which returns a
@@ -198,6 +185,20 @@ def is_stream(split: object) -> bool:
     return callable(getattr(split, "iterate", None))
 
 
+class TextCodec(Protocol):
+    """Text as tokens, which are the classes of a data set, and back."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the tokens of a text.
+
+        Raises:
+            SpecError: some of it has no token.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens; no token is refused."""
+
+
 class DataSet(Protocol):
     """An opened data set: a class whose constructor opens the files, and raises `SpecError` with a hint where they are missing.
 
@@ -214,22 +215,14 @@ class DataSet(Protocol):
         codec(facts, **options)      the `TextCodec` of samples that are windows of text; a trained network then continues a text
     """
 
-    @property
-    def train(self) -> Split:
-        """The training split, or a `Stream`."""
-
-    @property
-    def test(self) -> Split:
-        """The test split."""
-
-    @property
-    def facts(self) -> DataFacts:
-        """The facts, completed from the files."""
+    train: Split
+    """Or a `Stream`."""
+    test: Split
+    facts: DataFacts
+    """Completed from the files."""
 
 
-def count_of_share(samples: int, share: float) -> int:
-    """Return how many of the training samples a share of them is."""
-    return round(share * samples)
+# --- what a run asks of one ---
 
 
 def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -278,6 +271,11 @@ def declared_samples(plugin: Plugin, options: Any) -> int | None:
     return plain(found)  # type: ignore[no-any-return]
 
 
+def count_of_share(samples: int, share: float) -> int:
+    """Return how many of the training samples a share of them is."""
+    return round(share * samples)
+
+
 def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
     """Return the codec of a data set's text; `facts` are those of the opened data set.
 
@@ -286,9 +284,7 @@ def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
         PluginError: its function failed.
     """
     if not hasattr(plugin.code, "codec"):
-        raise SpecError(
-            f"{plugin} is not text: it does not say how a text becomes tokens",
-            "use a run of a network that was trained on text",
-        )
+        message = f"{plugin} is not text: it does not say how a text becomes tokens"
+        raise SpecError(message, "use a run of a network that was trained on text")
     codec: TextCodec = ask(plugin, "codec", options, facts)
     return codec

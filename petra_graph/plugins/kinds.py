@@ -9,15 +9,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from petra_graph.errors import Problem, SpecError, kind_of
-from petra_graph.plugins.author_code import author_code
+from petra_graph.errors import SpecError, kind_of
 from petra_graph.plugins.callback import Callback
-from petra_graph.plugins.contract import Plugin, PluginKind, make, refusals
-from petra_graph.plugins.data_set import DataFacts, data_of
+from petra_graph.plugins.contract import Plugin, PluginKind
+from petra_graph.plugins.data_set import data_of
 from petra_graph.plugins.loss_and_metric import UsedLoss, UsedMetric
 from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of
 from petra_graph.spec.model import NodeSpec
 
+Given = tuple[Any, ...]
+Options = dict[str, Any]
 _OUTPUT_AND_TARGET = 2
 
 
@@ -37,7 +38,21 @@ def _block_fault(code: Any) -> str:
     return 'is no class of torch.nn.Module, nor of petra_graph.blocks; a function that makes a module is an option of the block "module"'
 
 
-def _factor(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> Callable[[int], float]:
+def _nodes(plugin: Plugin, given: Given, options: Options) -> tuple[NodeSpec, ...]:
+    """Return the nodes of an architecture, for the samples of a data set's facts."""
+    (facts,) = given
+    if facts.several_inputs and not getattr(plugin.code, "several_inputs", False):
+        names = ", ".join(facts.inputs)
+        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
+        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
+        raise SpecError(message, hint)
+    made = tuple(plugin.code(facts, **options))
+    if not made or not all(isinstance(node, NodeSpec) for node in made):
+        raise plugin.broken("it returns something else than a tuple of NodeSpec")
+    return made
+
+
+def _factor(plugin: Plugin, given: Given, options: Options) -> Callable[[int], float]:
     (horizon,), code = given, plugin.code
     float(code(0, horizon, **options))  # what is wrong with its options is told before the training
     return lambda update: float(code(update, horizon, **options))
@@ -61,11 +76,7 @@ def _as_loss(code: Any) -> Any:
     return build
 
 
-def _loss(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> UsedLoss:
-    return UsedLoss(plugin, plugin.code(**options))
-
-
-def _metric(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> UsedMetric:
+def _metric(plugin: Plugin, _: Given, options: Options) -> UsedMetric:
     built = plugin.code(**options)
     if missing := [name for name in ("update", "compute") if not callable(getattr(built, name, None))]:
         raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
@@ -78,54 +89,22 @@ def _data_fault(code: Any) -> str:
 
 
 def _callback_fault(code: Any) -> str:
-    if isinstance(code, type) and issubclass(code, Callback) and code is not Callback:
-        return ""
-    return "is not a subclass of petra_graph.plugins.Callback"
+    is_one = isinstance(code, type) and issubclass(code, Callback) and code is not Callback
+    return "" if is_one else "is not a subclass of petra_graph.plugins.Callback"
 
 
+# fmt: off
 BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block, fault=_block_fault)
-ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec")
-OPTIMIZER = PluginKind(
-    "optimizer",
-    "optimizers",
-    "optimizer",
-    ("groups",),
-    "a torch.optim.Optimizer",
-    fault=optimizer_fault,
-    make=optimizer_of,
-)
-LR_SCHEDULE = PluginKind(
-    "learning-rate schedule",
-    "lr_schedules",
-    "lr_schedule",
-    ("update", "horizon"),
-    "the factor of the learning rate",
-    make=_factor,
-)
-LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss, make=_loss)
+ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec", make=_nodes)
+OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), "a torch.optim.Optimizer",
+                       fault=optimizer_fault, make=optimizer_of)
+LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule", ("update", "horizon"),
+                         "the factor of the learning rate", make=_factor)
+LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss,
+                  make=lambda plugin, _, options: UsedLoss(plugin, plugin.code(**options)))
 METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
-DATA_SET = PluginKind(
-    "data set", "datasets", "data", (), "an object with train and test", fault=_data_fault, make=data_of
-)
+DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test", fault=_data_fault, make=data_of)
 CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
+# fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""
-
-
-def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of an architecture with these options, for a data set's samples.
-
-    Raises:
-        SpecError: its options or the data do not make a network; paths count from the `options` table.
-        PluginError: the architecture failed, or returned something other than nodes.
-    """
-    if facts.several_inputs and not getattr(plugin.code, "several_inputs", False):
-        names = ", ".join(facts.inputs)
-        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
-        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
-        raise SpecError(Problem(message=message, hint=hint))
-    with author_code(f"{plugin.owned} cannot be written out as nodes"), refusals(plugin):
-        made = tuple(make(plugin, facts, options=options))
-    if not made or not all(isinstance(node, NodeSpec) for node in made):
-        raise plugin.broken("it returns something else than a tuple of NodeSpec")
-    return made

@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.plugins.contract import Plugin, PluginKind, importing, plugin_of
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
 _PRIVATE = "_petra_graph_beside_"
 _added: list[str] = []
@@ -37,58 +38,6 @@ def find_code(location: str, folders: Sequence[str] = ()) -> Any:
     return reduce(getattr, attribute.split("."), _import(module, folders))
 
 
-def _import(module: str, folders: Sequence[str]) -> Any:
-    for folder in folders:
-        if folder not in sys.path:  # at its end: for what a module imports later
-            sys.path.append(folder)
-            _added.append(folder)
-    places = (Path(folder, *module.split(".")) for folder in folders)
-    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
-    file = next((file.resolve() for file in files if file.is_file()), None)
-    with redirect_stdout(sys.stderr):  # what it prints is no result of a command
-        if file is None:
-            return importlib.import_module(module)
-        root = file.parents[module.count(".") + (file.name == "__init__.py")]
-        found = _file_of(module.partition(".")[0])
-        if found and Path(found).resolve().is_relative_to(root):
-            return importlib.import_module(module)
-        with _package_of(str(root)) as package:
-            return importlib.import_module(f"{package}.{module}")
-
-
-def _file_of(top: str) -> str | None:
-    """Return the file of a module, as Python has imported or would find it."""
-    if top in sys.modules:
-        return getattr(sys.modules[top], "__file__", None)
-    spec = PathFinder.find_spec(top)
-    return None if spec is None else spec.origin
-
-
-@contextmanager
-def _package_of(folder: str) -> Iterator[str]:
-    """Make a folder a package of its own name; plain imports of its modules find these, and move into it afterwards."""
-    package = _PRIVATE + hashlib.sha256(folder.encode()).hexdigest()[:12]
-    importlib.invalidate_caches()  # a file may be younger than the last import
-    sys.modules.setdefault(package, ModuleType(package)).__path__ = [folder]
-    own = {file.stem for file in Path(folder).glob("*.py")} | {
-        file.parent.name for file in Path(folder).glob("*/__init__.py")
-    }
-    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
-    before = set(sys.modules)
-    for name in [name for name in before if name.startswith(f"{package}.")]:
-        sys.modules[name.removeprefix(f"{package}.")] = sys.modules[name]
-    path = sys.path.copy()
-    sys.path[:] = [*(one for one in path if one not in _added), folder]
-    try:
-        yield package
-    finally:
-        sys.path[:] = path
-        for name in [name for name in sys.modules if name not in before and not name.startswith(package)]:
-            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder + os.sep):
-                sys.modules[f"{package}.{name}"] = sys.modules.pop(name)
-        sys.modules.update(hidden)
-
-
 def named_code(option: str, location: str) -> Any:
     """Return what an option annotated as `Code` names; what importing its module raises is left to the caller's caller, which names the line.
 
@@ -103,12 +52,7 @@ def named_code(option: str, location: str) -> Any:
 
 
 def resolve_local(kind: PluginKind, name: str, folders: Sequence[str] = ()) -> Plugin:
-    """Import "module:attribute" and return the plugin that it is.
-
-    Args:
-        kind: of the plugin.
-        name: "module:attribute".
-        folders: where the module may lie, besides Python's path.
+    """Import "module:attribute" and return the plugin that it is; the module may lie in one of the folders.
 
     Raises:
         SpecError: the module is not found.
@@ -116,19 +60,62 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str] = ()) -> P
     """
     plugin = f"{kind.noun} {shown(name)}"
     module, _, attribute = name.partition(":")
-    with importing(f"{plugin} cannot be loaded"):
+    with author_code(f"{plugin} cannot be loaded"):
         try:
             found = _import(module, folders)
         except ModuleNotFoundError as error:
             if error.name != module.partition(".")[0]:
                 raise
-            message = (
-                f"{plugin} has no module: {error.name!r} is neither importable nor a distribution with {kind.nouns}"
-            )
+            why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
             hint = f"modules are looked for on Python's path and in {' and '.join(folders)}"
-            raise SpecError(message, hint) from error
+            raise SpecError(f"{plugin} has no module: {why}", hint) from error
         code = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
     if code is None:
         own = [key for key, one in vars(found).items() if getattr(one, "__module__", "") == found.__name__]
         raise PluginError(f"{plugin}: the module {module!r} has no {attribute!r}", suggestion(attribute, own))
     return plugin_of(kind, name, code, folders=folders)
+
+
+def _import(module: str, folders: Sequence[str]) -> Any:
+    for folder in folders:
+        if folder not in sys.path:  # at its end: for what a module imports later
+            sys.path.append(folder)
+            _added.append(folder)
+    places = (Path(folder, *module.split(".")) for folder in folders)
+    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+    file = next((file.resolve() for file in files if file.is_file()), None)
+    with redirect_stdout(sys.stderr):  # what it prints is no result of a command
+        if file is None:
+            return importlib.import_module(module)
+        root = file.parents[module.count(".") + (file.name == "__init__.py")]
+        top = module.partition(".")[0]
+        known = sys.modules.get(top) or PathFinder.find_spec(top)
+        found = getattr(known, "__file__", None) or getattr(known, "origin", None)
+        if found and Path(found).resolve().is_relative_to(root):
+            return importlib.import_module(module)
+        with _package_of(str(root)) as package:
+            return importlib.import_module(f"{package}.{module}")
+
+
+@contextmanager
+def _package_of(folder: str) -> Iterator[str]:
+    """Make a folder a package of its own name; plain imports of its modules find these, and move into it afterwards."""
+    package = _PRIVATE + hashlib.sha256(folder.encode()).hexdigest()[:12]
+    importlib.invalidate_caches()  # a file may be younger than the last import
+    sys.modules.setdefault(package, ModuleType(package)).__path__ = [folder]
+    files = (*Path(folder).glob("*.py"), *(file.parent for file in Path(folder).glob("*/__init__.py")))
+    own = {file.stem for file in files}
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
+    before = set(sys.modules)
+    for name in [name for name in before if name.startswith(f"{package}.")]:
+        sys.modules[name.removeprefix(f"{package}.")] = sys.modules[name]
+    path = sys.path.copy()
+    sys.path[:] = [*(one for one in path if one not in _added), folder]
+    try:
+        yield package
+    finally:
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name not in before and not name.startswith(package)]:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder + os.sep):
+                sys.modules[f"{package}.{name}"] = sys.modules.pop(name)
+        sys.modules.update(hidden)

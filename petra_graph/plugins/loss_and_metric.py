@@ -1,15 +1,7 @@
 """A loss: a scalar with a graph, the mean over samples; its metrics are sums over samples. And a metric of a whole evaluation.
 
-    loss = build(**options)                        or a function of (output, target), or a module of torch
-    loss(output, target)                           the mean over samples
-    loss.metrics(output, target)                   sums over samples; where it has none: "top1" and "top5", if targets are classes
-
-    metric = build(**options)                      for each evaluation
-    metric.update(output, target)                  for each of its batches, without gradients
-    metric.compute()                               once: a number, or numbers by name
-
-Decision: these are the methods of torchmetrics' classes, so that each of them is a metric. A new metric is built for every evaluation, so no
-`reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
+Decision: the methods of a metric are those of torchmetrics' classes, so that each of them is a metric. A new metric is built for every
+evaluation, so no `reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
 
 Decision: NaN says that a metric is undefined on a split, as a ranking is where all samples have one class. A run warns, and the evaluation is
 without that value.
@@ -18,8 +10,8 @@ without that value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from attrs import frozen
 
@@ -31,18 +23,19 @@ from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, nam
 if TYPE_CHECKING:
     from torch import Tensor
 
-_OF_TARGETS = ("target_weight", "target_count")
+_MOST = 5
+"""The best outputs among which a target is looked for."""
 
 
 class Loss(Protocol):
-    """A loss: the mean over samples in training, and the counts of evaluation.
+    """A loss: a function of (output, target), or an object that is called so, as modules of torch are.
+
+    Where the network returns several tensors, or a target is several, it is given them in the tuple or dictionary that they are in.
 
     A loss whose samples do not all count alike also has the method `target_weight(target) -> float`: the sum of their weights,
     on the CPU; a sample counts 1 where there is no reason for another number, and 0 if it is passed over. The loss is then the
     weighted mean; it is not asked for a batch of weight 0. Windows, replicas and evaluations divide by the sum of these
     weights, so that none of their means depends on how the samples are batched.
-
-    Where the network returns several tensors, or a target is several, the loss is given them in the tuple or dictionary that they are in.
 
     It has `target_count(target) -> float` beside it: how many samples, or targets, its metrics count. Weights of classes weigh the
     loss alone, and padding is left out of both: then the one may be the other, `target_count = target_weight`.
@@ -52,7 +45,7 @@ class Loss(Protocol):
         """Return the mean loss over the samples, a scalar with a graph."""
 
     def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
+        """Return sums over the samples, scalars without a graph; of a loss that has no such method, `correct` if targets are classes.
 
         Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by the number of
         samples, or by that of `target_count`.
@@ -74,17 +67,13 @@ def target_count(loss: Loss, target: Tree, weight: float) -> float:
 
 
 def _of_targets(loss: Loss, name: str, target: Tree) -> float:
-    stated: Callable[[Tree], float] | None = getattr(loss, name, None)
-    first = main(target)
-    return float(len(first)) if stated is None or first.is_meta else stated(target)
+    stated, first = getattr(loss, name, None), main(target)
+    return float(len(first) if stated is None or first.is_meta else stated(target))
 
 
 def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
     """Return the loss of a batch with this weight: 0 where nothing counts, for which torch's mean would be NaN."""
     return loss(output, target) if weight else (main(output) * 0.0).sum()
-
-
-_MOST = 5
 
 
 def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
@@ -99,16 +88,14 @@ def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
         Scalars without a graph: int64, or float64 where a sample has several targets, or shares.
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
-    if target.is_floating_point():
-        shares = target.gather(1, ranked).double()
-        return {"top1": shares[:, 0].sum(), **({"top5": shares.sum()} if output.shape[1] > _MOST else {})}
-    hits = ranked == target.unsqueeze(1)
+    shares = target.is_floating_point()
+    hits = target.gather(1, ranked).double() if shares else ranked == target.unsqueeze(1)
     found = {"top1": hits[:, 0].sum(), **({"top5": hits.sum()} if output.shape[1] > _MOST else {})}
     each = target[0].numel()
-    return found if target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
+    return found if shares or target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
 
 
-def are_classes(output: Tree, target: Tree) -> bool:
+def _are_classes(output: Tree, target: Tree) -> bool:
     """Whether targets are class indices of the outputs, [n, classes, *] and [n, *]."""
     if is_several(output) or is_several(target) or target.is_floating_point():
         return False
@@ -139,7 +126,7 @@ class UsedLoss:
     def __init__(self, plugin: Plugin, loss: Any) -> None:
         self._plugin, self._loss, self._seen = plugin, loss, False
         self._noted = noted(f"{plugin.owned}, loss.name")
-        for name in _OF_TARGETS:
+        for name in ("target_weight", "target_count"):
             if hasattr(loss, name):
                 setattr(self, name, getattr(loss, name))
         if trained := list(_trained(loss)):
@@ -162,7 +149,7 @@ class UsedLoss:
             if hasattr(self._loss, "metrics"):
                 found: Mapping[str, Tensor] = self._loss.metrics(output, target)
                 return found
-            return correct(output, target) if are_classes(output, target) else {}
+            return correct(output, target) if _are_classes(output, target) else {}
 
     def _expect_scalar(self, output: Tree, value: Any) -> None:
         import torch
@@ -176,55 +163,8 @@ class UsedLoss:
             raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
 
 
-Better = Literal["higher", "lower"]
-
-
-@frozen(kw_only=True)
-class Scale:
-    """How the values of a metric are read.
-
-    Attributes:
-        better: which of two values is better.
-        share: whether they are shares, from 0 to 1, which are shown as percentages.
-    """
-
-    better: Better = "higher"
-    share: bool = False
-
-    @property
-    def largest_or_smallest(self) -> Literal["largest", "smallest"]:
-        """The best value, as `checkpoint.best_is` says it."""
-        return "largest" if self.better == "higher" else "smallest"
-
-
-def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:
-    """Return how a value is read.
-
-    Args:
-        name: as it is recorded: "test/f1", or "f1".
-        scales: those of a run's metrics, by the names under which they are recorded; other values are of the loss.
-    """
-    bare = re.sub(r"^(train|validation|test)/", "", name)
-    of_loss = Scale(better="lower" if bare == "loss" else "higher", share=re.fullmatch(r"top\d+", bare) is not None)
-    return scales.get(bare.partition("/")[0], of_loss)
-
-
-def scales_in(record: Any) -> dict[str, Scale]:
-    """Return the scales of a run as its files have them; None: it has no metrics."""
-    return {label: Scale(**values) for label, values in (record or {}).items()}
-
-
-def scale_in(plugin: Plugin) -> Scale:
-    """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
-    lower = getattr(plugin.code, "higher_is_better", None) is False
-    better: Any = getattr(plugin.code, "better", "lower" if lower else "higher")
-    if better not in get_args(Better):
-        raise plugin.broken(f"its `better` is {better!r}, not {' or '.join(map(repr, get_args(Better)))}")
-    return Scale(better=better, share=getattr(plugin.code, "share", False))
-
-
 class Metric(Protocol):
-    """A metric of one evaluation. One that is a torch module is moved to the device of the outputs."""
+    """A metric of one evaluation, for which it is built. One that is a torch module is moved to the device of the outputs."""
 
     def update(self, output: Tensor, target: Tensor) -> Any:
         """Take a batch: outputs of the head [n, ...] and their targets [n, ...], both without a graph; not to be changed."""
@@ -254,3 +194,47 @@ class UsedMetric:
         with torch.no_grad(), self._noted:
             values: Any = self._metric.compute()
             return {name: float(one) for name, one in (values if isinstance(values, Mapping) else {"": values}).items()}
+
+
+@frozen(kw_only=True)
+class Scale:
+    """How the values of a metric are read.
+
+    Attributes:
+        better: which of two values is better.
+        share: whether they are shares, from 0 to 1, which are shown as percentages.
+    """
+
+    better: Literal["higher", "lower"] = "higher"
+    share: bool = False
+
+    @property
+    def largest_or_smallest(self) -> Literal["largest", "smallest"]:
+        """The best value, as `checkpoint.best_is` says it."""
+        return "largest" if self.better == "higher" else "smallest"
+
+
+def scale_in(plugin: Plugin) -> Scale:
+    """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
+    lower = getattr(plugin.code, "higher_is_better", None) is False
+    better: Any = getattr(plugin.code, "better", "lower" if lower else "higher")
+    if better not in ("higher", "lower"):
+        raise plugin.broken(f"its `better` is {better!r}, not 'higher' or 'lower'")
+    return Scale(better=better, share=getattr(plugin.code, "share", False))
+
+
+def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:
+    """Return how a value is read.
+
+    Args:
+        name: as it is recorded: "test/f1", or "f1".
+        scales: those of a run's metrics, by the names under which they are recorded; other values are of the loss.
+    """
+    bare = re.sub(r"^(train|validation|test)/", "", name)
+    of_loss = Scale(better="lower" if bare == "loss" else "higher", share=re.fullmatch(r"top\d+", bare) is not None)
+    return scales.get(bare.partition("/")[0], of_loss)
+
+
+def scales_in(record: Any) -> dict[str, Scale]:
+    """Return the scales of a run as its files have them; None: it has no metrics."""
+    return {label: Scale(**values) for label, values in (record or {}).items()}

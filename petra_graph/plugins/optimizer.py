@@ -1,8 +1,8 @@
 """An optimizer: it steps each parameter of a stage once, at the rate that it is given, and continues a checkpoint to the bit.
 
 The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
-without arguments, and drops the gradients. A group that is built with a "staleness" has the delay of the update there besides. A
-checkpoint holds the optimizer's `state` of each parameter and the values of its groups, and nothing else that it remembers.
+without arguments, and drops the gradients. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
+and nothing else that it remembers.
 
     lr                           the option of the base learning rate; a group that was built with a multiple of it has that multiple at every step
     stage                        a parameter of this name is given the `StageFacts` of the stage whose parameters these are
@@ -31,18 +31,13 @@ from petra_graph.plugins.stage_facts import UNDELAYED
 if TYPE_CHECKING:
     import torch
 
-PREDICTED = "predicted_weights"
-"""The method of an optimizer for forwards, of (delay): see above."""
-EARLIER = "earlier_weights"
-"""The method of an optimizer for backwards, of (delay)."""
-LARGEST_STALENESS = "largest_staleness"
-"""The attribute of an optimizer that bounds the delay of its stage."""
+PREDICTED, EARLIER, LARGEST_STALENESS = "predicted_weights", "earlier_weights", "largest_staleness"
+"""Names of an optimizer's methods and of its attribute: see above."""
 
 
 def optimizer_fault(code: Any) -> str:
     """Return why code is no optimizer here, as the end of a sentence."""
-    parameters = inspect.signature(code).parameters
-    if "lr" not in parameters:
+    if "lr" not in inspect.signature(code).parameters:
         return "has no option `lr`, the base learning rate"
     closure = inspect.signature(code.step).parameters.get("closure") if hasattr(code, "step") else None
     if closure is not None and closure.default is closure.empty:
@@ -99,21 +94,12 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[fl
             group["staleness"] = staleness
 
 
-def predicts(optimizer: torch.optim.Optimizer | None) -> bool:
-    """Whether a stage's forwards use the parameters that its optimizer predicts; it then needs the facts of its stage."""
-    return hasattr(optimizer, PREDICTED)
-
-
-def estimates(optimizer: torch.optim.Optimizer | None) -> bool:
-    """Whether a stage's backwards use the optimizer's estimate of their forwards' parameters; it then needs the facts of its stage."""
-    return hasattr(optimizer, EARLIER)
-
-
 def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
     """Whether the executor counts the delays of a stage: for the "staleness" of groups, for predictions, or for estimates."""
     if optimizer is None:
         return False
-    return predicts(optimizer) or estimates(optimizer) or any("staleness" in group for group in optimizer.param_groups)
+    corrects = hasattr(optimizer, PREDICTED) or hasattr(optimizer, EARLIER)
+    return corrects or any("staleness" in group for group in optimizer.param_groups)
 
 
 def asks_for_delay(plugin: Plugin, options: Any) -> bool:

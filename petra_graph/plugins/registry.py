@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
-from petra_graph.plugins.contract import OWN, Plugin, PluginKind, importing, label, plugin_of
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.contract import OWN, Plugin, PluginKind, is_code_name, plugin_of
 from petra_graph.plugins.entry_points import Entry, canonical, scan
 from petra_graph.plugins.local_plugins import resolve_local
-from petra_graph.plugins.options import is_code_name
 
 
 @frozen(kw_only=True)
@@ -28,18 +30,17 @@ class Registry:
     made_with: Mapping[str, str] = field(factory=dict)
     """The packages of a run's plugins, by their labels; empty where the specification is not that of a run."""
 
-    def named(self, kind: PluginKind, name: str) -> list[Entry]:
-        """Return the entries of a name, or of `dist:name`."""
-        distribution, colon, plain = name.rpartition(":")
-        ours = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, plain)]
-        return [entry for entry in ours if not colon or entry.distribution == canonical(distribution)]
-
-    def names(self, kind: PluginKind) -> tuple[str, ...]:
-        """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
+    def of_kind(self, kind: PluginKind) -> dict[str, Entry]:
+        """Return the entries of a kind by the names that a specification may use, sorted; `dist:name` where two distributions share one."""
         entries = [entry for entry in self.entries if entry.group == kind.group]
         count = Counter(entry.name for entry in entries)
-        names = (entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}" for entry in entries)
-        return tuple(sorted(names))
+        names = {
+            entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}": entry for entry in entries
+        }
+        return dict(sorted(names.items()))
+
+    def names(self, kind: PluginKind) -> tuple[str, ...]:
+        return tuple(self.of_kind(kind))
 
     def within(self, kind: PluginKind, name: str, owners: Sequence[str]) -> str:
         """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
@@ -48,9 +49,8 @@ class Registry:
             name: as a default or an architecture gives it.
             owners: the distributions that may be meant, the likeliest first.
         """
-        having = [entry.distribution for entry in self.named(kind, name)]
-        owner = next((owner for owner in owners if owner in having), None) if len(having) > 1 else None
-        return name if owner is None else f"{owner}:{name}"
+        names = self.of_kind(kind)
+        return next((full for owner in owners if (full := f"{owner}:{name}") in names), name)
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
@@ -65,21 +65,22 @@ class Registry:
             PluginError: two distributions have a plugin of that name, or its distribution, with which a run was made, is not installed, or it
                 cannot be loaded, or breaks the contract of its kind.
         """
-        matches, plugin = self.named(kind, name), f"{kind.noun} {shown(name)}"
-        owners = [entry.distribution for entry in matches]
+        before, colon, plain = name.rpartition(":")
+        of_kind = [entry for entry in self.entries if entry.group == kind.group]
+        matches = [one for one in of_kind if one.name == plain and (not colon or one.distribution == canonical(before))]
+        plugin, owners = f"{kind.noun} {shown(name)}", sorted(entry.distribution for entry in matches)
         if len(matches) > 1:
-            hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in sorted(owners))}"
-            raise PluginError(f"{plugin} is in {len(owners)} distributions: {', '.join(sorted(owners))}", hint)
+            hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
+            raise PluginError(f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint)
         if matches:
             (entry,) = matches
-            plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
-            with importing(f"{plugin} cannot be loaded from {entry.target!r}"):
+            failure = f"{kind.noun} {shown(entry.name)} of {entry.distribution} cannot be loaded from {entry.target!r}"
+            with author_code(failure), redirect_stdout(sys.stderr):  # what it prints is no result of a command
                 code = entry.load()
             return plugin_of(kind, name, code, entry.distribution, self.folders)
-        of_kind = {entry.distribution for entry in self.entries if entry.group == kind.group}
-        if is_code_name(name) and canonical(name.partition(":")[0]) not in of_kind:
+        if is_code_name(name) and canonical(before) not in {entry.distribution for entry in of_kind}:
             return resolve_local(kind, name, self.folders)
-        if package := self.made_with.get(label(kind, name)):
+        if package := self.made_with.get(kind.label(name)):
             owner = package.partition(" ")[0]
             here = any(entry.distribution == owner for entry in self.entries)
             why = f"has no {plugin}, which that of the run had" if here else "is not installed"

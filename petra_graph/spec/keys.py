@@ -21,20 +21,18 @@ from petra_graph.errors import Path
 from petra_graph.units import byte_count, plural
 
 IS_PATH, IS_CODE, BOUND = "is_path", "is_code", "bound"
-"""In the metadata of a key: whether its value names a file or a folder, or code as "module:attribute", and its `Bound`."""
+"""In the metadata of a key: whether its value names a file or a folder, relative to that of the file that gives it, or code as
+"module:attribute", and its `Bound`."""
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
 LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
-def key(default: Any, text: str, *, unit: str = "", bound: Any = None, is_path: bool = False) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit, and a bound or a list of them.
-
-    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it.
-    """
+def key(default: Any, text: str, *, unit: str = "", bound: Any = None) -> Any:
+    """Return an optional key of a table: its default, its meaning, its unit, and a bound or a list of them."""
     checked = together(*bound) if isinstance(bound, list) else bound
-    return field(default=default, metadata={"help": text, "unit": unit, BOUND: checked, IS_PATH: is_path})
+    return field(default=default, metadata={"help": text, "unit": unit, BOUND: checked})
 
 
 def required(text: str, *, unit: str = "", bound: Any = None) -> Any:

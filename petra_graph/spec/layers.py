@@ -19,7 +19,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -27,7 +27,6 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
-from petra_graph.spec.lines import find_lines
 from petra_graph.spec.model import Spec
 
 STDIN = "-"
@@ -46,16 +45,20 @@ class Source:
 
     file: str
     """The file's name in messages."""
+    paths: frozenset[Path]
+    """Of all values that it has."""
     text: str = ""
     values: Mapping[str, Any] = field(factory=dict)
-    lines: Mapping[Path, int | None] = field(factory=dict)
-    """The line of each path that it has; None: no text was written that has lines."""
     folder: str | None = None
     """That of the file, as the user wrote it, to which the names of other files are relative; None: of no file."""
 
+    @cached_property
+    def lines(self) -> Mapping[Path, int]:
+        return find_lines(self.text)
+
     def where(self, path: Path) -> Where:
         """Return the position of the key at `path`."""
-        if self.file == IN_CODE and path:
+        if self.file == IN_CODE and path:  # no text was written that has lines
             return Where(file=f"spec[{shown('.'.join(map(str, path)))}]")
         return Where(file=self.file, line=self.lines.get(path))
 
@@ -81,7 +84,7 @@ class Layers:
         lengths = range(len(path), 0, -1)
         around = next((path[:length] for length in lengths if _is_there(path[:length], self.values)), ())
         above = (*reversed(self.settings), *self.files)
-        return next((source for source in above if around in source.lines), self.files[0]), around
+        return next((source for source in above if around in source.paths), self.files[0]), around
 
     def located(self, name: Any, path: Path) -> Any:
         """Return the name of a file that the value at `path` is, relative to the working directory, where `--set` and code say it.
@@ -213,13 +216,14 @@ def _read_source(path: str) -> Source:
 
 
 def parse_source(text: str, file: str, folder: str | None = None) -> Source:
-    """Return a TOML text, parsed: Python's parser decides what it means, and a scanner of our own where each key is.
+    """Return a TOML text, parsed.
 
     Raises:
         SpecError: the text of this file is not TOML, or nested too deeply.
     """
     try:
-        return Source(file=file, text=text, values=tomllib.loads(text), lines=find_lines(text), folder=folder)
+        values = tomllib.loads(text)
+        return Source(file=file, text=text, values=values, paths=frozenset(_paths(values)), folder=folder)
     except RecursionError:
         raise SpecError(Problem(message=TOO_DEEP, where=Where(file=file))) from None
     except ValueError as error:
@@ -236,7 +240,39 @@ def source_in_code(values: Mapping[str, Any]) -> Source:
     import tomli_w
 
     text = tomli_w.dumps(values)
-    return Source(file=IN_CODE, text=text, values=tomllib.loads(text), lines=dict.fromkeys(_paths(values)))
+    return Source(file=IN_CODE, text=text, values=tomllib.loads(text), paths=frozenset(_paths(values)))
+
+
+def find_lines(text: str) -> dict[Path, int]:
+    """Return the line of each key and table of a valid TOML text, counted from 1, which Python's parser does not tell.
+
+    A header, or a pair with the lines over which its value goes on, is a TOML text by itself; so each is parsed alone, and what is inside it
+    is at its first line. Paths include the indices of arrays: the third `[[graph.node]]` is ("graph", "node", 2).
+    """
+    lines: dict[Path, int] = {}
+    last: dict[Path, int] = {}  # index of each array of tables, so far
+    table, begun, first = Path(), "", 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        begun += f"{line}\n"
+        try:
+            values = tomllib.loads(begun)
+        except tomllib.TOMLDecodeError:
+            continue
+        if begun.lstrip().startswith("["):
+            table = ()
+            for *_, key in _paths(values):
+                if isinstance(key, int):  # a further table of an array
+                    last[table] = last.get(table, -1) + 1
+                if table in last:  # [graph.node.options] is the last node's
+                    table = (*table, last[table])
+                table = table if isinstance(key, int) else (*table, key)
+                lines.setdefault(table, first)
+            lines[table] = first  # also where a header or key further up has implied the table
+        else:
+            for path in _paths(values):
+                lines.setdefault((*table, *path), first)
+        begun, first = "", number + 1
+    return lines
 
 
 # --- what is set ---
@@ -305,7 +341,7 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, list[
             problems += error.problems
             continue
         around = [path[:n] for n in range(1, len(path)) if not _is_there(path[:n], layers.values)]
-        source = Source(file=_file_of(override.text), lines=dict.fromkeys([*around, *_paths(override.value, path)]))
+        source = Source(file=_file_of(override.text), paths=frozenset([*around, *_paths(override.value, path)]))
         layers = attrs.evolve(layers, values=values, settings=(*layers.settings, source))
     return layers, problems
 

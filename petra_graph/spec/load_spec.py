@@ -8,23 +8,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.keys import IS_PATH, LONGEST_NAME, keys_with
+from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.layers import IN_CODE, STDIN, TOO_DEEP, Layers, apply_overrides, read_layers, source_in_code
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import Reader, as_mapping
 
-_PATHS = [
-    (one.name, key)
-    for one in attrs.fields(Spec)
-    if attrs.has(table := getattr(one.default, "factory", dict))
-    for key in keys_with(IS_PATH, table)
-]
-"""The core's own keys that name files, each with its table."""
+_PATHS = (("partition", "profile"), ("init", "weights"))
+"""The core's own keys that name files to read; their names are relative to the folder of the file that gives them."""
 Given = str | Spec
 """A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
 

@@ -76,7 +76,6 @@ class PartitionSpec:
     profile: str | None = key(
         None,
         "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
-        is_path=True,
     )
     devices: int | tuple[str, ...] = key(
         1,
@@ -184,7 +183,6 @@ class InitSpec:
         None,
         "`weights.safetensors` of a run, a run's directory, or a `state_dict` with the names of the nodes' parameters "
         "(safetensors or torch.save), to begin with; default: random, from the seed",
-        is_path=True,
     )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
     leave_out: tuple[str, ...] = key(

@@ -14,7 +14,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES
-from petra_graph.plugins.contract import Builder
+from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
@@ -57,7 +57,8 @@ class Training:
     """The loss, the optimizer and the learning rates of the executors."""
 
     loss: Loss
-    build_optimizer: Builder
+    build_optimizer: Callable[..., Any]
+    """Of (options, groups, stage=...)."""
     optimizer: str = "the optimizer"
     """The optimizer's plugin, as messages name it."""
     optimizer_options: Any
@@ -78,7 +79,7 @@ def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Trainin
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,
-        build_optimizer=Builder(optimizer.plugin),
+        build_optimizer=partial(build_plugin, optimizer.plugin),
         optimizer_options=optimizer.options,
         rate=rate,
     )
@@ -288,7 +289,7 @@ def executors(
                 compile_functions(name, block)
         groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
         parameters = [*groups.decayed, *groups.undecayed]
-        optimizer = training.build_optimizer(groups, options, stage=stage) if parameters else None
+        optimizer = training.build_optimizer(options, groups, stage=stage) if parameters else None
         updater = Updater(
             parameters,
             optimizer,

@@ -7,8 +7,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.spec.layers import parse_source
-from petra_graph.spec.lines import find_lines
+from petra_graph.spec.layers import find_lines, parse_source
 from tests.support import ROOT
 
 TEXT = '''\
@@ -30,8 +29,8 @@ x = 1
 y = '#'
 '''
 LINES = {
-    ("quoted key",): 2, ("point",): 4, ("date",): 5, ("list",): 6, ("list", 0): 6, ("list", 1): 7, ("list", 2): 8,
-    ("list", 2, 0): 8, ("list", 2, 1): 8, ("list", 2, 1, "deep"): 8, ("a",): 10, ("a", "b"): 10, ("a", "b", "c"): 11,
+    ("quoted key",): 2, ("point",): 4, ("date",): 5, ("list",): 6, ("list", 0): 6, ("list", 1): 6, ("list", 2): 6,
+    ("list", 2, 0): 6, ("list", 2, 1): 6, ("list", 2, 1, "deep"): 6, ("a",): 10, ("a", "b"): 10, ("a", "b", "c"): 11,
     ("a", "b", "c", "d"): 11, ("a", "b", "c", "d", "e"): 11, ("a", "b", "c", "d", "f"): 11, ("a", "b", "c", "d", "f", 0): 11,
     ("n",): 12, ("n", 0): 12, ("n", 0, "x"): 13, ("n", 1): 14, ("n", 1, "options"): 15, ("n", 1, "options", "y"): 16,
 }  # fmt: skip

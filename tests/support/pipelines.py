@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -22,7 +22,7 @@ from petra_graph.planning.check_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.plugins.contract import Builder, Plugin
+from petra_graph.plugins.contract import Plugin, build_plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import discover
@@ -277,7 +277,7 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
     chosen = _optimizer(optimizer)
     return Training(
         loss=CrossEntropy(),
-        build_optimizer=Builder(chosen),
+        build_optimizer=partial(build_plugin, chosen),
         optimizer_options=chosen.options(**options),
         rate=lambda _: rate,
     )
