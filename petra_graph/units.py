@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
 from itertools import pairwise
 
 from attrs import frozen
@@ -90,23 +89,12 @@ _COUNTED_IN_MINUTES = 120
 
 
 def duration(value: float) -> str:
-    """Write seconds as people count a training: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
+    """Write seconds as people count a training, or an age: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
     if value < _COUNTED_IN_MINUTES:
         return seconds(value)
     (large, size), (small, part) = next(pair for pair in pairwise(_CLOCK) if value >= pair[0][1])
     whole, rest = divmod(round(value / part), size // part)
     return f"{whole:,} {large} {rest} {small}"
-
-
-def age(value: float) -> str:
-    """Write the seconds that have passed, in the largest unit that they reach: 3 d."""
-    unit, size = next((unit for unit in _CLOCK if value >= unit[1]), _CLOCK[-1])
-    return f"{max(0, int(value)) // size} {unit}"
-
-
-def clock(value: float) -> str:
-    """Write the time that something still takes as 0:03:20."""
-    return str(timedelta(seconds=round(value)))
 
 
 def number(value: float) -> str:

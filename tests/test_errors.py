@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.cli.options_and_output import table_text
 from petra_graph.errors import (
     PluginError,
     Problem,
@@ -20,6 +19,7 @@ from petra_graph.errors import (
     printable,
     shown,
 )
+from petra_graph.report.tables import aligned
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 values = st.recursive(
@@ -54,7 +54,7 @@ def test_no_part_of_a_message_controls_a_terminal_or_begins_another_problem():
     assert str(Problem(message="a\n    help: b\x08", hint="c\u2066\nd", where=where)) == (
         "\\u001b[2J\\nb.toml:1: a\n          help: b\\u0008\n    help: c\\u2066\n      d"
     )
-    assert table_text([("a\nb  done", "x")]) == "a\\nb  done  x"
+    assert aligned([("a\nb  done", "x")]) == ["a\\nb  done  x"]
 
 
 @pytest.mark.parametrize("kind", [PluginError, RunFailed])

@@ -29,7 +29,7 @@ from attrs import field, frozen
 from same_bits import ROOT, WORKTREE, installed
 
 MUTATIONS = Path(__file__).with_suffix(".toml")
-PRELOADED = ("torch", "sympy", "networkx", "hypothesis", "numpy", "safetensors.torch", "rich.progress")
+PRELOADED = ("torch", "sympy", "networkx", "hypothesis", "numpy", "safetensors.torch")
 MISSED = "not found within its files"
 _FORKS = get_context("fork")
 

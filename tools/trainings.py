@@ -30,7 +30,6 @@ import torch
 
 PRELOADED = (
     "networkx",
-    "rich.progress",
     "safetensors.torch",
     "sympy",
     "torch.utils.flop_counter",

@@ -50,11 +50,6 @@ class Run:
         """How the run ended: "done", "interrupted" or "failed"; "under way" without a summary."""
         return str(self.summary.get("status", "under way"))
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all metrics that were recorded."""
-        return sorted({event["name"] for event in read_events(self.directory)})
-
     def metrics(self, name: str) -> list[tuple[int, float]]:
         """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""
         return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
@@ -78,8 +73,8 @@ class Run:
 
         Where network or data have changed since the training, that is a warning.
         """
+        opened = self._open(changes, changed=True)
         with threads_as_before():
-            opened = self._open(changes, changed=True)
             found = evaluate_run(opened, which=weights, split=split, device=device)
         _warn(found.changed[len(opened.changed) :])
         return found

@@ -6,17 +6,14 @@ bits. They put back what they set in the process: torch's number of threads, and
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
 from petra_graph.compiler.plan import Document, Plan
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, kind_of
+from petra_graph.errors import SpecError, kind_of
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan
@@ -24,11 +21,10 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
-from petra_graph.report.progress import progress
+from petra_graph.report.progress import Progress
 from petra_graph.spec.in_code import assignments, made_again, module_table
-from petra_graph.spec.load_spec import dump, load_values
+from petra_graph.spec.load_spec import load_values
 from petra_graph.spec.model import Spec
-from petra_graph.training.processes.launch import run_on_processes
 from petra_graph.training.run import run
 
 
@@ -119,7 +115,6 @@ def train(
     *,
     plan: PlanView | str | Path | None = None,
     resume: Run | str | Path | None = None,
-    processes: int = 1,
     listener: Listener | None = None,
 ) -> Run:
     """Train a specification, as `petra-graph run` does, to the bit.
@@ -132,8 +127,7 @@ def train(
         changes: values to set.
         plan: whose stages, devices and depths the run takes, or the file of a saved one; with it the run's summary compares what they take.
         resume: a run to continue, or its directory, or "latest": the newest.
-        processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
-        listener: observes the training, instead of the progress on stderr; only where one process trains.
+        listener: observes the training, instead of the progress on stderr.
 
     Raises:
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
@@ -142,17 +136,14 @@ def train(
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
     chosen = "" if spec is None else given_specification(spec)
-    overrides, directory = assignments(changes), None
+    overrides, directory, saved = assignments(changes), None, None
     if resume is not None:
         directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
         chosen = str(directory / "resolved.toml")
-    if processes > 1:
-        return Run(_train_on_processes(chosen, overrides, processes, directory, plan))
-    saved = None
     if plan is not None:
         saved = SavedPlan(plan.plan, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
     with threads_as_before():
-        result = run(chosen, overrides, listener or progress(), directory, saved)
+        result = run(chosen, overrides, listener or Progress(), directory, saved)
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
@@ -172,47 +163,6 @@ def _make_node_tables(nodes: object) -> list[object]:
             table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
         tables.append(table)
     return tables
-
-
-def _train_on_processes(
-    chosen: Spec | str,
-    overrides: Sequence[str],
-    processes: int,
-    directory: Path | None,
-    plan: PlanView | str | Path | None,
-) -> Path:
-    with TemporaryDirectory() as folder:
-        if not isinstance(chosen, str):
-            refuse_classes_of_main(chosen)
-            path = Path(folder) / f"{chosen.name}.toml"
-            path.write_text(dump(chosen), encoding="utf-8")
-            chosen = str(path)
-        if isinstance(plan, PlanView):
-            (Path(folder) / "plan.json").write_text(json.dumps(plan.document), encoding="utf-8")
-            plan = Path(folder) / "plan.json"
-        given, environment = None if plan is None else str(plan), dict(os.environ)
-        try:
-            found = run_on_processes(chosen, overrides, processes, [], environment, resume=directory, plan=given)
-        except Interrupted as request:
-            found = request.directory
-        except FailedOnAnotherProcess:
-            raise RunFailed("the run has failed; one of its processes has said why, above") from None
-    if found is None:
-        raise RunFailed("the processes have left no run directory")
-    return found
-
-
-def refuse_classes_of_main(spec: Spec) -> None:
-    """Refuse a specification that other processes cannot read.
-
-    Raises:
-        SpecError: it names a class of this notebook or script.
-    """
-    if '"__main__:' in dump(spec):
-        raise SpecError(
-            "a class of this notebook or script cannot be found by other processes",
-            "put it into a module, or train in one process",
-        )
 
 
 def given_specification(given: Spec | str | Path | None) -> Spec | str:

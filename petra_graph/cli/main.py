@@ -29,6 +29,8 @@ from petra_graph.version import __version__
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from petra_graph.plugins.entry_points import Entry
+
 VERBS = {
     "spec_verbs": {
         "run": "Train a spec.",
@@ -53,7 +55,7 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """A group that knows its verbs by their lines, and imports one when it is used."""
+    """A group that knows its verbs by their lines, in this order, and imports one when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -66,42 +68,32 @@ class Verbs(click.Group):
 
 
 def load_verb(name: str) -> click.Command:
-    """Import a verb: one of ours, or of a distribution.
-
-    Raises:
-        PluginError: it cannot be imported, is no command of click, or several distributions have it.
-    """
+    """Import a verb: one of ours, or of a distribution."""
     for module, verbs in VERBS.items():
         if name in verbs:
             imported = vars(importlib.import_module(f"petra_graph.cli.{module}")).values()
             return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
-    from petra_graph.errors import PluginError, kind_of
     from petra_graph.plugins.author_code import author_code
-    from petra_graph.plugins.entry_points import VERBS as OTHERS
+
+    entry = next(one for one in _others() if one.name == name)
+    with author_code(f"{entry.distribution}: the verb {name!r} ({entry.target}) cannot be imported"):
+        loaded: click.Command = entry.load()
+    return loaded
+
+
+def _others() -> list[Entry]:
+    """Return the verbs of other distributions."""
+    from petra_graph.plugins.entry_points import VERBS as GROUP
     from petra_graph.plugins.entry_points import scan
 
-    entries = [one for one in scan()[0] if (one.group, one.name) == (OTHERS, name)]
-    if len(entries) > 1:
-        owners = ", ".join(sorted(entry.distribution for entry in entries))
-        raise PluginError(f"the verb {name!r} is in {len(entries)} distributions: {owners}", "remove one of them")
-    [entry] = entries
-    verb = f"{entry.distribution}: the verb {name!r} ({entry.target})"
-    with author_code(f"{verb} cannot be imported"):
-        loaded = entry.load()
-    if not isinstance(loaded, click.Command):
-        raise PluginError(f"{verb} must be a click command, and is {kind_of(loaded)}")
-    return loaded
+    return sorted((entry for entry in scan()[0] if entry.group == GROUP), key=lambda entry: entry.name)
 
 
 def command_line() -> click.Group:
     """Return the group of all verbs that are installed, as their lines; ours come first."""
-    from petra_graph.plugins.entry_points import VERBS as OTHERS
-    from petra_graph.plugins.entry_points import scan
-
     lines = {name: line for verbs in VERBS.values() for name, line in verbs.items()}
-    for entry in sorted(scan()[0], key=lambda entry: entry.name):
-        if entry.group == OTHERS:
-            lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
+    for entry in _others():
+        lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
 
     @click.group(cls=Verbs, subcommand_metavar="VERB [ARGUMENTS]...")
     @click.version_option(__version__, message="%(prog)s %(version)s")
@@ -199,7 +191,7 @@ class _Steady(io.FileIO):
 
 
 def _text_stream(descriptor: int, before: TextIO | None, *, line_buffering: bool) -> TextIO:
-    """Return a stream of text; where its encoding lacks an arrow of a plan, the arrow's code appears."""
+    """Return a stream of text; where its encoding lacks a character, as the line below heads, its code appears."""
     if before is not None:
         before.flush()
     raw = io.BufferedWriter(_Steady(descriptor, "wb", closefd=False))

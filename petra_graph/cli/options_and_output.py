@@ -1,4 +1,4 @@
-"""The part that verbs share: parameters, the import of torch, and results on stdout with problems on stderr."""
+"""What verbs share: a verb is a function, whose signature says its parameters; results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TextIO, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 from attrs import frozen
@@ -37,16 +38,14 @@ def import_torch() -> None:
     gc.freeze()
 
 
+# --- output ---
+
+
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
-    click.echo(printable(text), file=sys.stderr if err else results())
-
-
-def results() -> TextIO:
-    """Return where results go: stdout, of which --json leaves nothing to others."""
     context = click.get_current_context(silent=True)
     stdout: Any = sys.stdout if context is None else context.meta.get(_STDOUT, sys.stdout)
-    return stdout  # type: ignore[no-any-return]  # click says nothing of what a context keeps
+    click.echo(printable(text), file=sys.stderr if err else stdout)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -57,31 +56,22 @@ def print_problems(problems: Sequence[Problem]) -> None:
         echo(f"{len(problems)} problems", err=True)
 
 
-def print_json(value: Any) -> None:
-    echo(json_text(value))
-
-
 def json_text(value: Any) -> str:
     return json.dumps(value, indent=2)
 
 
-def write_result(text: str, output: Path | None, *, coloured: bool = False) -> None:
-    """Write a text to a file, and print its name; or print it, with its colours and nothing else that controls a terminal."""
-    if output is None:
-        click.echo((text if coloured else printable(text)).rstrip("\n"), file=results())
-        return
-    from petra_graph.record.run_directory import write_output
-
-    write_output(output, text if text.endswith("\n") else f"{text}\n")
-    echo(str(output))
+def print_json(value: Any) -> None:
+    echo(json_text(value))
 
 
-def table_text(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
-    """Write rows in aligned columns; empty columns are left out, and a row is a line."""
-    cells = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width) for row in cells)
-    return "\n".join(f"{' ' * indent}{line.rstrip()}" for line in lines)
+def write_result(text: str, output: Path | None) -> None:
+    """Write a text to a file, and print its name; or print the text."""
+    text = text.rstrip("\n")
+    if output is not None:
+        from petra_graph.record.run_directory import write_output
+
+        write_output(output, f"{text}\n")
+    echo(text if output is None else str(output))
 
 
 def output_width(in_a_pipe: int = 100_000) -> int:
@@ -89,12 +79,7 @@ def output_width(in_a_pipe: int = 100_000) -> int:
     return shutil.get_terminal_size((in_a_pipe, 24)).columns
 
 
-def _nothing_but_json(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-    """Let everything else that prints to stdout, such as code of plugins, print to stderr."""
-    if value in {True, "json"} and _STDOUT not in ctx.meta:
-        ctx.meta[_STDOUT] = sys.stdout
-        ctx.with_resource(redirect_stdout(sys.stderr))
-    return value
+# --- verbs ---
 
 
 @frozen
@@ -124,14 +109,21 @@ def verb(name: str | None = None) -> Callable[[Callable[..., int | None]], click
         spec: Annotated[str, "SPEC"]               an argument, with its name in the help; a tuple takes several
         *, top: Annotated[int, Option("...")] = 3  an option; a flag if it is a bool, a choice if a Literal; a tuple may be repeated
 
-    The function returns the exit code, None as 0; its docstring is the help.
+    The function returns the exit code, None as 0; its docstring is the help. What else prints to stdout meanwhile, such as code of plugins,
+    prints to stderr.
     """
 
     def made(function: Callable[..., int | None]) -> click.Command:
+        @wraps(function)
+        def called(**given: Any) -> int | None:
+            click.get_current_context().meta.setdefault(_STDOUT, sys.stdout)
+            with redirect_stdout(sys.stderr):
+                return function(**given)
+
         hints = get_type_hints(function, include_extras=True)
         parameters = [_parameter(one, *get_args(hints[one.name])) for one in signature(function).parameters.values()]
         text = cleandoc(function.__doc__ or "")
-        return click.Command(name or function.__name__, callback=function, params=parameters, help=text)
+        return click.Command(name or function.__name__, callback=called, params=parameters, help=text)
 
     return made
 
@@ -145,9 +137,8 @@ def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter
     form: Any = click.Choice(get_args(plain)) if get_origin(plain) is Literal else kinds.get(plain)
     default = {} if missing or several else {"default": one.default}
     if isinstance(said, str):
-        return click.Argument(
-            [one.name], metavar=said, type=form, required=missing, nargs=-1 if several else 1, **default
-        )
+        count = -1 if several else 1
+        return click.Argument([one.name], metavar=said, type=form, required=missing, nargs=count, **default)
     return click.Option(
         [one.name, *(said.names or [f"--{one.name.replace('_', '-')}"])],
         help=said.help,
@@ -157,6 +148,5 @@ def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter
         multiple=several,
         show_default=bool(default and one.default),
         required=missing,
-        callback=_nothing_but_json if one.name in {"as_json", "form"} else None,
         **default,
     )

@@ -14,17 +14,19 @@ import attrs
 import click
 
 import petra_graph
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, table_text, verb
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
 from petra_graph.plugins.entry_points import VERBS, scan
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
+from petra_graph.report.tables import aligned
 from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:
-    from petra_graph.plugins.contract import Plugin, PluginKind
+    from petra_graph.plugins.contract import Plugin
     from petra_graph.testing import AnyTrial, Outcome
 
+Shapes = list[tuple[int, ...]]
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
 Cases = Iterator[tuple[str, "AnyTrial | None", str]]
@@ -52,18 +54,17 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
         if as_json:
             print_json(record)
             return
-        echo(
-            f"{record['kind']}/{record['name']} ({record['distribution'] or 'in a file'})\n\n{record['documentation']}"
-        )
-        echo("\noptions" if record["options"] else "\nno options")
-        echo(table_text([list(one.values()) for one in record["options"]], indent=2))
+        head = f"{record['kind']}/{record['name']} ({record['distribution'] or 'in a file'})"
+        echo(f"{head}\n\n{record['documentation']}\n\n{'options' if record['options'] else 'no options'}")
+        _echo_below(list(one.values()) for one in record["options"])
         return
-    rows_of = {kind.short: list(_rows(registry, kind)) for kind in KINDS if what in {None, kind.short}}
+    rows = [row for row in _rows(registry) if what in {None, row["kind"]}]
     if as_json:
-        print_json([row for rows in rows_of.values() for row in rows])
-    else:
-        for kind, rows in rows_of.items():
-            echo(f"{kind}\n{table_text([(row['name'], row['distribution'], row['fault']) for row in rows], indent=2)}")
+        print_json(rows)
+        rows = []
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        echo(kind)
+        _echo_below((row["name"], row["distribution"], row["fault"]) for row in rows if row["kind"] == kind)
     for entry in registry.entries:
         if entry.group not in {VERBS, *kinds}:
             unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
@@ -72,18 +73,24 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
         echo(f"{distribution}: its entry points cannot be read", err=True)
 
 
-def _rows(registry: Registry, kind: PluginKind) -> Iterator[dict[str, str]]:
-    """Yield what is listed of each plugin of a kind, by the name that a specification may use."""
-    names = registry.names(kind)
-    for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda entry: entry.name):
-        name = one.name if one.name in names else f"{one.distribution}:{one.name}"
-        yield {"kind": kind.short, "name": name, "distribution": one.distribution, "fault": _fault(one.target)}
+def _echo_below(rows: Iterator[Sequence[str]]) -> None:
+    for line in aligned(rows):
+        echo(f"  {line}")
 
 
-def _fault(target: str) -> str:
-    """Return why a plugin cannot be used, as far as that is known without importing it."""
-    top = target.partition(":")[0].partition(".")[0]
-    return "" if PathFinder.find_spec(top) is not None else f"broken: there is no module {top!r} ({target})"
+def _rows(registry: Registry) -> Iterator[dict[str, str]]:
+    """Yield what is listed of each plugin, by the name that a specification may use, and why it cannot be used, as far as no import is needed."""
+    for kind in KINDS:
+        names = registry.names(kind)
+        for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
+            top = one.target.partition(":")[0].partition(".")[0]
+            found = PathFinder.find_spec(top) is not None
+            yield {
+                "kind": kind.short,
+                "name": one.name if one.name in names else f"{one.distribution}:{one.name}",
+                "distribution": one.distribution,
+                "fault": "" if found else f"broken: there is no module {top!r} ({one.target})",
+            }
 
 
 def named_plugin(registry: Registry, name: str) -> Plugin:
@@ -125,10 +132,10 @@ def _described(plugin: Plugin) -> dict[str, Any]:
 # --- check ---
 
 
-class _Shapes(click.ParamType[list[tuple[int, ...]]]):
+class _Shapes(click.ParamType[Shapes]):
     name = "shapes"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, ...]]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shapes:
         if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", value):
             self.fail(f"{value!r} is not a list of shapes, as in 8x6x6,8x6x6", param, ctx)
         return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
@@ -139,10 +146,7 @@ def check(
     names: Annotated[tuple[str, ...], "PLUGIN|SPEC..."],
     *,
     overrides: Sets = (),
-    inputs: Annotated[
-        list[tuple[int, ...]] | None,
-        Option("Of the streams that a block reads, as in 8x6x6,8x6x6.", "SHAPES", type=_Shapes()),
-    ] = None,
+    inputs: Annotated[Shapes | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES", type=_Shapes())] = None,
     as_json: Json = False,
 ) -> int:
     """Check that blocks, optimizers, losses, data sets and callbacks keep what training relies on, on the CPU.
@@ -160,8 +164,7 @@ def check(
     results: list[tuple[str, str, list[Outcome]]] = []
     for name in names:
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, inputs)
-        for label, trial, reason in cases:
-            results.append((label, reason, [] if trial is None else examine(trial)))
+        results += [(label, reason, [] if trial is None else examine(trial)) for label, trial, reason in cases]
     if as_json:
         made = [(label, reason, list(map(attrs.asdict, outcomes))) for label, reason, outcomes in results]
         print_json([dict(zip(("plugin", "reason", "checks"), one, strict=True)) for one in made])
@@ -178,7 +181,7 @@ def _text(label: str, outcomes: Sequence[Outcome]) -> str:
     return "\n".join([head, *(f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found)])
 
 
-def _of_plugins(name: str, overrides: Sequence[str], inputs: list[tuple[int, ...]] | None) -> Cases:
+def _of_plugins(name: str, overrides: Sequence[str], inputs: Shapes | None) -> Cases:
     """Yield the plugins of a name or a distribution."""
     from petra_graph.plugins.contract import read_options
     from petra_graph.spec.layers import parse_override
@@ -194,16 +197,15 @@ def _of_plugins(name: str, overrides: Sequence[str], inputs: list[tuple[int, ...
         yield plugin.label, trial, reason
 
 
-def _trial(plugin: Plugin, options: Any, inputs: list[tuple[int, ...]] | None) -> tuple[AnyTrial | None, str]:
+def _trial(plugin: Plugin, options: Any, inputs: Shapes | None) -> tuple[AnyTrial | None, str]:
     from petra_graph import testing
     from petra_graph.blocks.couplings import WrongResult
     from petra_graph.testing.other_checks import OTHERS
 
     if plugin.kind.short != "blocks":
-        other = OTHERS.get(plugin.kind.short)
-        return (
-            (None, f"nothing is checked of {plugin.kind.nouns}") if other is None else (other.of(plugin, options), "")
-        )
+        if (other := OTHERS.get(plugin.kind.short)) is None:
+            return None, f"nothing is checked of {plugin.kind.nouns}"
+        return other.of(plugin, options), ""
     shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
     trial = testing.Trial.of(plugin, shapes, options)
     try:
@@ -227,8 +229,8 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
 
     prepared = prepare(file, overrides)
     checked, network, facts = prepared.checked, prepared.network, prepared.facts
-    for node, trial in block_trials(network, prepared.opened.data):
-        yield f'node "{node.name}", {trial.plugin}', trial, ""
+    optimizer, loss, data = checked.optimizer, checked.loss, checked.data
+    head = network.shapes[network.graph.head]
 
     def batch() -> tuple[Tree, Tree]:
         import torch
@@ -236,17 +238,18 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
         targets = zero_targets(facts, 6)
         if facts.classes is not None:
             targets = torch.randint(facts.classes, targets.shape)
-        elif not facts.several_targets and targets.is_floating_point():
+        elif targets.is_floating_point():
             targets = torch.randn(targets.shape)
-        return torch.randn(6, *network.shapes[network.graph.head].outputs[0]), targets
+        return torch.randn(6, *head.outputs[0]), targets
 
-    loss, several = checked.loss, facts.several_targets or network.shapes[network.graph.head].several
-    yield str(checked.optimizer.plugin), OptimizerTrial.of(checked.optimizer.plugin, checked.optimizer.options), ""
-    if several:
+    for node, trial in block_trials(network, prepared.opened.data):
+        yield f'node "{node.name}", {trial.plugin}', trial, ""
+    yield str(optimizer.plugin), OptimizerTrial.of(optimizer.plugin, optimizer.options), ""
+    if facts.several_targets or head.several:
         yield str(loss.plugin), None, "the network has several outputs or targets"
     else:
         yield str(loss.plugin), LossTrial.of(loss.plugin, loss.options, batch=batch), ""
-    yield str(checked.data.plugin), DataSetTrial.of(checked.data.plugin, checked.data.options), ""
+    yield str(data.plugin), DataSetTrial.of(data.plugin, data.options), ""
     for one in checked.callbacks:
         yield str(one.plugin), CallbackTrial.of(one.plugin, one.options), ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,12 +20,12 @@ from petra_graph.cli.options_and_output import (
     output_width,
     print_json,
     print_problems,
-    table_text,
     verb,
     write_result,
 )
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, SpecError, Where
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where
 from petra_graph.record.recorded_run import directory_to_resume
+from petra_graph.report.tables import aligned
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -44,22 +43,11 @@ def run(
     spec: Annotated[str | None, "[SPEC]"] = None,
     *,
     overrides: Sets = (),
-    resume: Annotated[
-        str | None, Option("Without SPEC: continue a run, by its name or directory, or the `latest` one.", "RUN")
-    ] = None,
+    resume: Annotated[str | None, Option("Without SPEC: continue a run, or the `latest` one.", "RUN")] = None,
     processes: Annotated[int, Option("Share the stages among N processes.", "N", least=1)] = 1,
-    max_restarts: Annotated[
-        int, Option("If a process dies, restart all from the latest checkpoint, at most N times.", "N", least=0)
-    ] = 0,
-    fast_dev_run: Annotated[
-        bool, Option("Train one epoch of two micro-batches and evaluate on two batches, to find mistakes.")
-    ] = False,
-    overfit: Annotated[
-        int | None, Option("Train on the same N micro-batches in every epoch, and evaluate on them.", "N", least=1)
-    ] = None,
-    plan: Annotated[
-        str | None, Option("Place the stages as in a plan that `plan --json` or a run saved, and compare both.", "FILE")
-    ] = None,
+    max_restarts: Annotated[int, Option("If a process dies, go on from the latest checkpoint.", "N", least=0)] = 0,
+    fast_dev_run: Annotated[bool, Option("Train two micro-batches and evaluate on two, to find mistakes.")] = False,
+    plan: Annotated[str | None, Option("Take the stages of a saved plan, and compare both.", "FILE")] = None,
     dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -73,15 +61,8 @@ def run(
         raise click.UsageError("Give SPEC, or --resume RUN: a resumed run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
-    if fast_dev_run and overfit is not None:
-        raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
-    if resume is not None and (fast_dev_run or overfit is not None):
-        raise click.UsageError("--fast-dev-run and --overfit begin a run: a continued run has the keys that they set.")
-    # Those of --set come after these, and win.
-    if fast_dev_run:
+    if fast_dev_run:  # those of --set come after these, and win
         overrides = ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2", *overrides)
-    elif overfit is not None:
-        overrides = (f"run.micro_batches={overfit}", "run.overfit=true", *overrides)
     # torch's profiler would report on itself; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     if processes > 1 or "RANK" in os.environ:
@@ -122,12 +103,12 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.report.planned_and_measured import comparison_text
-    from petra_graph.report.progress import progress, summary_lines
+    from petra_graph.report.progress import Progress, summary_lines
     from petra_graph.training.run import run as train
 
     saved = None if plan is None else SavedPlan.read(plan)
     try:
-        result = train(spec, overrides, progress(), directory, saved)
+        result = train(spec, overrides, Progress(), directory, saved)
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)
@@ -150,18 +131,10 @@ def plan(
     spec: Annotated[str, "SPEC"],
     *,
     overrides: Sets = (),
-    profile: Annotated[
-        str | None, Option("Times from `petra-graph profile`; the same as --set partition.profile=FILE.", "FILE")
-    ] = None,
+    profile: Annotated[str | None, Option("Times from `petra-graph profile`.", "FILE")] = None,
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
     expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
-    form: Annotated[
-        Literal["text", "html", "trace", "json"],
-        Option(
-            "html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.",
-            names=("--format",),
-        ),
-    ] = "text",
+    form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
     stages: Annotated[bool, Option("Show the table of stages even if it is long.")] = False,
     verbose: Annotated[bool, Option("Show every table and every assumption.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
@@ -171,12 +144,11 @@ def plan(
 
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
     limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
+    The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
-    if compare and expand:
-        raise click.UsageError("--compare and --expand are different tables: give one of them.")
-    if compare and form == "trace":
-        raise click.UsageError("A trace is of one plan: leave out --format trace.")
     form = "json" if as_json else form
+    if compare and (expand or form == "trace"):
+        raise click.UsageError("--compare is a table of several plans: give --expand or --format trace without it.")
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
@@ -185,6 +157,7 @@ def plan(
         shown: Plan | Document = SavedPlan.read(spec).plan
     else:
         import_torch()
+        from petra_graph.planning.compare_plans import compare_methods
         from petra_graph.planning.plan_spec import Planner
 
         planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
@@ -194,35 +167,24 @@ def plan(
 
             write_result(dump(expand_architecture(planner.checked)), output)
             return 0
-        if compare:
-            from petra_graph.planning.compare_plans import compare_methods
-
-            shown = compare_methods(planner).as_json()
-        else:
-            shown = planner.advised(with_timeline=form != "text")
+        shown = compare_methods(planner).as_json() if compare else planner.advised(with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
-    if form == "text":
-        write_result(_plan_text(shown, output, stages, verbose), output, coloured=True)
-    else:
-        write_result(_written_as(shown, form), output)
+    width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
+    write_result(_written_as(shown, form, width, stages=stages, verbose=verbose), output)
     nothing_fits = isinstance(shown, dict) and shown["recommended"] is None
     return NoFeasiblePlan.exit_code if nothing_fits else 0
 
 
-def _plan_text(shown: Plan | Document, output: Path | None, stages: bool, verbose: bool) -> str:
-    from petra_graph.report.plan_text import plan_text
-
-    width = _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH)
-    colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return plan_text(shown, width=max(_LEAST_WIDTH, width), colour=colour, stages=stages, verbose=verbose)
-
-
-def _written_as(shown: Plan | Document, form: str) -> str:
+def _written_as(shown: Plan | Document, form: str, width: int, *, stages: bool, verbose: bool) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
         return page(shown)
+    if form == "text":
+        from petra_graph.report.plan_text import plan_text
+
+        return plan_text(shown, width=width, stages=stages, verbose=verbose)
     if form == "trace" and not isinstance(shown, dict):
         from petra_graph.report.trace import trace
 
@@ -261,8 +223,7 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
                 echo(f"{Where(file=spec)}: ok ({nodes}, {plural(result.parameters, 'parameter')})")
         print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
-    wrong = [error for error in failed if isinstance(error, SpecError)]
-    return (wrong or failed)[0].exit_code if failed else 0
+    return min((error.exit_code for error in failed), default=0)
 
 
 def _checked(spec: str, result: MeasuredNetwork | PetraGraphError) -> dict[str, Any]:
@@ -285,9 +246,7 @@ def profile(
     spec: Annotated[str, "SPEC"],
     *,
     overrides: Sets = (),
-    output: Annotated[
-        Path | None, Option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
-    ] = None,
+    output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
     as_json: Json = False,
 ) -> None:
@@ -315,4 +274,4 @@ def profile(
     rows = [["node", *(f"{name}, ms" for name in operations)]]
     for node, seconds in times.nodes.items():
         rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
-    echo(f"{table_text(rows)}\n{times.device}; micro-batches of {times.micro_batch}; {path}")
+    echo("\n".join([*aligned(rows), f"{times.device}; micro-batches of {times.micro_batch}; {path}"]))

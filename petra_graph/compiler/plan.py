@@ -124,6 +124,10 @@ class Certainty:
     samples_per_second_high: float
     spare_bytes: int | None
     """On the device that has least left; None: the memory of one is not known."""
+    times: str = "unknown"
+    """Where they are from, in words."""
+    profiled: bool = False
+    """They are a profile's, and no data sheet's."""
 
 
 @frozen(kw_only=True)

@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.errors import SpecError
@@ -44,16 +44,14 @@ class Evaluation:
     """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
     changed: Sequence[str] = ()
     """What of the code and of the run's own data is not as it was in the training."""
+    scales: Scales = field(default=NO_SCALES, repr=False)
+    """How the means are read."""
 
-    def text(self, scales: Scales = NO_SCALES) -> str:
-        """Write the means in a line; `scales` say which are shares."""
+    def __str__(self) -> str:
         count = f"{self.samples:,}" if self.samples == self.of else f"{self.samples:,} of {self.of:,}"
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
         samples = "sample" if self.of == 1 else "samples"
-        return f"{self.split} {numbers(self.means, scales)}   {count} {samples}, weights of {self.weights}{also}"
-
-    def __str__(self) -> str:
-        return self.text()
+        return f"{self.split} {numbers(self.means, self.scales)}   {count} {samples}, weights of {self.weights}{also}"
 
 
 def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
@@ -102,16 +100,15 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
             beside = mapped(onto, targets if renumbered is None else renumbered(targets))
             output = network(mapped(onto, samples))
             weight = target_weight(loss, beside)
-            meters.add(
-                HeadResult(
-                    micro_batch=0,
-                    samples=len(main(beside)),
-                    weight=weight,
-                    counted=target_count(loss, beside, weight),
-                    loss=mean_loss(loss, output, beside, weight),
-                    metrics=loss.metrics(output, beside),
-                )
+            result = HeadResult(
+                micro_batch=0,
+                samples=len(main(beside)),
+                weight=weight,
+                counted=target_count(loss, beside, weight),
+                loss=mean_loss(loss, output, beside, weight),
+                metrics=loss.metrics(output, beside),
             )
+            meters.add(result)
             metrics.update(main(output), beside)
     meters.expect_targets(f"{split} data")
     means = meters.means()
@@ -127,6 +124,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         split=split,
         undefined=undefined,
         changed=changed,
+        scales=checked.scales,
     )
 
 
@@ -149,10 +147,8 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
             ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())
             for facts in (run.facts, data.facts)
         )
-        raise SpecError(
-            f"the run's network reads samples {own}, and the data has {other}",
-            "name the data that the run was trained on, or other data of that shape",
-        )
+        reason = f"the run's network reads samples {own}, and the data has {other}"
+        raise SpecError(reason, "name the data that the run was trained on, or other data of that shape")
     return data
 
 
@@ -165,10 +161,8 @@ def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Ca
     if own is None or names is None or tuple(own) == tuple(names):
         return None
     if sorted(own) != sorted(names):
-        raise SpecError(
-            f"the run's classes are {listed(own, _LISTED)}, and those of the data {listed(names, _LISTED)}",
-            "name the classes of the data as those of the run, in any order",
-        )
+        reason = f"the run's classes are {listed(own, _LISTED)}, and those of the data {listed(names, _LISTED)}"
+        raise SpecError(reason, "name the classes of the data as those of the run, in any order")
     numbers = torch.tensor([own.index(name) for name in names])
     # Targets below zero are passed over.
     return lambda targets: numbers[targets.clamp(min=0)].where(targets >= 0, targets)

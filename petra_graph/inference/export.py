@@ -3,7 +3,7 @@
     safetensors    parameters and buffers by node, or as in the `state_dict` of the user's own network; the facts of the samples
                    and the resolved spec in the file's metadata
     torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
-    onnx           a program for onnxruntime and others, with names (`_save_onnx`)
+    onnx           a program for onnxruntime and others; class names and the normalisation in its metadata
 
 Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any size, and a window
 of tokens shorter, where the network's code does not fix its length. They compute in the type of the network's parameters, without
@@ -56,6 +56,8 @@ _TERMS, _MIXED_TERMS = 128, 8
 _TRACED = 2
 """Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
 _OPSET = 18
+_IMAGE = 3
+"""The dimensions of one image."""
 
 
 @frozen(kw_only=True)
@@ -69,6 +71,17 @@ class Exported:
     """The largest of any output, absolute; None: it was not compared."""
     tolerance: float | None = None
     note: str = ""
+
+    def __str__(self) -> str:
+        compared = (
+            ""
+            if self.difference is None
+            else (
+                f"outputs differ from the network's by at most {self.difference:.2g} on {self.samples:,} samples "
+                f"(tolerance {self.tolerance:.2g})"
+            )
+        )
+        return "\n".join(filter(None, [str(self.file), compared, self.note]))
 
 
 class Portable(nn.Module):
@@ -84,18 +97,19 @@ class Portable(nn.Module):
 
     def forward(self, samples: Tree) -> Tensor:
         """Return the head's output for samples [n, *shape] in the data set's type; several inputs are in a dictionary."""
-        network, dtype = self.network, self.network.numerics.dtype
+        network = self.network
         streams: dict[str, Streams] = {INPUT: tuple(map(self._prepare, inputs_of(samples)))}
         for name in network.graph.order:
-            outputs = network.block(name)(*network.inputs_of(name, streams))
-            streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
+            streams[name] = tuple(map(self._typed, network.block(name)(*network.inputs_of(name, streams))))
         return streams[network.graph.head][0]
 
+    def _typed(self, stream: Tensor) -> Tensor:
+        return stream.to(self.network.numerics.dtype) if stream.is_floating_point() else stream
+
     def _prepare(self, samples: Tensor) -> Tensor:
-        dtype = self.network.numerics.dtype
         if samples.dtype != torch.uint8:
-            return samples.to(dtype) if samples.is_floating_point() else samples
-        scaled = samples.to(dtype) / 255
+            return self._typed(samples)
+        scaled = samples.to(self.network.numerics.dtype) / 255
         if not self.normalises:
             return scaled
         per_channel = (1, -1, *(1,) * (samples.dim() - 2))
@@ -244,57 +258,33 @@ def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
 
 
 def _save_onnx(run: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
-    """Write a program in ONNX whose inputs, outputs and axes have names, and whose metadata says more.
+    """Write a program in ONNX, whose inputs have the names of the data set's, or else are images, tokens or samples.
 
-    The input is images, tokens or samples, several as the data set names them; the output logits where the loss reads it as such, else
-    outputs. In the metadata:
+    The output is logits where the loss reads it as such, else outputs. In the metadata, as JSON, where there are any:
 
-        input_axes, output_axes    names of all axes, as a JSON list; of several inputs an object of lists, as is the normalisation
-        class_names                a JSON list, where the data set has names
-        normalisation              of images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel
-        opset, petra_graph_version
+        class_names      a list
+        normalisation    of images of uint8: {"divided_by": 255, "mean": [...], "std": [...]}, a number a channel; of several inputs by their names
     """
     facts = run.facts
-    of_one = "tokens" if facts.of_tokens else "images" if len(facts.shape) == len(_IMAGE) else "samples"
-    inputs = {name or of_one: value for name, value in facts.inputs.items()}
-    axes = {name: _axes(shape, "position" if facts.of_tokens else "features") for name, (shape, _) in inputs.items()}
+    of_one = "tokens" if facts.of_tokens else "images" if len(facts.shape) == _IMAGE else "samples"
+    axes = {0: "batch", **({1: "position"} if facts.of_tokens else {})}
     divided = {"divided_by": 255, **({} if facts.mean is None else {"mean": facts.mean, "std": facts.std})}
-    normalisation = {name: divided for name, (_, dtype) in inputs.items() if dtype == "uint8"}
-
-    def of_inputs(values: Mapping[str, Any]) -> Any:
-        return values if facts.several_inputs else values.get(of_one)
-
-    batch, *others = _axes(facts.target_shape, "position") if run.gives_classes else _axes(run.output_shape, "values")
+    normalisation = {name: divided for name, (_, dtype) in facts.inputs.items() if dtype == "uint8"}
     made = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=_OPSET,
-        input_names=list(inputs),
+        input_names=[name or of_one for name in facts.inputs],
         output_names=["logits" if run.gives_logits else "outputs"],
-        dynamic_shapes={"samples": of_inputs({name: dict(enumerate(one)) for name, one in axes.items()})},
+        dynamic_shapes={"samples": dict.fromkeys(facts.inputs, axes) if facts.several_inputs else axes},
         verbose=False,
     )
     assert made is not None
     made.model.model_version = 1  # without one, onnxruntime reports 2**63 - 1
-    said = {
-        "input_axes": of_inputs(axes),
-        "output_axes": [batch, *["classes"] * run.gives_classes, *others],
-        "class_names": facts.class_names,
-        "normalisation": of_inputs(normalisation),
-        "opset": _OPSET,
-    }
+    said = {"class_names": facts.class_names, "normalisation": normalisation.get("", normalisation)}
     texts = {key: json.dumps(value) for key, value in said.items() if value}
     made.model.metadata_props.update({**texts, "petra_graph_version": __version__})
     made.save(path, external_data=False)
-
-
-_IMAGE = ["channels", "height", "width"]
-
-
-def _axes(shape: Sequence[int], one: str) -> list[str]:
-    """Return the names of a batch's axes, where each of its members has this shape; `one` is that of a single axis."""
-    named = {1: [one], 2: _IMAGE[1:], 3: _IMAGE}
-    return ["batch", *named.get(len(shape), [f"axis_{number}" for number in range(1, 1 + len(shape))])]
 
 
 def _open_onnx(file: Path) -> Callable[[Tree], Tensor]:

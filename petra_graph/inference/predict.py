@@ -1,7 +1,4 @@
-"""What a saved run's network says: classes with their probabilities, plain outputs, a file for each sample, or a text continued.
-
-    png    a class for each pixel: the class's number, in the colours of Pascal VOC; a value for each pixel: grey, or red, green and blue
-    npy    any output: probabilities of the classes where the loss reads outputs as logits, else what the network returns
+"""What a run's network says: classes with their probabilities, plain outputs, an image for each sample, or a text continued.
 
 Decision: values are written to images as they are, 0 as black and 1 as white, since images that were brightened each by itself could
 not be compared; values outside are clipped, and the note says how many.
@@ -15,11 +12,11 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from PIL import Image
 from torch import Tensor
 
@@ -32,7 +29,6 @@ from petra_graph.plugins.data_set import codec_of
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 
-FileForm = Literal["png", "npy"]
 _COLOURS = 256
 """The classes that an image with a palette can tell apart."""
 _MAP = 2
@@ -64,17 +60,17 @@ class Prediction:
     note: str = ""
     """What was done to the file's samples."""
     written: Path | None = None
-    """The file that the prediction is in, if it has one of its own."""
+    """The image that the prediction is in, if it has one."""
 
     def record(self) -> dict[str, Any]:
+        """Return it as JSON."""
         found: dict[str, Any] = {"file": self.file, "index": self.index}
         if self.position:
             found["position"] = list(self.position)
         if self.best:
-            found["classes"] = [
-                {"class": one.number, **({} if one.name is None else {"name": one.name}), "score": one.score}
-                for one in self.best
-            ]
+            named = [({} if one.name is None else {"name": one.name}) for one in self.best]
+            pairs = zip(self.best, named, strict=True)
+            found["classes"] = [{"class": one.number, **name, "score": one.score} for one, name in pairs]
         else:
             found["output"] = list(self.output)
         return found | ({"note": self.note} if self.note else {})
@@ -83,63 +79,41 @@ class Prediction:
 def predict_samples(
     run: SavedRun,
     network: Network,
-    samples: list[Samples],
+    samples: Sequence[Samples],
     *,
     top: int = 3,
     device: str = "cpu",
     summed_up: bool = False,
+    folder: Path | None = None,
 ) -> list[Prediction]:
     """Predict samples, with the `top` classes of each; where a sample has a class at each of several positions, each is a prediction.
 
-    Where a class map is `summed_up`, a prediction has the shares of the classes, one for each sample.
+    Where a class map is `summed_up`, a prediction has the shares of the classes, one for each sample. With a `folder`, the predictions
+    are written there as images, and each has its own.
     """
-    facts, of_classes, found = run.facts, run.gives_classes, []
+    facts, found = run.facts, list[Prediction]()
+    targets = iter([] if folder is None else _name_images(run, samples, folder))
     for file, index, output, scores in _score(run, network, samples, device):
-        about = partial(Prediction, file=file.name, index=index, note=file.note)
-        if summed_up and of_classes and len(facts.target_shape) == _MAP:
-            found.append(about(best=_class_shares(run, scores.argmax(dim=0), top)))
-            continue
-        for position in np.ndindex(*facts.target_shape if of_classes else ()):
-            there = (slice(None), *position) if of_classes else ()
-            best = _best_classes(scores[there], facts.class_names, top) if of_classes else ()
-            found.append(about(position=position, best=best, output=tuple(output[there].flatten().tolist())))
-    return found
-
-
-def write_predictions(
-    run: SavedRun,
-    network: Network,
-    samples: list[Samples],
-    folder: Path,
-    form: FileForm,
-    *,
-    top: int = 3,
-    device: str = "cpu",
-) -> list[Prediction]:
-    """Write the prediction for each sample to `folder`, under the sample's own name; that of its n-th in a file ends in -n.
-
-    For a single sample, `folder` may be the file to write, with the suffix of the form.
-    """
-    if form == "png":
-        _expect_images(run)
-    targets, found = _name_files(samples, folder, form), []
-    scored = _score(run, network, samples, device)
-    for target, (file, index, _, scores) in zip(targets, scored, strict=True):
-        best: tuple[ClassScore, ...] = ()
-        note = ""
-        make_folder_of(target)
-        if form == "npy":
-            write_whole(target, partial(_save_array, values=scores.numpy()))
+        about = Prediction(file=file.name, index=index, note=file.note)
+        is_map = run.gives_classes and len(facts.target_shape) == _MAP
+        if is_map and (summed_up or folder is not None):
+            about = evolve(about, best=_class_shares(run, scores, top))
+        if folder is not None:
+            found.append(_write_image(about, next(targets), scores, of_classes=is_map))
+        elif about.best:
+            found.append(about)
+        elif not run.gives_classes:
+            found.append(evolve(about, output=tuple(output.flatten().tolist())))
         else:
-            image, best, note = _draw(run, scores, top)
-            write_whole(target, partial(image.save, format="PNG"))
-        notes = ", ".join(filter(None, [file.note, note]))
-        found.append(Prediction(file=file.name, index=index, best=best, note=notes, written=target))
+            for position in np.ndindex(*facts.target_shape):
+                at = (slice(None), *position)
+                best = _best_classes(scores[at], facts.class_names, top)
+                found.append(evolve(about, position=position, best=best, output=tuple(output[at].tolist())))
     return found
 
 
 def _score(
-    run: SavedRun, network: Network, samples: list[Samples], device: str
+    run: SavedRun, network: Network, samples: Sequence[Samples], device: str
 ) -> Iterator[tuple[Samples, int, Tensor, Tensor]]:
     """Yield for each sample its file, its index there, the network's output, and that as probabilities where it is logits."""
     parts = [one.values for one in samples]
@@ -162,71 +136,68 @@ def _best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tupl
     return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)
 
 
-def _class_shares(run: SavedRun, classes: Tensor, top: int) -> tuple[ClassScore, ...]:
+def _class_shares(run: SavedRun, scores: Tensor, top: int) -> tuple[ClassScore, ...]:
     """Return the most frequent classes of a map, with their shares of its pixels."""
-    shares = classes.flatten().bincount(minlength=run.output_shape[0]) / classes.numel()
+    classes = scores.argmax(dim=0).flatten()
+    shares = classes.bincount(minlength=len(scores)) / len(classes)
     return tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score)
 
 
-def _expect_images(run: SavedRun) -> None:
-    """Refuse outputs that are no images."""
-    shape, classes, fault = run.output_shape, run.facts.classes or 0, ""
-    if not run.gives_classes:
-        grey, colours = len(shape) == _MAP, len(shape) == _MAP + 1 and shape[0] in {1, 3}
-        fault = "" if grey or colours else f"outputs {list(shape)}"
-    elif len(shape) != _MAP + 1:
-        fault = f"a class for each of {list(shape[1:])}" if shape[1:] else "a class"
-    elif classes > _COLOURS:
-        fault = f"{classes} classes for each pixel, where an image has {_COLOURS} colours"
-    if fault:
-        raise SpecError(
-            f"the network's predictions are not images: a sample gets {fault}",
-            "write arrays with --format npy, or JSON",
-        )
+# --- images ---
 
 
-def _name_files(samples: list[Samples], folder: Path, form: str) -> list[Path]:
-    """Return the file of each sample's prediction."""
-    targets = []
+def _name_images(run: SavedRun, samples: Sequence[Samples], folder: Path) -> list[Path]:
+    """Return the file of each sample's image, in a folder by the sample's own name; that of its n-th in a file ends in -n.
+
+    Raises:
+        SpecError: predictions are no images, or two would be in one file, or one in a file that is read.
+    """
+    shape, of_classes = run.output_shape, run.gives_classes
+    in_colour = not of_classes and len(shape) == _MAP + 1 and shape[0] in {1, 3}
+    if not (len(shape) - of_classes == _MAP or in_colour) or (run.facts.classes or 0) > _COLOURS:
+        reason = f"the network's predictions are not images: a sample gets {list(shape)}"
+        raise SpecError(reason, "name a file, as in --output found.json")
+    alone = folder.suffix == ".png" and not folder.is_dir()
+    if alone and sum(len(main(one.values)) for one in samples) > 1:
+        raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
+    targets, read = list[Path](), {Path(one.name).expanduser().resolve() for one in samples}
     for one in samples:
         count = len(main(one.values))
-        names = (f"{one.place.stem}-{index}" if count > 1 else one.place.stem for index in range(count))
-        targets += [folder / one.place.with_name(f"{name}.{form}") for name in names]
-    if folder.suffix == f".{form}" and not folder.is_dir():
-        if len(targets) > 1:
-            raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
-        targets = [folder]
-    read = {Path(one.name).expanduser().resolve() for one in samples}
-    for at, target in enumerate(targets):
-        if target in targets[:at]:
-            message = f"several samples would have their prediction in {target}"
-            raise SpecError(message, "give the folder that both are in, or rename one")
-        if target.resolve() in read:
-            raise SpecError(f"a prediction would replace a file that is read, {target}", "name another folder")
+        for index in range(count):
+            ending = f"-{index}" if count > 1 else ""
+            target = folder if alone else folder / one.place.with_name(f"{one.place.stem}{ending}.png")
+            if target in targets:
+                message = f"several samples would have their prediction in {target}"
+                raise SpecError(message, "give the folder that both are in, or rename one")
+            if target.resolve() in read:
+                raise SpecError(f"a prediction would replace a file that is read, {target}", "name another folder")
+            targets.append(target)
     return targets
 
 
-def _save_array(path: Path, values: Any) -> None:
-    with path.open("wb") as file:  # numpy would add the suffix .npy to a name
-        np.save(file, values)
-
-
-def _draw(run: SavedRun, scores: Tensor, top: int) -> tuple[Image.Image, tuple[ClassScore, ...], str]:
-    """Return a prediction as an image, the shares of its most frequent classes, and what was done to its values."""
-    if run.gives_classes:
-        classes = scores.argmax(dim=0)
-        image = Image.fromarray(classes.byte().numpy())
-        # Pascal VOC's red, green and blue are every third bit of the class's number.
+def _write_image(about: Prediction, target: Path, scores: Tensor, *, of_classes: bool) -> Prediction:
+    """Write a class for each pixel as its number, in the colours of Pascal VOC; a value for each as grey, or red, green and blue."""
+    note = about.note
+    if of_classes:
+        image = Image.fromarray(scores.argmax(dim=0).byte().numpy())
+        # Red, green and blue are every third bit of the class's number.
         bits = [(number, channel) for number in range(_COLOURS) for channel in range(3)]
         image.putpalette([sum((n >> (3 * bit + c) & 1) << (7 - bit) for bit in range(3)) for n, c in bits])
-        return image, _class_shares(run, classes, top), ""
-    values = scores.float()
-    outside = 1 - float(((values >= 0) & (values <= 1)).float().mean())
-    pixels = (values.nan_to_num().clamp(0, 1) * 255).round().byte()
-    if pixels.dim() > _MAP:
-        pixels = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous()
-    note = f"{outside:.1%} of the values are outside 0 .. 1, and clipped" if outside else ""
-    return Image.fromarray(pixels.numpy()), (), note
+    else:
+        values = scores.float()
+        outside = 1 - float(((values >= 0) & (values <= 1)).float().mean())
+        pixels = (values.nan_to_num().clamp(0, 1) * 255).round().byte()
+        if pixels.dim() > _MAP:
+            pixels = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous()
+        image = Image.fromarray(pixels.numpy())
+        clipped = f"{outside:.1%} of the values are outside 0 .. 1, and clipped" if outside else ""
+        note = ", ".join(filter(None, [note, clipped]))
+    make_folder_of(target)
+    write_whole(target, partial(image.save, format="PNG"))
+    return evolve(about, note=note, written=target)
+
+
+# --- texts ---
 
 
 def continued_text(
@@ -236,13 +207,10 @@ def continued_text(
 
     Args:
         network: of the run, in evaluation mode.
-        prompt: text to continue.
-        tokens: the length of the continuation.
         drawing: `temperature`, `top_k` and `seed`, as of `draw_tokens`.
 
     Raises:
         SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
-        RunFailed: the network cannot be run.
     """
     data, facts = run.network.checked.data, run.facts
     codec = codec_of(data.plugin, data.options, facts)

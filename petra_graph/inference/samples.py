@@ -9,7 +9,7 @@ a folder        all files in it and below it, in the order of their names; hidde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,13 @@ class Samples:
     """What was done to them."""
 
 
-def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
+def read_samples(files: Sequence[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
     """Read files: images, arrays, or what the data set reads; or folders of them.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.
     """
-    found, problems = [], list[Problem]()
+    found, problems = list[Samples](), list[Problem]()
     for given in files:
         with _collecting(problems, given):
             folder = Path(given).expanduser()
@@ -88,10 +88,8 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
         raise SpecError(missing, "give images, arrays (.npy; .npz for several inputs), or what the data set reads")
     if facts.several_inputs and suffix != ".npz":
         by_name = ", ".join(f"{name}=..." for name in facts.inputs)
-        raise SpecError(
-            f"{file} has one array, and the network reads the inputs {', '.join(facts.inputs)}",
-            f"give a file of arrays by these names: numpy.savez(file, {by_name})",
-        )
+        reason = f"{file} has one array, and the network reads the inputs {', '.join(facts.inputs)}"
+        raise SpecError(reason, f"give a file of arrays by these names: numpy.savez(file, {by_name})")
     if suffix in {".npy", ".npz"}:
         loaded = np.load(path, allow_pickle=False)
         return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
@@ -99,10 +97,8 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
         return as_samples(ask(data.plugin, "read", data.options, path), file, facts), ""
     if suffix in SUFFIXES:
         return _read_image(path, file, data, facts)
-    raise SpecError(
-        f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
-        "its class may have a static method `read`",
-    )
+    reason = f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read"
+    raise SpecError(reason, "its class may have a static method `read`")
 
 
 def _read_image(path: Path, file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tensor, str]:
@@ -111,10 +107,8 @@ def _read_image(path: Path, file: str, data: ConfiguredPlugin, facts: DataFacts)
     floats = images and facts.dtype == "float32" and hasattr(data.plugin.code, "of_images")
     floats = floats and ask(data.plugin, "of_images", data.options)
     if not images or not (facts.dtype == "uint8" or floats):
-        raise SpecError(
-            f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}",
-            "give arrays (.npy), made as the data set makes its samples",
-        )
+        reason = f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}"
+        raise SpecError(reason, "give arrays (.npy), made as the data set makes its samples")
     channels, height, width = facts.shape
     picture, note = decode(path, _MODES[channels]), ""
     if picture.size != (width, height):
@@ -138,10 +132,8 @@ def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
         return _as_input(values, name, facts.shape, facts.dtype)
     if not isinstance(values, Mapping) or values.keys() != facts.inputs.keys():
         came = ", ".join(map(str, values)) if isinstance(values, Mapping) else "one array"
-        raise SpecError(
-            f"{name} has {came}, and the network reads the inputs {', '.join(facts.inputs)}",
-            "give an array for each, by its name",
-        )
+        reason = f"{name} has {came}, and the network reads the inputs {', '.join(facts.inputs)}"
+        raise SpecError(reason, "give an array for each, by its name")
     found = {key: _as_input(values[key], f"{key} of {name}", *one) for key, one in facts.inputs.items()}
     if len({len(one) for one in found.values()}) > 1:
         counts = ", ".join(f"{len(one)} of {key}" for key, one in found.items())
@@ -150,14 +142,13 @@ def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
 
 
 def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    if isinstance(values, Tensor):
-        tensor = values.detach().cpu()
-    else:
-        array = np.ascontiguousarray(values)
-        if array.dtype.kind not in "biufc":
-            raise SpecError(f"{name} has values of type {array.dtype}, and the network reads {dtype}")
-        wide = array.dtype.kind == "u" and array.dtype.itemsize > 1  # torch computes little with these
-        tensor = torch.from_numpy(array.astype(np.int64) if wide else array)
+    if not isinstance(values, Tensor):
+        values = np.ascontiguousarray(values)
+        if values.dtype.kind not in "biufc":
+            raise SpecError(f"{name} has values of type {values.dtype}, and the network reads {dtype}")
+        wide = values.dtype.kind == "u" and values.dtype.itemsize > 1  # torch computes little with these
+        values = torch.from_numpy(values.astype(np.int64) if wide else values)
+    tensor: Tensor = values.detach().cpu()
     came = f"{name} has {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     refusal = f"{came}, and the network reads {dtype} {list(shape)}"
     try:
@@ -168,11 +159,7 @@ def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Ten
         return tensor.unsqueeze(0)
     if tuple(tensor.shape[1:]) == shape and len(tensor):
         return tensor
-    channels_last = len(shape) == _IMAGE and tuple(tensor.shape[-3:]) == (*shape[1:], shape[0])
-    how = "permute(2, 0, 1)" if tensor.dim() == _IMAGE else "permute(0, 3, 1, 2)"
-    raise SpecError(
-        refusal,
-        f"images have their channels first: torch.as_tensor(array).{how}"
-        if channels_last
-        else "give one sample, or several with their number before the shape",
-    )
+    if len(shape) == _IMAGE and tuple(tensor.shape[-3:]) == (*shape[1:], shape[0]):
+        how = "permute(2, 0, 1)" if tensor.dim() == _IMAGE else "permute(0, 3, 1, 2)"
+        raise SpecError(refusal, f"images have their channels first: torch.as_tensor(array).{how}")
+    raise SpecError(refusal, "give one sample, or several with their number before the shape")

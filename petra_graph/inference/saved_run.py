@@ -65,12 +65,11 @@ class SavedRun:
         directory = find_run(str(run))
         if not directory.is_dir():
             raise no_run(run)
-        resolved = directory / "resolved.toml"
+        resolved, overrides = directory / "resolved.toml", tuple(overrides)
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
-        overrides = tuple(overrides)
         keys = [parse_override(text).keys for text in overrides]
-        tables, stored = {first for first, *_ in keys}, _read_facts(directory)
+        tables, stored = {first for first, *_ in keys}, _read_facts(directory / "data.json")
         # Modules of the run's own blocks may lie beside its specification.
         folders = (read_json(directory / "env.json", dict) or {}).get("folders") or []
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
@@ -113,7 +112,7 @@ class SavedRun:
 
         Args:
             which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or the path of a
-                checkpoint or of a file of weights, from the run's directory or from here; or the weights themselves, by name.
+                file of weights, from the run's directory or from here; or the weights themselves, by name.
 
         Raises:
             SpecError: there are none, they are damaged, or they are of another network.
@@ -124,11 +123,12 @@ class SavedRun:
         return network.eval(), source
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
-        cuts = self._find_cuts(which)
-        named = [self.directory / (WEIGHTS if which is None else which)]
-        if which is not None and not cuts:
-            named.append(Path(which).expanduser())
-        if file := next((path for path in named if path.is_file()), None):
+        numbers, keeps_best = checkpoint.numbers(self.directory), self.spec.checkpoint.best is not None
+        cuts = [at for at in numbers if which in {None, LATEST, str(at)}]
+        if which == BEST and keeps_best:
+            cuts = best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
+        named = [self.directory / WEIGHTS] if which is None else [self.directory / which, Path(which).expanduser()]
+        for file in filter(Path.is_file, named if which is None or not cuts else []):
             try:
                 with open_weights(file) as opened:
                     return {name: opened.read(name) for name in opened.shapes}, str(file)
@@ -140,41 +140,29 @@ class SavedRun:
             except Damaged as damage:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
-        keeps_best = self.spec.checkpoint.best is not None
         why = ": its [checkpoint] has no `best`" if which == BEST and not keeps_best else ""
-        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory)))) or "there is none"
         raise SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: {f'{BEST}, ' if keeps_best else ''}latest, or the number of a checkpoint ({numbers}), or the path of a file; "
-            "default: those at the run's end",
+            f"allowed: {f'{BEST}, ' if keeps_best else ''}latest, or the number of a checkpoint "
+            f"({', '.join(map(str, sorted(numbers))) or 'there is none'}), or the path of a file; default: those at the run's end",
         )
 
-    def _find_cuts(self, which: str | None) -> list[int]:
-        found = checkpoint.numbers(self.directory)
-        if which in {None, LATEST}:
-            return found
-        if which == BEST and self.spec.checkpoint.best is not None:
-            return best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
-        path = Path(which).expanduser().resolve()
-        return [at for at in found if str(at) == which or checkpoint.folder_of(self.directory, at).resolve() == path]
 
-
-def _read_facts(directory: Path) -> DataFacts | None:
+def _read_facts(path: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None if it wrote none."""
-    path = directory / "data.json"
+
+    def tuples(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: tuples(one) for key, one in value.items()}
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
     stored = read_json(path, dict)
     if not stored:
         return None
     try:
-        facts = DataFacts(**{key: _tuples(value) for key, value in stored.items()})
+        facts = DataFacts(**tuples(stored))
     except TypeError:
         raise SpecError(f"{path} has other keys than this version: {', '.join(stored)}") from None
     if fault := facts_fault(facts):
         raise SpecError(f"{path} is damaged: its facts {fault}", "restore it from a copy, or remove it")
     return facts
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples(one) for key, one in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

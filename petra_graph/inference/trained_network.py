@@ -78,16 +78,13 @@ class Network(nn.Module):
         numerics = attrs.evolve(self.numerics, device=read[0].device)
         streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
-            block = self.block(name)
             with numerics.arithmetic():
-                outputs = block(*self.inputs_of(name, streams))
+                outputs = self.block(name)(*self.inputs_of(name, streams))
             streams[name] = numerics.canonicalize(outputs)
         return cast(Head, self.block(self.graph.head)).returned(streams[self.graph.head])
 
     def block(self, name: str) -> Block:
-        found = self.nodes[_key(name)]
-        assert isinstance(found, Block)
-        return found
+        return cast(Block, self.nodes[_key(name)])
 
     def inputs_of(self, name: str, streams: Mapping[str, Streams]) -> Streams:
         """Return what a node reads of the streams that its producers returned."""
@@ -108,6 +105,25 @@ class Network(nn.Module):
             missing.append(" ".join(str(error).split()))
         if missing:
             raise SpecError(f"{source} is of another network: {listed(missing)}")
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "/")
+
+
+def _as_in_the_file(_: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
+    """Name the tensors of a `state_dict` as `weights.safetensors` does."""
+    inside = f"{prefix}nodes."
+    for key in [key for key in state if key.startswith(inside)]:
+        node, _dot, name = key.removeprefix(inside).partition(".")
+        state[f"{prefix}{node.replace('/', '.')}{SEPARATOR}{name}"] = state.pop(key)
+
+
+def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others: object) -> None:
+    """Name the tensors of a file as torch finds them."""
+    for key in [key for key in state if key.startswith(prefix)]:
+        node, _separator, name = key.removeprefix(prefix).partition(SEPARATOR)
+        state[f"{prefix}nodes.{_key(node)}.{name}"] = state.pop(key)
 
 
 @contextmanager
@@ -156,22 +172,3 @@ def as_stored(samples: Tensor, dtype: str) -> Tensor:
         if samples.numel() and not info.min <= int(samples.min()) <= int(samples.max()) <= info.max:
             raise ValueError(f"values are to be from {info.min} to {info.max}")
     return samples.to(wanted)
-
-
-def _key(name: str) -> str:
-    return name.replace(".", "/")
-
-
-def _as_in_the_file(_: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
-    """Name the tensors of a `state_dict` as `weights.safetensors` does."""
-    inside = f"{prefix}nodes."
-    for key in [key for key in state if key.startswith(inside)]:
-        node, _dot, name = key.removeprefix(inside).partition(".")
-        state[f"{prefix}{node.replace('/', '.')}{SEPARATOR}{name}"] = state.pop(key)
-
-
-def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others: object) -> None:
-    """Name the tensors of a file as torch finds them."""
-    for key in [key for key in state if key.startswith(prefix)]:
-        node, _separator, name = key.removeprefix(prefix).partition(SEPARATOR)
-        state[f"{prefix}nodes.{_key(node)}.{name}"] = state.pop(key)

@@ -173,24 +173,31 @@ def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterat
         )
 
 
-def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
-    profile = inputs.profile
+def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
+    """Say where a plan's times are from."""
+    if inputs.profile is not None:
+        return f"measured in a profile of {inputs.profile.device}"
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
+    stated = [name for name in partition.device if name in types]
+    whose = f" (with the specification's figures for {' and '.join(stated)})" if stated else ""
+    return f"estimates from the data sheet of {' and '.join(types)}{whose}"
+
+
+def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
+    profile, source = inputs.profile, source_of_times(inputs, partition)
     if profile is None:
         hosts = {device.type.kind: device.type.host_seconds for device in inputs.devices}
-        stated = [name for name in partition.device if name in types]
-        whose = f" (with the specification's figures for {' and '.join(stated)})" if stated else ""
         each = " and ".join(f"{seconds(host)} {_HOSTS[kind]}" for kind, host in hosts.items())
         yield (
-            f"times are estimates from the data sheet of {' and '.join(types)}{whose}: kernels are assumed to reach "
+            f"times are {source}: kernels are assumed to reach "
             f"{EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation to take {each}; "
             "`petra-graph profile` times the real device"
         )
         yield from (_FOUND[kind] for kind in hosts)
         yield from dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
     else:
-        threads = plural(profile.threads, "thread")
-        yield f"times are measured in a profile of {profile.device}, {threads}: the median of each operation"
+        types = list(dict.fromkeys(device.type.name for device in inputs.devices))
+        yield f"times are {source}, {plural(profile.threads, 'thread')}: the median of each operation"
         if len(types) > 1:
             yield f"the profile stands for {types[0]}; times on other types are scaled by the arithmetic on their data sheets"
         if inputs.outside_seconds:

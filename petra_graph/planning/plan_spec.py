@@ -25,7 +25,14 @@ from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice import assumptions, delay_problems, placement_notes, throughput_range, warnings
+from petra_graph.planning.advice import (
+    assumptions,
+    delay_problems,
+    placement_notes,
+    source_of_times,
+    throughput_range,
+    warnings,
+)
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
@@ -204,6 +211,8 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
             samples_per_second_low=slowest,
             samples_per_second_high=fastest,
             spare_bytes=min(known) if len(known) == len(spare) else None,
+            times=source_of_times(inputs, spec.partition),
+            profiled=inputs.profile is not None,
         ),
         notes=tuple(placement_notes(placement, speed)),
         assumptions=tuple(assumptions(inputs, spec, pipeline)),

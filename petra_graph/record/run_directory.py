@@ -25,7 +25,7 @@ from typing import Any
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 from petra_graph.record.metrics import METRICS
 
-PLAN, TIMELINE, SCALES = "plan.json", "timeline.json", "metrics.json"
+PLAN, SCALES = "plan.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
 _PACKAGES = ("petra-graph", "torch", "numpy", "networkx")
 

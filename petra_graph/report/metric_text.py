@@ -27,17 +27,16 @@ def is_share(metric: str, scales: Scales = NO_SCALES) -> bool:
 
 def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
     """Write a metric's value: shares as percentages."""
-    return percent(value, 2) if is_share(metric, scales) else f"{value:.4g}"
+    if is_share(metric, scales):
+        return percent(value, 2)
+    # Between these, four decimals of a mean say enough.
+    return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
 
 
 def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
-    """Write all metrics, the loss first; shares are percentages."""
-    texts = []
-    for name, value in sorted(means.items(), key=lambda item: item[0] != "loss"):
-        # Between these, four decimals of a mean say enough.
-        plain = f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
-        texts.append(f"{name} {percent(value, 2) if is_share(name, scales) else plain}")
-    return " ".join(texts)
+    """Write all metrics, the loss first."""
+    first = sorted(means.items(), key=lambda item: item[0] != "loss")
+    return " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
 
 
 def chosen_on(metric: str) -> str:

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from attrs import asdict, evolve
+from attrs import asdict
 
 from petra_graph import units
 from petra_graph.compiler.memory import PARTS, StageBytes
-from petra_graph.compiler.plan import Plan, PlannedNode
-from petra_graph.compiler.simulation import BothWays, StageSeconds
+from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.timing import Event
 from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
@@ -24,17 +23,19 @@ PART_NAMES: Mapping[str, str] = {
     part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
 }
 """The purposes of a stage's memory, as every view names them."""
-_KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
-_DEPTHS = _LINES = 12
-"""The most depths of a schedule, and lines of a graph: longer ones are cut."""
+_DEPTHS = 12
+"""The most depths of a schedule: longer ones are cut."""
 _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 
-def nodes_label(names: Iterable[str], between: str = ", ") -> str:
+# --- names ---
+
+
+def nodes_label(names: Iterable[str]) -> str:
     """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
     found = _runs(names, _is_next_copy)
     shown = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in found]
-    return one_line(between.join(shown))
+    return one_line(", ".join(shown))
 
 
 def ranges_label(numbers: Iterable[int]) -> str:
@@ -48,24 +49,6 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     if isinstance(schedule, str):
         return schedule
     return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
-
-
-def graph_lines(nodes: Sequence[PlannedNode]) -> list[str]:
-    """Return the graph in words, a run of nodes that each read the node before to a line; of many lines, the first ones.
-
-    stem → left.0-2
-    right.0 reads stem
-    join reads left.2, right.0 → body.0-1
-    """
-    lines = []
-    for run in _runs(nodes, lambda node, after: list(after.inputs) == [node.name]):
-        names = [node.name for node in run]
-        if inputs := run[0].inputs:
-            reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
-            lines.append(" → ".join(filter(None, [reading, nodes_label(names[1:], " → ")])))
-        else:
-            lines.append(nodes_label(names, " → "))
-    return lines if len(lines) <= _LINES else [*lines[:_LINES], f"… {len(lines) - _LINES} more lines"]
 
 
 def _runs(items: Iterable[T], joins: Callable[[T, T], bool]) -> list[list[T]]:
@@ -82,6 +65,9 @@ def _runs(items: Iterable[T], joins: Callable[[T, T], bool]) -> list[list[T]]:
 def _is_next_copy(name: str, after: str) -> bool:
     one, other = _COPY.fullmatch(name), _COPY.fullmatch(after)
     return one is not None and other is not None and (one[1], int(one[2]) + 1) == (other[1], int(other[2]))
+
+
+# --- titles and notes ---
 
 
 def title_lines(plan: Plan) -> tuple[str, str]:
@@ -105,104 +91,6 @@ def title_lines(plan: Plan) -> tuple[str, str]:
     return network, training
 
 
-def stage_columns(plan: Plan, node_width: int = 60, *, brief: bool = False) -> list[Column]:
-    """Return a stage's nodes and device, its depth and staleness, its seconds and its memory; and its work, messages and parts of memory."""
-    stages = plan.stages
-    kinds = [stage.kind for stage in stages]
-    columns = [
-        value_column("stage", (stage.index for stage in stages)),
-        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), node_width),
-        name_column("device", (stage.device for stage in stages), 18),
-        value_column("depth", (stage.depth for stage in stages)),
-        value_column("stale\nupdates", (stage.staleness for stage in stages), number),
-        *_both_ways("", [stage.seconds for stage in stages], seconds),
-        value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory),
-    ]
-    if brief:
-        return columns
-    held = parts_held(stage.bytes for stage in stages)
-    return [
-        *columns[:2],
-        name_column("kind", kinds, 16, [_KIND_STYLES.get(kind, "") for kind in kinds]),
-        *columns[2:5],
-        value_column("parameters", (stage.parameters for stage in stages), units.count),
-        *columns[5:7],
-        *_both_ways("", [stage.flops for stage in stages], units.flops),
-        *_both_ways("sent\n", [stage.channel_bytes for stage in stages], memory),
-        *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
-        columns[7],
-    ]
-
-
-def _both_ways(head: str, rows: Iterable[BothWays | StageSeconds], write: Callable[[float], str]) -> Iterator[Column]:
-    rows = list(rows)
-    for verb in ("forward", "backward"):
-        yield value_column(f"{head}{verb}", (getattr(row, verb) for row in rows), write)
-
-
-def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
-    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
-    counts = list(counts)
-    held = {part: [getattr(count, part) for count in counts] for part in PARTS}
-    return {part: values for part, values in held.items() if any(values)}
-
-
-def device_columns(plan: Plan, name_width: int = 60) -> list[Column]:
-    """Return a device's work and its memory, and its share of what the device may hold."""
-    devices = plan.devices
-    columns = [
-        name_column("device", (device.name for device in devices), name_width),
-        name_column("type", (device.type for device in devices), 16),
-        name_column("stages", (ranges_label(device.stages) for device in devices), 16),
-        value_column("busy\na tick", (device.busy_seconds_per_tick for device in devices), seconds),
-        value_column("busy", (device.utilisation for device in devices), percent),
-    ]
-    waiting = [device.exchange_seconds_per_tick for device in devices]
-    if any(waiting):
-        columns.append(value_column("all-reduce\na tick", waiting, seconds))
-    columns.append(value_column("memory\nused", (device.bytes.total for device in devices), memory))
-    if any(device.room for device in devices):
-        shares = [one.room and f"{percent(one.bytes.total / one.room)} of {memory(one.room)}" for one in devices]
-        styles = ["bold red" if (device.spare_bytes or 0) < 0 else "" for device in devices]
-        columns.append(evolve(value_column("of what it\nmay hold", shares), styles=styles))
-    return columns
-
-
-def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
-    timing, run = plan.timing, plan.run
-    exposed, busy, many = timing.exposed_communication, timing.utilisation, run.micro_batches_per_epoch
-    about = "" if timing.exact else "about "
-    of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
-    times = [
-        ("throughput", about + units.rate(timing.samples_per_second)),
-        *([("speed-up", about + units.factor(timing.speedup))] if timing.speedup else []),
-        ("tick", about + seconds(timing.tick_seconds)),
-        ("bubble", about + percent(timing.bubble_fraction)),
-        ("exposed all-reduce", percent(exposed.all_reduce)),
-        ("exposed messages", percent(exposed.links)),
-        ("to fill the pipeline", seconds(timing.fill_seconds)),
-        ("to drain it", seconds(timing.drain_seconds)),
-        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}"),
-    ]
-    for name, value in (
-        (f"an epoch{of}", run.epoch_seconds),
-        (f"training of {plural(run.epochs, 'epoch')}", run.seconds),
-    ):
-        times.append((name, "unknown" if value is None else about + units.duration(value)))
-    return [
-        (
-            "memory, all stages",
-            [(PART_NAMES.get(part, part), memory(held)) for part, held in asdict(plan.totals.bytes).items() if held],
-        ),
-        (
-            "paper's accounting",
-            [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in plan.paper_accounting.items()],
-        ),
-        ("time", times),
-    ]
-
-
 def notes_on_stages(plan: Plan) -> Iterator[str]:
     """Yield which plugins know the delay of their stage, and what single nodes keep for their backwards."""
     if plugins := plan.delay_aware:
@@ -214,6 +102,101 @@ def notes_on_stages(plan: Plan) -> Iterator[str]:
         for node in nodes:
             ways.setdefault(str(node.keeps), []).append(node.name)
         yield f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
+
+
+# --- tables ---
+
+
+def stage_columns(plan: Plan, width: int = 60, *, brief: bool = False) -> list[Column]:
+    """Return a stage's nodes, of at most this width, and device, its depth and staleness, its seconds and its memory.
+
+    Unless `brief`, also its work, its messages and the parts of its memory.
+    """
+    stages = plan.stages
+    where = [
+        value_column("stage", (stage.index for stage in stages)),
+        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), width),
+    ]
+    delay = [
+        name_column("device", (stage.device for stage in stages), 18),
+        value_column("depth", (stage.depth for stage in stages)),
+        value_column("stale\nupdates", (stage.staleness for stage in stages), number),
+    ]
+    times = [
+        value_column("forward", (stage.seconds.forward for stage in stages), seconds),
+        value_column("backward", (stage.seconds.backward for stage in stages), seconds),
+    ]
+    total = value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory)
+    if brief:
+        return [*where, *delay, *times, total]
+    held = parts_held(stage.bytes for stage in stages)
+    return [
+        *where,
+        name_column("kind", (stage.kind for stage in stages), 16),
+        *delay,
+        value_column("parameters", (stage.parameters for stage in stages), units.count),
+        *times,
+        value_column("forward", (stage.flops.forward for stage in stages), units.flops),
+        value_column("backward", (stage.flops.backward for stage in stages), units.flops),
+        value_column("sent\nforward", (stage.channel_bytes.forward for stage in stages), memory),
+        value_column("sent\nbackward", (stage.channel_bytes.backward for stage in stages), memory),
+        *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
+        total,
+    ]
+
+
+def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
+    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
+    counts = list(counts)
+    held = {part: [getattr(count, part) for count in counts] for part in PARTS}
+    return {part: values for part, values in held.items() if any(values)}
+
+
+def device_columns(plan: Plan, width: int = 60) -> list[Column]:
+    """Return a device's work and its memory, and its share of what the device may hold."""
+    devices = plan.devices
+    waiting = [device.exchange_seconds_per_tick for device in devices]
+    shares = [one.room and f"{percent(one.bytes.total / one.room)} of {memory(one.room)}" for one in devices]
+    return [
+        name_column("device", (device.name for device in devices), width),
+        name_column("type", (device.type for device in devices), 16),
+        name_column("stages", (ranges_label(device.stages) for device in devices), 16),
+        value_column("busy\na tick", (device.busy_seconds_per_tick for device in devices), seconds),
+        value_column("busy", (device.utilisation for device in devices), percent),
+        *([value_column("all-reduce\na tick", waiting, seconds)] if any(waiting) else []),
+        value_column("memory\nused", (device.bytes.total for device in devices), memory),
+        *([value_column("of what it\nmay hold", shares)] if any(shares) else []),
+    ]
+
+
+def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
+    timing, run = plan.timing, plan.run
+    many, about = run.micro_batches_per_epoch, "" if timing.exact else "about "
+    of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
+    times = [
+        ("throughput", about + units.rate(timing.samples_per_second)),
+        *([("speed-up", about + units.factor(timing.speedup))] if timing.speedup else []),
+        ("tick", about + seconds(timing.tick_seconds)),
+        ("bubble", about + percent(timing.bubble_fraction)),
+        ("exposed all-reduce", percent(timing.exposed_communication.all_reduce)),
+        ("exposed messages", percent(timing.exposed_communication.links)),
+        ("to fill the pipeline", seconds(timing.fill_seconds)),
+        ("to drain it", seconds(timing.drain_seconds)),
+        ("devices busy, least, most", f"{percent(min(timing.utilisation))}, {percent(max(timing.utilisation))}"),
+    ]
+    for name, value in (
+        (f"an epoch{of}", run.epoch_seconds),
+        (f"training of {plural(run.epochs, 'epoch')}", run.seconds),
+    ):
+        times.append((name, "unknown" if value is None else about + units.duration(value)))
+    held = asdict(plan.totals.bytes)
+    paper = plan.paper_accounting
+    return [
+        ("memory, all stages", [(PART_NAMES.get(part, part), memory(held[part])) for part in held if held[part]]),
+        ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper.items()]),
+        ("time", times),
+    ]
 
 
 def ticks_once_full(plan: Plan, ticks: int) -> list[Event]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from petra_graph.compiler.plan import Plan
 from petra_graph.report.plan_tables import ranges_label
-from petra_graph.report.tables import Column, name_column, render, table, value_column
+from petra_graph.report.tables import Column, name_column, table_lines, value_column
 from petra_graph.units import memory, percent, rate, seconds
 
 _VERBS = ("forward", "backward", "update")
@@ -37,10 +35,16 @@ def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mappin
         rows.append({"stage": index, "seconds": both})
     for process in processes:
         own = [stage["stage"] for stage in process["stages"]]
-        grown = sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
         size = sum(planned[index].bytes.total for index in own) if plan else None
-        sizes.append({"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown}})
+        sizes.append(
+            {"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown_bytes(process)}}
+        )
     return {"stages": rows, "processes": sizes}
+
+
+def grown_bytes(process: Mapping[str, Any]) -> int:
+    """Return what a process grew by, as it has measured itself; on GPUs, what torch's allocator has handed out there."""
+    return sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
 
 
 def stage_columns(found: Mapping[str, Any]) -> list[Column]:
@@ -69,8 +73,8 @@ def process_columns(found: Mapping[str, Any]) -> list[Column]:
 
 def comparison_text(found: Mapping[str, Any]) -> str:
     """Write what `compare_with_plan` has returned as two tables, one of stages and one of processes."""
-    parts = [part for columns in (stage_columns(found), process_columns(found)) for part in (Text(), table(columns))]
-    return render(parts, width=_ANY_WIDTH)
+    tables = (stage_columns(found), process_columns(found))
+    return "\n".join(line for columns in tables for line in ("", *table_lines(columns, _ANY_WIDTH)))
 
 
 def what_the_plan_said(summary: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The progress of a run, for people: a live bar on a terminal, plain lines elsewhere, and its summary.
+"""The progress of a run, for people: lines, on a terminal with the state of the epoch below them; and the run's summary.
 
 Progress goes to stderr.
 """
@@ -6,48 +6,40 @@ Progress goes to stderr.
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Column
 
 from petra_graph.errors import printable
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.report.metric_text import Scales, chosen_on, numbers
 from petra_graph.report.planned_and_measured import what_the_plan_said
-from petra_graph.units import bounded, clock, noun, plural, rate
+from petra_graph.units import bounded, duration, noun, one_line, plural, rate
 
 _REFRESH_SECONDS = 0.2
-_NARROW = 100
-"""Columns of a terminal on which the bar is short."""
 _LINE_SECONDS = 60.0
 """The seconds between the lines of a log within an epoch: a few hundred lines a night."""
 
 
-def progress(stream: TextIO | None = None) -> Listener:
-    """Return the listener that suits the stream, which is stderr where no stream is given."""
-    stream = stream or sys.stderr
-    return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
-
-
-class PlainProgress(Listener):
-    """Lines for logs: the run, each of its epochs, and within a long epoch its state once a minute.
+class Progress(Listener):
+    """Lines: the run, each of its epochs, its warnings; and the state of an epoch: in a log once a minute, on a terminal in place.
 
     Args:
-        stream: where the lines go.
+        stream: where the lines go; None: stderr.
         clock: returns seconds since some moment.
     """
 
     _run: Started
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
         self._clock = clock
+        self._live = self._stream.isatty()
+        self._shown = False
+        """Whether a state stands in the terminal's last line."""
         self._written = self._began = self._epoch_began = 0.0
         self._before_in_epoch = 0
         """The micro-batches of the epoch that were done before the run was resumed: they took none of its time."""
@@ -59,89 +51,57 @@ class PlainProgress(Listener):
         self._print(heading(run))
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Write a line where the latest one is old."""
-        now, run = self._clock(), self._run
-        if now - self._written >= _LINE_SECONDS and micro_batches < run.micro_batches:
-            done = f"{micro_batches:,} of {run.micro_batches:,} micro-batches"
-            pace = self._pace(now, epoch, micro_batches)
-            self._print(f"{_title(epoch, run.epochs)}   {done}   train {numbers(means)}   {pace}")
+        if self._is_due() and micro_batches < self._run.micro_batches:
+            done = f"{micro_batches:,} of {self._run.micro_batches:,} micro-batches"
+            self._show(epoch, f"{done}   {self._pace(epoch, micro_batches)}   train {numbers(means)}")
 
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
-        if self._clock() - self._written >= _LINE_SECONDS:
-            self._print(f"{_title(epoch, self._run.epochs)}   evaluating")
+        if self._live or self._is_due():
+            self._show(epoch, "evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:
         self._print(epoch_line(report, self._run))
         self._epoch_began, self._before_in_epoch = self._clock(), 0
 
+    def stopped(self) -> None:
+        self._clear()
+
     def testing(self, weights: str) -> None:
         self._print(f"test of the {weights}")
 
-    def _pace(self, now: float, epoch: int, micro_batches: int) -> str:
+    def _is_due(self) -> bool:
+        return self._clock() - self._written >= (_REFRESH_SECONDS if self._live else _LINE_SECONDS)
+
+    def _pace(self, epoch: int, micro_batches: int) -> str:
         """Return the speed in this epoch, and the time that the whole run still takes, its evaluations included."""
-        run, before = self._run, self._run.resumed_at or 0
+        run, before, now = self._run, self._run.resumed_at or 0, self._clock()
         done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
         speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
         left = (now - self._began) * (total - done) / max(done - before, 1)
-        return f"{rate(speed)}  ETA {clock(left)}"
+        return f"{rate(speed)}  ETA {duration(round(left))}"
+
+    def _show(self, epoch: int, state: str) -> None:
+        text = f"{_title(epoch, self._run.epochs)}   {state}"
+        if not self._live:
+            self._print(text)
+            return
+        self._clear()
+        print(bounded(one_line(text), shutil.get_terminal_size().columns - 1), end="", file=self._stream, flush=True)
+        self._shown, self._written = True, self._clock()
+
+    def _clear(self) -> None:
+        if self._shown:  # by spaces, which every terminal knows
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r{' ' * width}\r", end="", file=self._stream, flush=True)
+            self._shown = False
 
     def _print(self, text: str) -> None:
+        self._clear()
         self._written = self._clock()
         print(printable(text), file=self._stream, flush=True)
-
-
-class LiveProgress(PlainProgress):
-    """A bar for the epoch under way, and a line above it for each finished epoch and each warning."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(stream, clock)
-        self._console = Console(force_jupyter=False, file=stream)
-        self._bar_width = 24 if self._console.width > _NARROW else 10
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=self._bar_width),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[numbers]}", markup=False),
-            console=self._console,
-            transient=True,
-        )
-        self._epoch: TaskID | None = None
-
-    def started(self, run: Started) -> None:
-        super().started(run)
-        self._bar.start()
-
-    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        run, now = self._run, self._clock()
-        title = f"epoch {epoch}/{run.epochs}"
-        if self._epoch is None:
-            self._epoch = self._bar.add_task(title, total=run.micro_batches, numbers="")
-        elif now - self._written < _REFRESH_SECONDS and micro_batches < run.micro_batches:
-            return
-        self._written = now
-        left = self._console.width - len(f"{title} {micro_batches}/{run.micro_batches} ") - self._bar_width - 2
-        text = printable(f"{self._pace(now, epoch, micro_batches)}  {numbers(means)}")
-        self._bar.update(self._epoch, completed=micro_batches, numbers=bounded(text, max(1, left)))
-
-    def evaluating(self, epoch: int) -> None:
-        if self._epoch is not None:
-            self._bar.update(self._epoch, description=f"evaluating after epoch {epoch}")
-
-    def epoch_ended(self, report: EpochEnded) -> None:
-        if self._epoch is not None:
-            self._bar.remove_task(self._epoch)
-            self._epoch = None
-        super().epoch_ended(report)
-
-    def stopped(self) -> None:
-        """Leave the terminal as it was."""
-        self._bar.stop()
-
-    def _print(self, text: str) -> None:
-        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def heading(run: Started) -> str:

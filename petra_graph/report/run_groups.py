@@ -9,12 +9,11 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor, log10
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, field, frozen
 
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scales_in
@@ -23,7 +22,7 @@ from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_di
 from petra_graph.record.run_directory import is_locked
 from petra_graph.report.metric_text import NO_SCALES, Scales, final_metrics, is_share, value_text
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import age, bounded, plural
+from petra_graph.units import bounded, duration, plural
 
 Order = Literal["age", "metric"]
 
@@ -35,6 +34,9 @@ _ABSENT = "-"
 """In the place of a value that a specification does not have."""
 
 
+# --- groups ---
+
+
 @frozen(kw_only=True)
 class Spread:
     """A number over the seeds of a group."""
@@ -43,18 +45,13 @@ class Spread:
     mean: float
     standard_deviation: float | None
     """The standard deviation of the sample; None for a single run."""
-    least: float
-    largest: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
         """Return the spread of values, None of none."""
         if not values:
             return None
-        deviation = stdev(values) if len(values) > 1 else None
-        return cls(
-            n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
-        )
+        return cls(n=len(values), mean=fmean(values), standard_deviation=stdev(values) if len(values) > 1 else None)
 
 
 @frozen(kw_only=True)
@@ -74,11 +71,7 @@ class RunGroup:
     @property
     def by_seed(self) -> Sequence[RecordedRun]:
         """One run for each seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
-        chosen: dict[int, RecordedRun] = {}
-        for run in self.runs:
-            if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
-                chosen[run.seed] = run
-        return list(chosen.values())
+        return list({run.seed: run for run in sorted(self.runs, key=lambda run: run.epochs)}.values())
 
     @property
     def judged_by(self) -> str | None:
@@ -99,24 +92,6 @@ class RunGroup:
         return Spread.of([value for run in self.by_seed if (value := run.last(metric)) is not None])
 
 
-def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
-    """Write spreads below one another, all with the decimals that give the largest mean four digits: mean ± deviation."""
-    scale, unit, decimals = 1.0, "", 0
-    if is_share(metric, scales):
-        scale, unit, decimals = 100.0, " %", 2
-    elif largest := max((abs(spread.mean) for spread in spreads if spread), default=0.0):
-        decimals = max(0, 3 - floor(log10(largest)))
-    texts: list[str | None] = []
-    for spread in spreads:
-        if spread is None:
-            texts.append(None)
-            continue
-        apart = spread.standard_deviation
-        ends = "" if apart is None else f" ± {scale * apart:,.{decimals}f}"
-        texts.append(f"{scale * spread.mean:,.{decimals}f}{ends}{unit}")
-    return texts
-
-
 def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     """Return the runs that differ in their seed alone together, the best group first, each named by what differs: "lr=0.1"."""
     found: dict[str, list[RecordedRun]] = {}
@@ -124,14 +99,19 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
         values = [(key, value) for key, value in sorted(flatten(run.resolved)) if key not in _OWN]
         found.setdefault(json.dumps(values, default=str), []).append(run)
     rows = find_differences([members[0].resolved for members in found.values()], _OWN)
+    names = in_words(rows) if rows else [members[0].name for members in found.values()]
+    if max(map(len, names)) > LONGEST_NAME:
+        of_specs = [members[0].name for members in found.values()]
+        numbered = [bounded(f"{place}: {name}", LONGEST_NAME) for place, name in enumerate(names, start=1)]
+        names = of_specs if len(set(of_specs)) == len(of_specs) else numbered
     groups = [
-        RunGroup(name="", runs=members, values={key: row[place] for key, row in rows.items()})
-        for place, members in enumerate(found.values())
+        RunGroup(name=name, runs=members, values={key: row[place] for key, row in rows.items()})
+        for place, (name, members) in enumerate(zip(names, found.values(), strict=True))
     ]
-    groups.sort(
-        key=lambda one: _rank(one.judged_by, one.best.mean if one.best else None, smallest=one.judged_by_smallest)
+    return sorted(
+        groups,
+        key=lambda one: _rank(one.judged_by, one.best.mean if one.best else None, smallest=one.judged_by_smallest),
     )
-    return [evolve(group, name=name) for group, name in zip(groups, _names(groups), strict=True)]
 
 
 def _rank(metric: str | None, value: float | None, *, smallest: bool) -> tuple[bool, str, float]:
@@ -139,53 +119,26 @@ def _rank(metric: str | None, value: float | None, *, smallest: bool) -> tuple[b
     return value is None, metric or "", (value or 0.0) if smallest else -(value or 0.0)
 
 
-def _names(groups: Sequence[RunGroup]) -> list[str]:
-    """Name groups by what differs; where that is long by the keys that tell them apart, or by their specifications' names, or by numbers."""
-    of_specs, rows = [group.runs[0].name for group in groups], differences(groups)
-    telling: dict[str, list[str]] = {}
-    for key, row in rows.items():
-        if _tells_more(telling, row):
-            telling[key] = row
-    for chosen in (rows, telling):
-        names = in_words(chosen) if chosen else of_specs
-        if max(map(len, names)) <= LONGEST_NAME:
-            return names
-    if len(set(of_specs)) == len(groups):
-        return of_specs
-    return [bounded(f"{place}: {name}", LONGEST_NAME) for place, name in enumerate(names, start=1)]
-
-
-def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    """Return the keys in which groups differ, each with its values as TOML in the order of groups."""
-    return {key: [group.values.get(key, _ABSENT) for group in groups] for key in groups[0].values}
+# --- what differs ---
 
 
 def find_differences(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
     """Return the keys in which specifications, with every default, differ, each with its values as TOML; the keys in `but` do not count.
 
-    Keys that only some have, and the schedule, follow from another name: of a method, or of a plugin. They are left out unless they tell
-    apart what the others do not.
+    Keys that only some have, and the schedule, do not count where they follow from another name: of a method, or of a plugin.
     """
     specs = [dict(flatten(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else _ABSENT for spec in specs] for key in keys}
     rows = {key: row for key, row in rows.items() if len(set(row)) > 1}
-    tables = tuple(key.removesuffix("name") for key in rows if key.endswith(".name"))
 
-    def follows(key: str) -> bool:
-        of_name = key.startswith(tables) and not key.endswith(".name")
-        return of_name and (_ABSENT in rows[key] or (key == "method.schedule" and "method.name" in rows))
+    def follows(key: str, row: Sequence[str]) -> bool:
+        if _ABSENT not in row and key != "method.schedule":
+            return False
+        above = (name for name in rows if name.endswith(".name") and key.startswith(name.removesuffix("name")))
+        return any(len(set(zip(rows[name], row, strict=True))) == len(set(rows[name])) for name in above if name != key)
 
-    kept: dict[str, list[str]] = {}
-    for key in sorted(rows, key=follows):
-        if not follows(key) or _tells_more(kept, rows[key]):
-            kept[key] = rows[key]
-    return {key: row for key, row in rows.items() if key in kept}
-
-
-def _tells_more(known: Mapping[str, Sequence[str]], row: Sequence[str]) -> bool:
-    """Whether a key's values tell specifications apart that those of the `known` keys do not."""
-    return len(set(zip(*known.values(), row, strict=True))) > max(1, len(set(zip(*known.values(), strict=True))))
+    return {key: row for key, row in rows.items() if not follows(key, row)}
 
 
 def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -219,24 +172,45 @@ def short_key(key: str) -> str:
     return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 
+# --- tables ---
+
+
+def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
+    """Write spreads below one another, all with the decimals that give the largest mean four digits: mean ± deviation."""
+    scale, unit, decimals = 1.0, "", 0
+    if is_share(metric, scales):
+        scale, unit, decimals = 100.0, " %", 2
+    elif largest := max((abs(spread.mean) for spread in spreads if spread), default=0.0):
+        decimals = max(0, 3 - floor(log10(largest)))
+
+    def text(spread: Spread) -> str:
+        apart = spread.standard_deviation
+        ends = "" if apart is None else f" ± {scale * apart:,.{decimals}f}"
+        return f"{scale * spread.mean:,.{decimals}f}{ends}{unit}"
+
+    return [None if spread is None else text(spread) for spread in spreads]
+
+
 def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
     """Return the groups, the best first, with the metric that judges the best one, and their final metrics."""
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
     metric = groups[0].judged_by or ""
-    bests = [group.best if group.judged_by == metric else None for group in groups]
-    finals = final_metrics(name for group in groups for run in group.runs for name in run.metrics)
-    rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
-    styles = ["bold green" if place == 0 and bests[0] and len(groups) > 1 else "" for place in range(len(groups))]
-    return [
-        name_column("group", [group.name for group in groups], styles=styles),
+
+    def spreads(head: str, found: Sequence[Spread | None], metric: str = "") -> list[Column]:
+        return [value_column(head, spread_texts(found, metric, scales))] if any(found) else []
+
+    columns = [
+        name_column("group", [group.name for group in groups]),
         value_column("runs", [len(group.runs) for group in groups]),
-        *([value_column(f"best\n{metric}", spread_texts(bests, metric, scales))] if any(bests) else []),
-        *(
-            value_column(f"final\n{name}", spread_texts([group.final(name) for group in groups], name, scales))
-            for name in finals
-        ),
-        value_column("samples\na second", spread_texts(rates, "")),
+        *spreads(f"best\n{metric}", [one.best if one.judged_by == metric else None for one in groups], metric),
     ]
+    for name in final_metrics(name for group in groups for run in group.runs for name in run.metrics):
+        columns += spreads(f"final\n{name}", [group.final(name) for group in groups], name)
+    rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
+    return columns + spreads("samples\na second", rates)
+
+
+# --- the list of a folder ---
 
 
 def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
@@ -247,58 +221,32 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
     Raises:
         SpecError: the folder does not exist.
     """
-    found: dict[Path, RecordedRun | Exception] = {}
+    by_name: dict[str, list[RecordedRun]] = {}
+    records: dict[Path, dict[str, Any]] = {}
     for directory in run_directories(folder):
         try:
-            found[directory] = read_run(directory)
+            run = read_run(directory)
         except (PetraGraphError, OSError) as error:
-            found[directory] = error
-    records = {directory: record_of(directory, run, now) for directory, run in found.items()}
-    by_name: dict[str, list[RecordedRun]] = {}
-    for run in found.values():
-        if isinstance(run, RecordedRun):
+            records[directory] = _record_of_damaged(directory, error, now)
+        else:
+            records[directory] = record_of(run, now)
             by_name.setdefault(run.name, []).append(run)
     for alike in by_name.values():
         rows = find_differences([run.resolved for run in alike], ["run.directory"])
         for at, run in enumerate(alike):
             records[run.directory]["differs"] = {key: row[at] for key, row in rows.items()}
 
+    def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
+        best = record["best"] or {"metric": None, "value": None, "smallest": False}
+        return _rank(best["metric"], best["value"], smallest=best["smallest"])
+
     by_age = sorted(records.values(), key=lambda record: (record["age_seconds"], record["run"]))
-    if order == "age":
-        return by_age
-    nothing: dict[str, Any] = {"metric": None, "value": None, "smallest": False}
-    bests = ((record, record["best"] or nothing) for record in by_age)
-    ranked = [(_rank(best["metric"], best["value"], smallest=best["smallest"]), record) for record, best in bests]
-    return [record for _, record in sorted(ranked, key=itemgetter(0))]
+    return by_age if order == "age" else sorted(by_age, key=rank)
 
 
-def record_of(directory: Path, run: RecordedRun | Exception, now: datetime | None = None) -> dict[str, Any]:
-    """Return a run as JSON, or one that cannot be read with the reason."""
-    start = began(directory)
-    record: dict[str, Any] = {
-        "run": directory.name,
-        "directory": str(directory),
-        "name": None,
-        "status": "damaged",
-        "seed": None,
-        "epochs": None,
-        "planned_epochs": None,
-        "best": None,
-        "final": {},
-        "metrics": {},
-        "samples_per_second": None,
-        "problem": None,
-        "changed": [],
-        "differs": {},
-        "began": start.isoformat(),
-        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
-        "checkpoints": numbers(directory),
-    }
-    if not isinstance(run, RecordedRun):
-        if is_locked(directory):  # between its first files
-            return record | {"status": "running"}
-        return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
-    return record | {
+def record_of(run: RecordedRun, now: datetime | None = None) -> dict[str, Any]:
+    """Return a run as JSON."""
+    return _files_of(run.directory, now) | {
         "name": run.name,
         "status": run.status,
         "seed": run.seed,
@@ -310,6 +258,28 @@ def record_of(directory: Path, run: RecordedRun | Exception, now: datetime | Non
         "samples_per_second": run.rate,
         "problem": run.summary.get("error", [None])[0] if run.status == "failed" else None,
         "changed": run.summary.get("changed", []),
+        "differs": {},
+    }
+
+
+def _record_of_damaged(directory: Path, error: Exception, now: datetime | None) -> dict[str, Any]:
+    """Return a run that cannot be read, with the reason; one that is locked is between its first files."""
+    nothing = dict.fromkeys(("name", "seed", "epochs", "planned_epochs", "best", "samples_per_second", "problem"))
+    record = {**_files_of(directory, now), **nothing, "final": {}, "metrics": {}, "changed": [], "differs": {}}
+    if is_locked(directory):
+        return record | {"status": "running"}
+    reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
+    return record | {"status": "damaged", "problem": reason}
+
+
+def _files_of(directory: Path, now: datetime | None) -> dict[str, Any]:
+    start = began(directory)
+    return {
+        "run": directory.name,
+        "directory": str(directory),
+        "began": start.isoformat(),
+        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
+        "checkpoints": numbers(directory),
     }
 
 
@@ -334,7 +304,7 @@ def run_rows(records: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
                 record["status"],
                 "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
                 f"{best['metric']} {value}" if best else "-",
-                age(record["age_seconds"]),
+                duration(round(record["age_seconds"])),
                 "; ".join(filter(None, remarks)),
             )
         )

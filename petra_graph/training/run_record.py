@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -40,7 +39,6 @@ from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read
 from petra_graph.record.run_directory import (
     PLAN,
     SCALES,
-    TIMELINE,
     create_run_directory,
     environment,
     lock,
@@ -49,7 +47,6 @@ from petra_graph.record.run_directory import (
     write_text,
 )
 from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
-from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
@@ -71,8 +68,6 @@ UNTRAINED: Mapping[str, Any] = {
     "resumed_from": [],
 }
 """What `Trainer.summary` returns before the training."""
-_TICKS = 5
-"""The number of ticks of the simulated timeline that are kept for a report."""
 _KIB = 1024
 
 
@@ -177,14 +172,12 @@ class RunRecord:
         elif prepared.placement.by_cost:
             from petra_graph.planning.plan_spec import predict  # imports the planner, which other runs do not need
 
-            self.plan = predict(prepared.network, prepared.placement, with_timeline=True)
+            self.plan = predict(prepared.network, prepared.placement)
         else:
             with suppress(PetraGraphError):
                 self.plan = SavedPlan.read(str(directory)).plan
             return
         write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
-        ticks = [attrs.asdict(event) for event in ticks_once_full(self.plan, _TICKS)]
-        write_text(directory / TIMELINE, json.dumps(ticks) + "\n")
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():

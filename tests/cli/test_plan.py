@@ -44,10 +44,9 @@ def test_text(call, spec):
     out = printed(call, "plan", spec)
     assert out.startswith("small\nfits ")
     assert max(map(len, out.splitlines())) <= 80, "a pipe is as wide as a narrow terminal"
-    assert "\ngraph" not in out
     assert "\x1b" not in out, "nobody asked for colours in a pipe"
     everything = printed(call, "plan", spec, "--verbose")
-    for heading in ("graph", "stages", "devices", "assumptions"):
+    for heading in ("stages", "devices", "assumptions"):
         assert f"\n{heading}" in everything
     assert "gradients" in printed(call, "plan", spec, "--stages")
 
@@ -127,25 +126,20 @@ def test_a_saved_plan_of_a_strangers_cannot_control_the_terminal(call, spec, her
 
 
 def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
-    words = [
-        "plan",
-        spec,
-        "--set",
-        "partition.devices=2",
-        "--set",
-        "partition.device_type='a100-40gb'",
-        "--set",
-        "run.epochs=3",
-    ]
+    sets = ("partition.devices=2", "partition.device_type='a100-40gb'", "run.epochs=3")
+    words = ["plan", spec, *(word for one in sets for word in ("--set", one))]
     out = " ".join(printed(call, *words, "--verbose").split())
     document = json.loads(printed(call, *words, "--json"))
     run, timing = document["run"], document["timing"]
     assert document["samples_per_update"] == 3 * 128
-    assert "micro-batch 128, 384 samples an update:" in out
     assert run["micro_batches_per_epoch"] == 1438 // 128 == 11
     assert run["epoch_seconds"] == pytest.approx(11 * timing["tick_seconds"] + timing["overhead_seconds"])
     assert run["seconds"] == pytest.approx(3 * run["epoch_seconds"])
-    assert "an epoch of 11 micro-batches" in out
-    assert "training of 3 epochs" in out
     assert [device["capacity_bytes"] for device in document["devices"]] == [40 * 10**9] * 2
-    assert "0.0 % of 37.3 GiB" in out or "0.1 % of 37.3 GiB" in out
+    for said in (
+        "micro-batch 128, 384 samples an update:",
+        "an epoch of 11 micro-batches",
+        "training of 3 epochs",
+        "% of 37.3 GiB",
+    ):
+        assert said in out

@@ -160,6 +160,5 @@ def test_ctrl_c_on_a_terminal(write):
     assert os.waitstatus_to_exitcode(status) == 130, text
     assert "Traceback" not in text
     assert "small: interrupted" in text
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
     assert text.endswith(f"results: {only_run()}\r\n")
     intact_after_interruption()

@@ -21,16 +21,6 @@ class Remainders(nn.Module):
         return self.last(self.body(self.first(x)) * self.factors)
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.middle, self.again, self.last = (nn.Linear(8, out) for out in (8, 8, 8, 3))
-        self.again.weight = self.first.weight
-
-    def forward(self, x):
-        return self.last(self.again(self.middle(self.first(x)).tanh()).tanh())
-
-
 class Drawn(nn.Module):
     """Its constructor draws what its `state_dict` does not have."""
 

@@ -80,11 +80,9 @@ def test_a_program_for_onnx_with_any_batch_says_how_it_normalises_and_what_class
     assert (logits.name, logits.shape) == ("logits", ["batch", 10])
     said = session.get_modelmeta().custom_metadata_map
     assert session.get_modelmeta().version == 1
-    assert json.loads(said["input_axes"]) == ["batch", "channels", "height", "width"]
-    assert json.loads(said["output_axes"]) == ["batch", "classes"]
     assert json.loads(said["normalisation"]) == {"divided_by": 255, "mean": [0.5, 0.4, 0.3], "std": [0.2] * 3}
     assert json.loads(said["class_names"]) == list("abcdefghij")
-    assert (said["opset"], said["petra_graph_version"]) == ("18", __version__)
+    assert said["petra_graph_version"] == __version__
 
 
 def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):
@@ -93,7 +91,6 @@ def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):
     (tokens,), (outputs,) = session.get_inputs(), session.get_outputs()
     assert (tokens.name, tokens.shape) == ("tokens", ["batch", "position"])
     assert (outputs.name, outputs.shape) == ("logits", ["batch", 8, "position"])
-    assert json.loads(session.get_modelmeta().custom_metadata_map["output_axes"]) == ["batch", "classes", "position"]
     network = SavedRun.open("latest").load()[0]
     for shape in ((1, 3), (4, 5)):
         some = torch.randint(8, shape)

@@ -38,8 +38,8 @@ def test_a_program_reads_the_inputs_by_their_names(run, form):
     if form == "onnx":
         model = onnx.load("written.pt2")
         assert [one.name for one in model.graph.input] == ["image", "numbers"]
-        (axes,) = [one.value for one in model.metadata_props if one.key == "input_axes"]
-        assert json.loads(axes)["numbers"] == ["batch", "features"]
+        (normalised,) = [one.value for one in model.metadata_props if one.key == "normalisation"]
+        assert json.loads(normalised) == {"image": {"divided_by": 255}}
     else:
         program = torch.export.load("written.pt2").module()
         with torch.no_grad():

@@ -64,7 +64,6 @@ WRITTEN = {
     "resolved.toml",
     "env.json",
     "plan.json",
-    "timeline.json",
     "summary.json",
     "data.json",
     "metrics.json",

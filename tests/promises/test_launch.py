@@ -31,7 +31,7 @@ from tests.support.runs import FILES, events, files_of, only_run, summary_of, we
 
 pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
-PLANNED = {"plan.json", "timeline.json"}
+PLANNED = {"plan.json"}
 """Costs decide which process hosts which stages."""
 
 

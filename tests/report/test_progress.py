@@ -10,7 +10,7 @@ from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
 from petra_graph.report.metric_text import numbers
-from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress, summary_lines
+from petra_graph.report.progress import Progress, epoch_line, heading, summary_lines
 
 STARTED = Started(
     name="quick[start]",
@@ -63,20 +63,18 @@ def test_numbers(means, expected):
     assert numbers(means) == expected
 
 
-def observe(listener, draw=lambda: None) -> None:
+def observe(listener) -> None:
     listener.started(STARTED)
     for done in range(1, 45):
         listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
-    draw()
     listener.evaluating(3)
-    draw()
     listener.epoch_ended(REPORT)
     listener.stopped()
 
 
 def test_a_log_gets_plain_lines():
     stream = io.StringIO()
-    observe(PlainProgress(stream))
+    observe(Progress(stream))
     assert stream.getvalue() == f"{HEADING}\nrun directory: runs/x[red]y\n{LINE}\n"
 
 
@@ -90,26 +88,22 @@ class Clock:
         return self.now
 
 
-def long_epoch(run: Started, first: int) -> list[str]:
-    """The lines of an epoch whose micro-batches take 20 s each and whose evaluation takes ten minutes, after the heading."""
-    stream, clock = io.StringIO(), Clock()
-    listener = PlainProgress(stream, clock)
+def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
+    """Its micro-batches take 20 s each, and its evaluation ten minutes."""
+    stream, clock, run = io.StringIO(), Clock(), evolve(STARTED, micro_batches=10, resumed_at=20)
+    listener = Progress(stream, clock)
     listener.started(run)
-    for done in range(first, 10):
+    for done in range(1, 10):
         clock.now += 20
         listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
     clock.now += 100
     listener.evaluating(3)
     clock.now += 600
     listener.epoch_ended(REPORT)
-    return stream.getvalue().removeprefix(f"{heading(run)}\n").splitlines()
-
-
-def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
-    assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=20), 1) == [
-        "epoch  3/10   3 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:25:40",
-        "epoch  3/10   6 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:24:40",
-        "epoch  3/10   9 of 10 micro-batches   train loss 1.0000 top1 50.00 %   1.6 samples/s  ETA 0:23:40",
+    assert stream.getvalue().removeprefix(f"{heading(run)}\n").splitlines() == [
+        "epoch  3/10   3 of 10 micro-batches   1.6 samples/s  ETA 25 min 40 s   train loss 1.0000 top1 50.00 %",
+        "epoch  3/10   6 of 10 micro-batches   1.6 samples/s  ETA 24 min 40 s   train loss 1.0000 top1 50.00 %",
+        "epoch  3/10   9 of 10 micro-batches   1.6 samples/s  ETA 23 min 40 s   train loss 1.0000 top1 50.00 %",
         "epoch  3/10   evaluating",
         LINE,
     ]
@@ -122,41 +116,35 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "132")
-    for name in ("NO_COLOR", "FORCE_COLOR", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-    return Terminal()
+def screen(text: str) -> list[str]:
+    """What stands on a terminal after a text: a carriage return begins its line again."""
+    lines = []
+    for line in text.split("\n"):
+        shown = ""
+        for part in line.split("\r"):
+            shown = part + shown[len(part) :]
+        lines.append(shown.rstrip())
+    return lines
 
 
-def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
-    listener = progress(terminal)
-    assert isinstance(listener, LiveProgress)
-    observe(listener, listener._bar.refresh)
-    written = terminal.getvalue()
-    for text in ("epoch 3/10", "44/44", "evaluating after epoch 3", f"{LINE}\n"):
-        assert text in written
-    assert written.count(CURSOR_OFF) == written.count(CURSOR_ON) == 1
-    assert written.rindex(CURSOR_ON) > written.rindex(CURSOR_OFF)
-
-
-CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
-
-
-def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
-    now = [100.0]
-    listener = LiveProgress(terminal, lambda: now[0])
+def test_a_terminal_shows_the_state_of_an_epoch_in_its_last_line_and_is_left_as_it_was(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal, clock = Terminal(), Clock()
+    listener = Progress(terminal, clock)
     listener.started(STARTED)
     listener.trained(1, 1, {"loss": 1.0})
-    now[0] += 10
+    clock.now += 10
     listener.trained(1, 22, {"loss": 1.0})
-    listener._bar.refresh()
+    # 22 * 32 samples in 10 s, a twentieth of the run
+    state = "epoch  1/10   22 of 44 micro-batches   70.4 samples/s  ETA 3 min 10 s"
+    assert screen(terminal.getvalue())[-1] == f"{state[:58]}…"
+    listener.evaluating(1)
+    assert screen(terminal.getvalue())[-1] == "epoch  1/10   evaluating"
+    listener.epoch_ended(REPORT)
+    listener.warned("x")
+    listener.trained(2, 1, {"loss": 1.0})
     listener.stopped()
-    written = terminal.getvalue()
-    assert "70.4 samples/s" in written  # 22 * 32 in 10 s
-    assert "ETA 0:03:10" in written  # a twentieth of the run took 10 s
+    assert screen(terminal.getvalue()) == [HEADING, "run directory: runs/x[red]y", LINE, "warning: x", ""]
 
 
 SUMMARY = {

@@ -128,7 +128,12 @@ def document(
             "exact": True,
         },
         "run": {"epochs": 1, "micro_batches_per_epoch": None, "epoch_seconds": None, "seconds": None},
-        "certainty": {"samples_per_second_low": 32 / tick, "samples_per_second_high": 128 / tick, "spare_bytes": None},
+        "certainty": {
+            "samples_per_second_low": 32 / tick,
+            "samples_per_second_high": 128 / tick,
+            "times": "estimates from the data sheet of cpu",
+            "spare_bytes": None,
+        },
         "devices": [_device(device, stages, busy, tick, limit) for device, busy in _busy(stages).items()],
         "nodes": nodes,
         "timeline": list(_timeline(stages, tick, ticks=6)),

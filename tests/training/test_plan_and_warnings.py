@@ -31,7 +31,7 @@ def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, 
     summary = run(spec, ONE, FakeListener()).summary
     assert summary["predicted"] is None
     assert "planned_and_measured" not in summary
-    assert not {"plan.json", "timeline.json"} & {file.name for file in only_run().iterdir()}
+    assert not (only_run() / "plan.json").exists()
 
 
 @pytest.mark.parametrize("key", OPEN)
@@ -47,9 +47,6 @@ def test_a_placement_that_costs_decide_is_planned(spec, key):
         "memory_bytes": plan["totals"]["bytes"]["total"],
         "from": "data sheet",
     }
-    blocks = json.loads((only_run() / "timeline.json").read_text())
-    assert {"forward", "backward"} <= {block["verb"] for block in blocks}
-    assert len(blocks) <= 3 * 6 * len(plan["stages"])
 
 
 def test_planning_does_not_change_a_run_s_bits(spec, monkeypatch):

@@ -93,7 +93,20 @@ def test_learnt_by_heart(write):
         SPEC.replace("batch = 128", "batch = 16\nevaluation_batch = 5").replace("dropout = 0.1", "dropout = 0.0"),
     )
     settings = ["run.epochs=60", "run.evaluate_every=60", "data.options.crop_padding=0", "method.accumulation=1"]
-    assert main(["run", path, "--overfit", "1", *(word for one in settings for word in ("--set", one))]) == 0
+    assert (
+        main(
+            [
+                "run",
+                path,
+                "--set",
+                "run.micro_batches=1",
+                "--set",
+                "run.overfit=true",
+                *(word for one in settings for word in ("--set", one)),
+            ]
+        )
+        == 0
+    )
     summary = summary_of(only_run())
     assert summary["trial"] == {"micro_batches": 1, "overfit": True}
     assert summary["micro_batches"] == 60
@@ -102,7 +115,23 @@ def test_learnt_by_heart(write):
 
 def test_a_run_of_a_trial_goes_on(write):
     path = write("small.toml", SPEC)
-    assert main(["run", path, "--overfit", "3", "--set", "checkpoint.every=1 epoch", "--set", "run.epochs=1"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                path,
+                "--set",
+                "run.micro_batches=3",
+                "--set",
+                "run.overfit=true",
+                "--set",
+                "checkpoint.every=1 epoch",
+                "--set",
+                "run.epochs=1",
+            ]
+        )
+        == 0
+    )
     assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
     run(path, ["run.micro_batches=3", "run.overfit=true", "run.directory=whole"], Listener())
     assert without_times(only_run()) == without_times(only_run("whole"))

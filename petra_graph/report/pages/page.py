@@ -33,7 +33,7 @@ COLOURS = ("#0b63b5", "#a84300", "#00704e", "#94307d", "#6b5a00", "#525c66")
 PART_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442")
 """Of the parts of a bar; the colour-blind can tell them apart (Okabe and Ito's, and a brown)."""
 VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"}
-_DASHES = ("-", "--", ":", "-.")
+_GREY, _RED = "#9aa4ae", "#b00020"
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LONGEST_NAME = 36
@@ -141,11 +141,8 @@ def _template() -> Template:
     return made.get_template("page.html")
 
 
-@contextmanager
-def _drawn(
-    found: list[Picture], title: str, width: float, height: float, **about: Any
-) -> Iterator[tuple[Figure, Axes]]:
-    """Give a figure in the pages' style, with its axes, and add its picture at the end.
+def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None], **about: Any) -> Picture:
+    """Draw a picture in the pages' style, of a size in inches.
 
     Raises:
         SpecError: matplotlib is not installed.
@@ -156,15 +153,15 @@ def _drawn(
     file = io.StringIO()
     with style.context(["default", {**_STYLE, "svg.hashsalt": title}]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that matplotlib's fonts lack: the browser's have them
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure, figure.add_subplot()
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure, figure.add_subplot())
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     svg = file.getvalue()
     svg = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", svg[svg.index("<svg") :])
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # another picture of the page has the same
     svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
-    found.append(Picture(title=title, svg=svg.replace("<svg", '<svg role="img"', 1), **about))
+    return Picture(title=title, svg=svg.replace("<svg", '<svg role="img"', 1), **about)
 
 
 def line_chart(
@@ -183,25 +180,25 @@ def line_chart(
     Lines without points are left out. `shares` writes y as percentages; its axis is `logarithmic` where all values are above zero.
     """
     lines = [line for line in lines if line.points]
-    found: list[Picture] = []
     if not any(len(line.points) > 1 or not line.joined for line in lines):
-        return found
+        return []
     logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
-    notes, labels = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""])), []
-    with _drawn(found, title, 4.6, 2.9, note=notes) as (figure, axis):
+
+    def label(line: Line) -> str:
+        value = line.points[-1][1]
+        written = (percent(value, 2) if shares else f"{value:,.4g}") if last else ""
+        return ": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written]))
+
+    def draw(figure: Figure, axis: Axes) -> None:
         for place, line in enumerate(lines):
-            colour = "#9aa4ae" if line.grey else COLOURS[place % len(COLOURS)]
+            colour = _GREY if line.grey else COLOURS[place % len(COLOURS)]
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
                 axis.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
-            value = line.points[-1][1]
-            written = (percent(value, 2) if shares else f"{value:,.4g}") if last else ""
-            labels.append(": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written])))
             mark = "os^D"[place // len(COLOURS) % 4] if len(line.points) <= _MARKED else ""
-            look: dict[str, Any] = {"linestyle": "", "marker": "o"}
-            if line.joined:
-                look = {"linestyle": _DASHES[place % 4], "marker": mark}
-            axis.plot(*zip(*line.points, strict=True), color=colour, label=labels[-1], **look)
+            look = {"linestyle": ("-", "--", ":", "-.")[place % 4], "marker": mark}
+            look = look if line.joined else {"linestyle": "", "marker": mark or "o"}
+            axis.plot(*zip(*line.points, strict=True), color=colour, label=label(line), **look)  # type: ignore[arg-type]
         axis.set_xlabel(one_line(x_name))
         whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
         axis.locator_params(axis="x", nbins=5, integer=whole)
@@ -216,9 +213,11 @@ def line_chart(
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         if len(lines) > 1 or lines[0].name:
-            short = len(lines) > 1 and max(map(len, labels)) <= 20  # noqa: PLR2004  two fit side by side
+            short = len(lines) > 1 and max(len(label(line)) for line in lines) <= 20  # noqa: PLR2004  two fit side by side
             figure.legend(loc="outside lower left", ncols=2 if short else 1, handlelength=2.6)
-    return found
+
+    notes = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""]))
+    return [_drawn(title, (4.6, 2.9), draw, note=notes)]
 
 
 def bar_chart(
@@ -226,10 +225,10 @@ def bar_chart(
     bars: Sequence[tuple[str, Sequence[float], float | None]],
     parts: Sequence[str],
     write: Callable[[float], str],
-) -> list[Picture]:
+) -> Picture:
     """Draw bars below one another, each with its total behind it, and a red line at its limit: their names, values of `parts`, and limits."""
-    found: list[Picture] = []
-    with _drawn(found, title, 9.6, 0.19 * len(bars) + 0.8, wide=True) as (figure, axis):
+
+    def draw(figure: Figure, axis: Axes) -> None:
         starts = [0.0] * len(bars)
         for place, part in enumerate(parts):
             values = [bar[1][place] for bar in bars]
@@ -237,44 +236,42 @@ def bar_chart(
             starts = [start + value for start, value in zip(starts, values, strict=True)]
         furthest = max(starts) or 1.0
         for at, ((_, _, limit), total) in enumerate(zip(bars, starts, strict=True)):
-            text, style = write(total), dict[str, Any]()
-            if limit is not None:
-                text += f" of {write(limit)}"
-                style = {"color": "#b00020", "fontweight": "bold"} if total > limit else {}
-                if limit <= 1.25 * furthest:  # a further one would make the bars short
-                    axis.plot([limit, limit], [at - 0.5, at + 0.5], color="#b00020", linewidth=1.5)
-            axis.annotate(text, (total, at), (5, 0), textcoords="offset points", va="center", **style)
+            text = write(total) + ("" if limit is None else f" of {write(limit)}")
+            over: dict[str, Any] = {"color": _RED, "fontweight": "bold"} if limit is not None and total > limit else {}
+            if limit is not None and limit <= 1.25 * furthest:  # a further one would make the bars short
+                axis.plot([limit, limit], [at - 0.5, at + 0.5], color=_RED, linewidth=1.5)
+            axis.annotate(text, (total, at), (5, 0), textcoords="offset points", va="center", **over)
         _name_rows(axis, [name for name, _, _ in bars])
         axis.set_xlim(0, 1.3 * furthest)
         axis.xaxis.set_visible(False)  # the totals are written
         if len(parts) > 1:
             figure.legend(loc="outside lower left", ncols=4)
-    return found
+
+    return _drawn(title, (9.6, 0.19 * len(bars) + 0.8), draw, wide=True)
 
 
-def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) -> list[Picture]:
+def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) -> Picture:
     """Draw the blocks of each stage in a row: F and B with the number of the micro-batch, where there is room."""
-    blocks = [block for row in rows for block in row]
-    found: list[Picture] = []
-    if not blocks:
-        return found
-    start, end = min(block.start for block in blocks), max(block.end for block in blocks)
-    with _drawn(found, title, 11, 0.2 * len(rows) + 0.7, wide=True) as (figure, axis):
-        for at, row in enumerate(rows):
-            for verb, colour in VERB_COLOURS.items():
+    start = min(block.start for row in rows for block in row)
+    end = max(block.end for row in rows for block in row)
+
+    def draw(figure: Figure, axis: Axes) -> None:
+        for verb, colour in VERB_COLOURS.items():
+            axis.broken_barh([], (0, 1), facecolor=colour, label=verb)
+            for at, row in enumerate(rows):
                 spans = [(block.start, block.end - block.start) for block in row if block.verb == verb]
                 axis.broken_barh(spans, (at - 0.42, 0.84), facecolor=colour, edgecolor="white", linewidth=0.4)
+        for at, row in enumerate(rows):
             for block in row:
                 text, long = f"{block.verb[0].upper()}{block.micro_batch}", block.end - block.start
                 if block.verb != "update" and long / (end - start) > 0.008 * len(text):
                     axis.text(block.start + long / 2, at, text, ha="center", va="center", fontsize=7)
-        for verb, colour in VERB_COLOURS.items():
-            axis.broken_barh([], (0, 1), facecolor=colour, label=verb)
         _name_rows(axis, names)
         axis.set_xlim(start, end)
         axis.xaxis.set_major_formatter(lambda value, _: seconds(value) if value else "0")
         figure.legend(loc="outside lower left", ncols=3)
-    return found
+
+    return _drawn(title, (11, 0.2 * len(rows) + 0.7), draw, wide=True)
 
 
 def _name_rows(axis: Axes, names: Sequence[str]) -> None:

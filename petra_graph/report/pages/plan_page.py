@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from petra_graph import units
 from petra_graph.compiler.plan import Document, Plan
 from petra_graph.compiler.timing import Event
+from petra_graph.report.comparison import (
+    comparison_answers,
+    comparison_columns,
+    comparison_notes,
+    comparison_title,
+    row_names,
+)
 from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
     PART_NAMES,
     device_columns,
-    graph_lines,
     nodes_label,
     notes_on_stages,
     parts_held,
@@ -21,14 +27,7 @@ from petra_graph.report.plan_tables import (
     title_lines,
     totals,
 )
-from petra_graph.report.plan_text import (
-    answers,
-    comparison_answers,
-    comparison_columns,
-    comparison_notes,
-    comparison_title,
-    row_names,
-)
+from petra_graph.report.plan_text import answers
 from petra_graph.report.tables import Column, name_column, pair_columns, value_column
 from petra_graph.units import memory
 
@@ -58,7 +57,6 @@ def _plan_page(plan: Plan) -> str:
             ],
             lines=list(notes_on_stages(plan)),
         ),
-        Section(name="graph", lines=graph_lines(plan.nodes)),
         Section(name="assumptions", lines=[*plan.notes, *plan.assumptions]),
     ]
     return render_page(
@@ -73,25 +71,21 @@ def _plan_page(plan: Plan) -> str:
 
 def memory_bars(plan: Plan) -> list[Picture]:
     """Draw the memory of stages and, where devices hold several, of devices; what a device holds against its limit."""
-    shared = any(len(device.stages) > 1 for device in plan.devices)
-    limits = {} if shared else {device.name: device.memory_bytes for device in plan.devices}
-    bars = {
-        "memory of stages": [
-            (f"{stage.index}  {nodes_label(stage.nodes)}", stage.bytes, limits.get(stage.device))
-            for stage in plan.stages
-        ]
-    }
-    if shared:
-        bars["memory of devices"] = [
-            (f"{device.name}  ({device.type}, {ranges_label(device.stages)})", device.bytes, device.memory_bytes)
-            for device in plan.devices
-        ]
+    shared = len(plan.stages) > len(plan.devices)
+    limits = {device.name: device.memory_bytes for device in plan.devices}
+    stages = [
+        (f"{one.index}  {nodes_label(one.nodes)}", one.bytes, None if shared else limits[one.device])
+        for one in plan.stages
+    ]
+    devices = [
+        (f"{one.name}  ({one.type}, {ranges_label(one.stages)})", one.bytes, one.memory_bytes) for one in plan.devices
+    ]
     found: list[Picture] = []
-    for title, holders in bars.items():
+    for title, holders in [("memory of stages", stages), *[("memory of devices", devices)] * shared]:
         held = parts_held(count for _, count, _ in holders)
         parts = zip(*held.values(), strict=True)
-        drawn = [(name, part, limit) for (name, _, limit), part in zip(holders, parts, strict=True)]
-        found += bar_chart(title, drawn, [PART_NAMES[part] for part in held], memory)
+        bars = [(name, part, limit) for (name, _, limit), part in zip(holders, parts, strict=True)]
+        found.append(bar_chart(title, bars, [PART_NAMES[part] for part in held], memory))
     return found
 
 
@@ -99,7 +93,7 @@ def timeline_of(plan: Plan, blocks: Sequence[Event]) -> list[Picture]:
     """Draw blocks of a plan's timeline, a row for each stage."""
     names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]
     rows = [[block for block in blocks if block.stage == stage.index] for stage in plan.stages]
-    return timeline("simulated timeline", names, rows)
+    return [timeline("simulated timeline", names, rows)] if blocks else []
 
 
 def _node_columns(plan: Plan) -> list[Column]:
@@ -131,19 +125,18 @@ def _comparison_page(document: Document) -> str:
 
 def _speed_and_memory(document: Document) -> list[Picture]:
     """Return each row that fits as a point; of methods only those that no other one beats have a name."""
-    rows = [row for row in document["rows"] if row["memory_peak"] is not None and row["fits"] is not False]
-    unit, size = ("GiB", 2**30) if max((row["memory_peak"] for row in rows), default=0) >= 2**30 else ("MiB", 2**20)
-    named: list[tuple[str, Mapping[str, object], tuple[float, float]]] = [
-        (name, row, (row["memory_peak"] / size, row["samples_per_second"]))
+    rows = [
+        (name, row.get("unbeaten", True), (row["memory_peak"], row["samples_per_second"]))
         for name, row in zip(row_names(document), document["rows"], strict=True)
-        if row in rows
+        if row["memory_peak"] is not None and row["fits"] is not False
     ]
-    lines = [Line(name=name, points=[point], joined=False) for name, row, point in named if row.get("unbeaten", True)]
-    beaten = sorted(point for _, row, point in named if not row.get("unbeaten", True))
-    lines.append(Line(name="beaten by one of these", points=beaten, joined=False, grey=True))
+    unit, size = ("GiB", 2**30) if any(x >= 2**30 for _, _, (x, _) in rows) else ("MiB", 2**20)
+    points = [(name, unbeaten, (x / size, y)) for name, unbeaten, (x, y) in rows]
+    lines = [Line(name=name, points=[point], joined=False) for name, unbeaten, point in points if unbeaten]
+    beaten = sorted(point for _, unbeaten, point in points if not unbeaten)
     return line_chart(
         "speed against memory, of rows that fit",
-        lines,
+        [*lines, Line(name="beaten by one of these", points=beaten, joined=False, grey=True)],
         f"fullest device, {unit}",
         note="samples a second; better is further up and further left",
         from_zero=True,

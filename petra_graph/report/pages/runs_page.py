@@ -1,25 +1,40 @@
-"""Runs as a page: one run, or several as groups that repeat one another except for their seed, over one another and in tables."""
+"""Runs as a page: which group is the best and by how much, curves, tables; of a single run also its stages, its plan, and how it was made.
+
+Runs of a group differ in their seed alone, and are one line of a curve: the mean, with a band from the least to the largest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from attrs import asdict
-
+from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import Problem, SpecError
+from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
-from petra_graph.record.run_directory import write_output
-from petra_graph.report.metric_text import FIRST, chosen_on, final_metrics, value_text
-from petra_graph.report.pages.page import Section, render_page
-from petra_graph.report.pages.run_page import curves, run_page
-from petra_graph.report.plan_tables import schedule_label
-from petra_graph.report.planned_and_measured import compare_with_plan
+from petra_graph.record.run_directory import PLAN, write_output
+from petra_graph.report.metric_text import FIRST, chosen_on, is_share, value_text
+from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
+from petra_graph.report.pages.plan_page import memory_bars
+from petra_graph.report.plan_tables import nodes_label, schedule_label, title_lines
+from petra_graph.report.plan_tables import stage_columns as planned_columns
+from petra_graph.report.planned_and_measured import (
+    compare_with_plan,
+    grown_bytes,
+    process_columns,
+    stage_columns,
+    what_the_plan_said,
+)
 from petra_graph.report.run_groups import (
     RunGroup,
     Spread,
-    differences,
     group_columns,
     group_runs,
     record_of,
@@ -35,8 +50,28 @@ _SPREAD = (
     "the latest. Final values are those of the latest evaluation."
 )
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest."
+_MEASURED = (
+    "Measured are the host's seconds for one operation, in the mean since the latest start: computing, but also reading samples, sending messages, "
+    "recording, and copying state for checkpoints. Stages on CUDA devices are left out, since there the host only queues work. The memory of a process is "
+    "its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
+)
 _MOST_CURVES = 8
 """Groups whose curves are drawn over one another: the best ones."""
+_MOST_POINTS = 300
+_FILES = ("failure.txt", "resolved.toml", "summary.json", "env.json")
+"""What a run says of itself, which is shown as it is: how it began and ended, and where."""
+_LONGEST_FILE = 30_000
+"""Characters of its end that are shown."""
+_SPLITS = ("train", "test", "validation")
+_OF_STEPS = {"train/micro_batch_loss": "micro-batch loss", "train/learning_rate": "learning rate"}
+"""Metrics of micro-batches, not of epochs, with the titles of their charts."""
+_STATES = {
+    "running": "is under way",
+    "killed": "ended without a summary, as its process was killed or the machine stopped",
+    "interrupted": "was interrupted",
+    "failed": "failed",
+}
+_epoch = attrgetter("epoch")
 
 
 def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, Any]:
@@ -47,7 +82,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
 
     Returns:
-        the file's path, and the runs' figures.
+        the file's path, and the figures of the runs.
 
     Raises:
         SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
@@ -66,50 +101,43 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
             problems += error.problems
     if problems:
         raise SpecError(problems)
-    alone = runs[0] if len(runs) == 1 else None
-    path = output or (Path(FILE) if alone is None else alone.directory / FILE)
-    write_output(path, runs_page(runs) if alone is None else run_page(alone))
-    measured = [record_of(run.directory, run) | {"measured": run.summary.get("measured")} for run in runs]
-    groups = group_runs(runs)
-    return {"output": str(path), "runs": measured, "groups": list(map(_record, groups)), "differing": differing(groups)}
-
-
-def differing(groups: Sequence[RunGroup]) -> dict[str, dict[str, str]]:
-    """Return the keys in which groups differ, with the value of each group by its name."""
-    names = [group.name for group in groups]
-    return {key: dict(zip(names, row, strict=True)) for key, row in differences(groups).items()}
-
-
-def _record(group: RunGroup) -> dict[str, Any]:
-    finals = final_metrics(name for run in group.runs for name in run.metrics)
-    return {
-        "group": group.name,
-        "runs": [str(run.directory) for run in group.runs],
-        "best": group.best and {"metric": group.judged_by, **asdict(group.best)},
-        "final": {metric: asdict(spread) for metric in finals if (spread := group.final(metric))},
-    }
+    path = output or (runs[0].directory / FILE if len(runs) == 1 else Path(FILE))
+    write_output(path, runs_page(runs))
+    return {"output": str(path), "runs": list(map(record_of, runs))}
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
-    """Write several runs as one page: which group is the best and by how much, curves, and all runs."""
-    groups = group_runs(runs)
+    """Write runs as a page.
+
+    Raises:
+        SpecError: a file of a run is damaged, or what draws is not installed.
+    """
+    groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
-    sections = [
-        Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
-        Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
-        Section(name="runs", tables=[("", _run_columns(groups))]),
-    ]
-    keys, names = listed(map(short_key, differences(groups))), ", ".join(dict.fromkeys(run.name for run in runs))
-    stopped: dict[str, list[str]] = {}
-    for run in runs:
-        stopped.setdefault(run.status, []).append(run.directory.name)
-    return render_page(
-        f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
-        sections,
-        about=[f"{plural(len(groups), 'group')} of runs, which differ in their seed alone within a group"],
-        answers=list(answers(groups)),
-        state=[f"{status}: {', '.join(held)}" for status, held in sorted(stopped.items()) if status != "done"],
-    )
+    keys = listed(map(short_key, groups[0].values))
+    with _reading(", ".join(str(run.directory) for run in runs)):
+        return render_page(
+            f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
+            [
+                Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
+                Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
+                Section(name="runs", tables=[("", _run_columns(groups))]),
+                *(_sections_of(runs[0]) if len(runs) == 1 else []),
+            ],
+            about=[str(runs[0].directory)] if len(runs) == 1 else [],
+            answers=list(answers(groups)),
+            state=[line for run in runs for line in _state(run)],
+        )
+
+
+@contextmanager
+def _reading(source: str) -> Iterator[None]:
+    """Refuse the files of a run as damaged where a view finds no key, or a value of another type."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError(f"{source} is damaged: {reason}", "restore it, or make it again") from error
 
 
 def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
@@ -141,11 +169,26 @@ def _apart(best: Spread, other: Spread) -> str:
     return "less apart than a standard deviation over the seeds: it may be chance"
 
 
+def _state(run: RecordedRun) -> Iterator[str]:
+    """Yield what a reader must know of a run that is not done."""
+    if run.status not in _STATES:
+        return
+    epochs = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
+    yield f"The run {run.directory.name} {_STATES[run.status]}: {epochs}."
+    if run.status == "failed":
+        yield from run.summary.get("error", [])
+    if run.status != "running" and numbers(run.directory):
+        resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
+        yield f"It continues from its latest checkpoint with: {resume}"
+
+
+# --- tables ---
+
+
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
     held = [(group.name, run) for group in groups for run in group.runs]
     runs = [run for _, run in held]
-    processes = [(run.summary.get("measured") or {}).get("processes", ()) for run in runs]
-    sizes = [[one["bytes"]["measured"] for one in compare_with_plan(None, 0, each)["processes"]] for each in processes]
+    grown = [sum(map(grown_bytes, _processes(run))) or None for run in runs]
     bests = [
         run.best and f"{run.best.metric} {value_text(run.best.metric, run.best.value, run.scales)}" for run in runs
     ]
@@ -158,6 +201,115 @@ def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
         name_column("status", [run.status for run in runs]),
         value_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
         value_column("best", bests),
+        value_column("after\nepoch", [run.best and run.best.epoch for run in runs]),
         value_column("samples\na second", [run.rate for run in runs], PLAIN.text),
-        value_column("memory\nmeasured", [sum(each) if each else None for each in sizes], memory),
+        value_column("memory\nmeasured", grown, memory),
     ]
+
+
+def _processes(run: RecordedRun) -> Sequence[Mapping[str, Any]]:
+    measured: Mapping[str, Any] = run.summary.get("measured") or {}
+    return list(measured.get("processes", ()))
+
+
+def _sections_of(run: RecordedRun) -> list[Section]:
+    """Return what a page has of a single run."""
+    path, processes, nodes = run.directory / PLAN, _processes(run), run.resolved["partition"]["stages"]
+    plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
+    found = compare_with_plan(plan, len(nodes), processes)
+    index, *measured = stage_columns(found)
+    columns = [index, name_column("nodes", map(nodes_label, nodes))]
+    if plan:
+        *columns, _forward, _backward, total = planned_columns(plan, brief=True)
+        columns.append(total)
+    tables = [("stages", columns + measured)]
+    if processes:
+        tables.append(("memory of processes", process_columns(found)))
+    return [
+        Section(name="steps", pictures=[*_charts_of_steps(run), *stage_charts(run)]),
+        Section(
+            name="stages",
+            note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
+            tables=tables,
+            pictures=memory_bars(plan) if plan else (),
+            lines=[*(title_lines(plan) if plan else ()), *(plan.warnings if plan else ())],
+        ),
+        Section(
+            name="files",
+            lines=list(filter(None, [what_the_plan_said(run.summary)])),
+            texts=[(name, _read(run.directory / name)) for name in _FILES if (run.directory / name).is_file()],
+        ),
+    ]
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")[-_LONGEST_FILE:]
+
+
+# --- curves ---
+
+
+def curves(groups: Sequence[RunGroup]) -> list[Picture]:
+    """Return a chart for each metric of training and of the evaluations after epochs, and one of the throughput.
+
+    Of a single run, a chart has all splits; of several, that of a split has their groups.
+    """
+    runs = [run for group in groups for run in group.runs]
+    names = (metric.partition("/") for run in runs for metric in run.metrics)
+    seen = dict.fromkeys(name for part, _, name in names if part in _SPLITS and f"train/{name}" not in _OF_STEPS)
+    scales = {label: scale for run in runs for label, scale in run.scales.items()}
+    evaluated = "validation" if any(name.startswith("validation/") for run in runs for name in run.metrics) else "test"
+    found: list[Picture] = []
+    for name in sorted(seen, key=lambda name: name != "loss"):
+        charts = {name: [_line_of(groups[0], f"{part}/{name}", part) for part in _SPLITS]}
+        if len(runs) > 1:
+            charts = {
+                f"{part} {name}": [_line_of(group, f"{part}/{name}", group.name) for group in groups]
+                for part in (evaluated, "train")
+            }
+        look: dict[str, Any] = {"shares": is_share(name, scales), "logarithmic": name.endswith("loss")}
+        found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", **look)]
+    rates = [_line_of(group, "samples_per_second", group.name) for group in groups]
+    note = "samples a second, evaluations left out"
+    return [*found, *line_chart("throughput", rates, "epoch", note=note, from_zero=True)]
+
+
+def _charts_of_steps(run: RecordedRun) -> list[Picture]:
+    """Return the charts of micro-batches, in which a point is the mean of consecutive ones where there are many."""
+    found: list[Picture] = []
+    for metric, title in _OF_STEPS.items():
+        points = run.metrics.get(metric, ())
+        size = math.ceil(len(points) / _MOST_POINTS)
+        parts = [points[at : at + size] for at in range(0, len(points), size or 1)]
+        line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts}, banded=size > 1)
+        note = "means; band: least to largest" if size > 1 else ""
+        found += line_chart(title, [line], "micro-batch", note=note, logarithmic="loss" in title)
+    return found
+
+
+def stage_charts(run: RecordedRun) -> list[Picture]:
+    """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for metric, points in run.metrics.items():
+        name, _, stage = metric.rpartition("/stage-")
+        if name and stage.isdecimal():
+            for epoch, each in groupby(sorted(points, key=_epoch), key=_epoch):
+                found.setdefault(name, {}).setdefault(epoch, []).append(fmean(point.value for point in each))
+    note = "means over the stages; band: least to largest"
+    lines = {name: _mean_line("", values, banded=True) for name, values in sorted(found.items())}
+    return [one for name, line in lines.items() for one in line_chart(name, [line], "epoch", note=note)]
+
+
+def _line_of(group: RunGroup, metric: str, name: str) -> Line:
+    """Return a metric's means over the runs that have it, epoch by epoch, as far as all of them came, and the band of several runs."""
+    held = [{point.epoch: point.value for point in run.metrics.get(metric, ())} for run in group.by_seed]
+    of_runs = [values for values in held if values]
+    common = sorted(set.intersection(*map(set, of_runs))) if of_runs else []
+    return _mean_line(name, {epoch: [values[epoch] for values in of_runs] for epoch in common}, banded=len(of_runs) > 1)
+
+
+def _mean_line(name: str, values: Mapping[int, Sequence[float]], *, banded: bool) -> Line:
+    """Return the means of several values at each place, in a band from the least to the largest."""
+    places = sorted(values.items())
+    band = [(at, min(each), max(each)) for at, each in places] if banded else []
+    return Line(name=name, points=[(at, fmean(each)) for at, each in places], band=band)

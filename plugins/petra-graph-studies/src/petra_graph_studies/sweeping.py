@@ -28,7 +28,7 @@ from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
-from petra_graph.report.tables import render, tables
+from petra_graph.report.tables import table_lines
 from petra_graph.spec.in_code import assignments
 from petra_graph.spec.layers import STDIN, parse_override
 from petra_graph.spec.load_spec import Given, dump
@@ -99,11 +99,11 @@ def sweep(
         RunFailed: the folder cannot be written, or another process carries out the sweep.
     """
     from petra_graph.api.finished_run import threads_as_before
-    from petra_graph.api.spec_to_run import given_specification, refuse_classes_of_main
+    from petra_graph.api.spec_to_run import given_specification
 
     given = given_specification(spec)
-    if isinstance(given, Spec):
-        refuse_classes_of_main(given)
+    if isinstance(given, Spec) and '"__main__:' in dump(given):
+        raise SpecError("a class of this notebook or script cannot be found by other processes", "put it into a module")
     written = {key: [next(iter(assignments({key: one}))) for one in several] for key, several in (values or {}).items()}
     with threads_as_before():
         members = prepare_members(given, list(assignments(changes)), written, seeds, processes)
@@ -219,7 +219,7 @@ def _print_plans(spec: str, overrides: Sequence[str], values: Values, *, as_json
     if as_json:
         print_json(document)
     else:
-        click.echo(plan_text(document, width=max(60, output_width(80))).rstrip("\n"))
+        echo(plan_text(document, width=max(60, output_width(80))).rstrip("\n"))
 
 
 def prepare_members(
@@ -282,4 +282,4 @@ def results_table(runs: Sequence[RecordedRun], width: int) -> str:
         return "no run is done\n"
     groups = group_runs(runs)
     lines = [f"{head}: {text}\n" for head, text in answers(groups)]
-    return "\n".join([render(tables(group_columns(groups), width), width=width), "".join(lines)])
+    return "\n".join([*table_lines(group_columns(groups), width), "", "".join(lines)])
