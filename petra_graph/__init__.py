@@ -13,8 +13,8 @@
     run.sample(prompt="To be")    # a text continued, where the data set is text
     run.export("onnx")            # for programs that know nothing of petra-graph
 
-    sweep = petra_graph_studies.sweep(spec, {"optimizer.options.lr": [0.1, 0.03]}, seeds=3, at_once=2)
-    sweep.table()                 # means and spreads over the seeds, the best first; sweep.runs are ordinary runs
+    for lr in (0.1, 0.03):        # `petra-graph sweep` trains several at a time, and compares them
+        pg.train(spec.replace({"optimizer.options.lr": lr}))
 
     run = pg.open_run("latest")   # or by the name that `petra-graph runs` prints
     module = run.load()           # its network as an ordinary torch.nn.Module

@@ -6,15 +6,12 @@ import json
 import signal
 from pathlib import Path
 
-import petra_graph_studies
 import pytest
 import torch
 from petra_graph_studies.sweep_runs import status_of, visible_gpus
 from petra_graph_studies.sweeping import combine, read_values
 
-import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import run_directories
 from tests.support.forks import ENDLESS, SPEC, alone, ended, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
@@ -124,18 +121,6 @@ def test_ctrl_c_ends_all_runs_with_a_checkpoint_from_which_the_same_command_cont
         ended([process])
     assert run_directories(sweep_folder()) == begun
     assert all((one / "summary.json").exists() for one in begun)
-
-
-@pytest.mark.processes
-def test_a_sweep_from_python(spec):
-    made = pg.load_spec("shared.toml")
-    sweep = petra_graph_studies.sweep(made, {"optimizer.options.lr": [0.01]}, {"run.seed": 4}, seeds=2, at_once=2)
-    assert [run.summary["seed"] for run in sweep.runs] == [4, 5]
-    assert sweep.failed == {}
-    assert "best: shared: test/top1 " in sweep.table(120)
-    assert "2 runs: 2 done" in repr(sweep)
-    with pytest.raises(SpecError, match="cannot be found by other processes"):
-        petra_graph_studies.sweep(made.replace({"graph.node.near.block": "__main__:Mine"}), seeds=2)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from petra_graph_vision.folder_sets import ImageFolder, ImageNet, random_box, random_view
+from petra_graph_vision.folder_sets import ImageFolder, ImageNet, random_box
 from PIL import Image
 
 from petra_graph.errors import RunFailed, SpecError
@@ -101,14 +101,6 @@ def test_a_random_box_lies_in_the_image_and_has_the_shape_allowed(width, height,
         assert 0 <= top < bottom <= height
         w, h = right - left, bottom - top
         assert 3 / 4 * (h - 1) - 1 <= w <= 4 / 3 * (h + 1) + 1  # whole pixels
-
-
-def test_the_training_view_is_the_box_resized(folder_root):
-    image = Image.open(folder_root / "train" / "cat" / "0000.jpg")
-    box = random_box(*image.size, 0.08, np.random.default_rng(5))
-    expected = np.asarray(image.crop(box).resize((16, 16), Image.Resampling.BILINEAR))
-    found = random_view(image, 16, 0.08, np.random.default_rng(5), flip=False)
-    np.testing.assert_array_equal(expected, found)
 
 
 def test_what_is_no_image_is_named_before_the_training_and_missing_folders_with_a_remedy(folder_root):

@@ -62,17 +62,6 @@ def test_mixup_is_torchvisions_on_whole_numbers(opened):
     assert torch.allclose(shares.sum(1), torch.ones(len(ALL)))
 
 
-def test_cutmix_takes_a_box_of_the_sample_before(opened):
-    train = opened(mix=({"name": "CutMix"},)).train
-    images, targets = train.fetch(ALL, seed=0, epoch=0)
-    mixed, shares = train.mix(images, targets, ALL, seed=0, epoch=0)
-    kept = (mixed == images).all(1).float().mean((1, 2))
-    assert torch.equal(torch.where(mixed == images, images, images.roll(1, 0)), mixed)
-    own = shares[torch.arange(len(ALL)), targets]
-    differs = targets != targets.roll(1)
-    assert torch.allclose(own[differs], kept[differs], atol=0.02)
-
-
 def test_a_mix_follows_from_seed_epoch_and_samples(opened):
     train = opened(mix=({"name": "MixUp"}, {"name": "CutMix"})).train
     images, targets = train.fetch(ALL, seed=0, epoch=0)

@@ -30,10 +30,8 @@ from petra_graph.cli.options_and_output import echo
 from petra_graph.errors import RunFailed
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import read_run, run_directories
-from petra_graph.record.run_directory import is_locked, locked, read_json, write_text
+from petra_graph.record.run_directory import is_locked, locked, read_json
 from petra_graph.runtime.system import PARENT, stop_requests
-from petra_graph.spec.load_spec import Given, dump
-from petra_graph.spec.model import Spec
 
 Table = Mapping[str, Any]
 _LOOK_SECONDS = 0.1
@@ -100,7 +98,7 @@ def status_of(directory: Path) -> str:
     return str((read_json(directory / "summary.json", dict) or {}).get("status", "killed"))
 
 
-def carry_out(given: Given, members: Sequence[Member], at_once: int, processes: int) -> str | None:
+def carry_out(spec: str, members: Sequence[Member], at_once: int, processes: int) -> str | None:
     """Run what is not done: runs with a checkpoint continue, the others begin. Return the signal that has stopped it, or None.
 
     Raises:
@@ -109,9 +107,6 @@ def carry_out(given: Given, members: Sequence[Member], at_once: int, processes: 
     folder = members[0].folder
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        spec = given if isinstance(given, str) else str(folder / "spec.toml")
-        if isinstance(given, Spec):
-            write_text(folder / "spec.toml", dump(given))
         for one in members:
             one.find()
         if busy := [one for one in members if one.status == "running"]:

@@ -5,7 +5,6 @@ petra-graph sweep SPEC optimizer.options.lr=0.1,0.03 method.name=petra,backprop 
 runs/NAME-sweep/
     20260131T120001Z-NAME-9c01d2/       the run of a combination, as any other
     lr=0.1,method=petra,seed=0.txt      what its process printed
-    spec.toml                           of a specification that was made in code
     report.html                         the comparison
 """
 
@@ -18,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 from attrs import evolve
@@ -29,86 +28,15 @@ from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed,
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
 from petra_graph.report.tables import table_lines
-from petra_graph.spec.in_code import assignments
 from petra_graph.spec.layers import STDIN, parse_override
-from petra_graph.spec.load_spec import Given, dump
+from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph_studies.sweep_runs import Member, carry_out, comparable
-
-if TYPE_CHECKING:
-    from petra_graph.api import Run
 
 Values = Mapping[str, Sequence[str]]
 """Of each key that is varied, its values as KEY=VALUE."""
 PAGE = "report.html"
 _SEED = "run.seed"
-
-
-class Sweep:
-    """The runs of a sweep, in the order of their combinations."""
-
-    def __init__(self, members: Sequence[Member]) -> None:
-        self.directory, self.members = members[0].folder, members
-
-    @property
-    def runs(self) -> list[Run]:
-        """The runs that have begun."""
-        from petra_graph.api import Run
-
-        return [Run(one.directory) for one in self.members if one.directory is not None]
-
-    @property
-    def failed(self) -> Mapping[str, str]:
-        """Why runs failed or were killed, by what they have of the values: "lr=0.1, seed=0"."""
-        return {one.words: one.failure() for one in self.members if one.status in {"failed", "killed"}}
-
-    def table(self, width: int = 120) -> str:
-        """Return the mean and the deviation over its seeds of each combination that is done, the best first."""
-        done = [one.directory for one in self.members if one.directory and one.status == "done"]
-        return results_table([read_run(one) for one in done], width)
-
-    def __repr__(self) -> str:
-        statuses = [one.status for one in self.members]
-        counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-        return f"{self.table()}\n{len(statuses)} runs: {counts}\nresults: {self.directory}"
-
-
-def sweep(
-    spec: Spec | str | Path,
-    values: Mapping[str, Sequence[Any]] | None = None,
-    changes: Mapping[str, Any] | None = None,
-    *,
-    seeds: int | None = None,
-    at_once: int = 1,
-    processes: int = 1,
-) -> Sweep:
-    """Train a specification with all combinations of some values, as `petra-graph sweep` does, to the bit.
-
-    Each run is a process of its own. One that fails does not stop the others; `failed` says why. Called again, it trains no finished run again.
-
-    Args:
-        spec: or the name of its file.
-        values: the values of each key, as in {"optimizer.options.lr": [0.1, 0.03]}.
-        changes: values to set in all runs.
-        seeds: how many for each combination, from the specification's seed on; None: that one alone.
-        at_once: how many runs train at a time.
-        processes: how many share the stages of each run.
-
-    Raises:
-        SpecError, PluginError, NoFeasiblePlan: before anything is started, with all problems of all combinations.
-        RunFailed: the folder cannot be written, or another process carries out the sweep.
-    """
-    from petra_graph.api.finished_run import threads_as_before
-    from petra_graph.api.spec_to_run import given_specification
-
-    given = given_specification(spec)
-    if isinstance(given, Spec) and '"__main__:' in dump(given):
-        raise SpecError("a class of this notebook or script cannot be found by other processes", "put it into a module")
-    written = {key: [next(iter(assignments({key: one}))) for one in several] for key, several in (values or {}).items()}
-    with threads_as_before():
-        members = prepare_members(given, list(assignments(changes)), written, seeds, processes)
-    carry_out(given, members, at_once, processes)
-    return Sweep(members)
 
 
 @as_verb("sweep")
@@ -150,14 +78,15 @@ def verb(
         return
     members = prepare_members(spec, overrides, values, seeds, processes)
     asked = carry_out(spec, members, at_once, processes)
-    page, found = _write_comparison(members), Sweep(members)
+    page, folder = _write_comparison(members), members[0].folder
     if as_json:
         record = [{"combination": one.words, "status": one.status, "directory": str(one.directory)} for one in members]
-        print_json({"folder": str(found.directory), "runs": record, "report": page})
+        print_json({"folder": str(folder), "runs": record, "report": page})
     else:
-        echo(f"{found.table(output_width())}\nresults: {found.directory}")
+        done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
+        echo(f"{results_table(done, output_width())}\nresults: {folder}")
     if asked:
-        raise Interrupted(asked, found.directory)
+        raise Interrupted(asked, folder)
     if failed := [one for one in members if one.status != "done"]:
         raise RunFailed(
             [Problem(message=f"{one.words}: {one.failure()}", hint=f"its output is in {one.output}") for one in failed]
@@ -223,7 +152,7 @@ def _print_plans(spec: str, overrides: Sequence[str], values: Values, *, as_json
 
 
 def prepare_members(
-    given: Given, overrides: Sequence[str], values: Values, seeds: int | None, processes: int
+    spec: str, overrides: Sequence[str], values: Values, seeds: int | None, processes: int
 ) -> list[Member]:
     """Prepare all combinations as their runs will be, so that whatever a run refuses is refused here; seeds change nothing of that.
 
@@ -233,13 +162,13 @@ def prepare_members(
     from petra_graph.training.prepare import prepare
     from petra_graph.training.resolved_spec import resolved
 
-    if given == STDIN:
+    if spec == STDIN:
         raise SpecError("a spec from the standard input cannot be read by several processes", "write it to a file")
     combinations = combine({key: texts for key, texts in values.items() if key != _SEED}, overrides)
     specs, errors = dict[str, Spec](), list[PetraGraphError]()
     for words, own in combinations.items():
         try:
-            specs[words] = resolved(prepare(given, [*overrides, *own], processes))
+            specs[words] = resolved(prepare(spec, [*overrides, *own], processes))
         except PetraGraphError as error:
             errors.append(error)
     if errors:
@@ -252,8 +181,8 @@ def prepare_members(
             raise SpecError(f"{_SEED} is varied twice: by its values, and by --seeds", "leave one of them out")
         numbers = [first.run.seed + place for place in range(seeds)]
     members: list[Member] = []
-    for (words, spec), seed in product(specs.items(), numbers):
-        table = comparable(tomllib.loads(dump(evolve(spec, run=evolve(spec.run, seed=seed)))))
+    for (words, combined), seed in product(specs.items(), numbers):
+        table = comparable(tomllib.loads(dump(evolve(combined, run=evolve(combined.run, seed=seed)))))
         if twin := next((other for other in members if other.table == table), None):
             raise SpecError(f"{twin.words} and {words} are the same run", "leave one of them out")
         said = words if len(numbers) == 1 else f"{words}, seed={seed}" if values else f"seed={seed}"
