@@ -163,7 +163,7 @@ def as_stored(samples: Tensor, dtype: str) -> Tensor:
     if came.is_complex or (came.is_floating_point and not real):
         images = "images are uint8 from 0 to 255: the network itself normalises them"
         raise ValueError("give real numbers" if real else images if dtype == "uint8" else "give whole numbers")
-    if real and came == torch.uint8:
+    if real and not came.is_floating_point and (came == torch.uint8 or samples.dim() > 2):  # noqa: PLR2004  images and no rows
         raise ValueError("give values as the data set has them, as in array / 255 for images from 0 to 1")
     if came.is_floating_point:
         return samples

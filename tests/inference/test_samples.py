@@ -91,6 +91,8 @@ def test_what_a_network_of_floats_reads():
     for kind, said in ((np.uint8, "array / 255"), (bool, "write true as the number"), (complex, "give real numbers")):
         with pytest.raises(SpecError, match=said):
             as_samples(np.zeros(2, kind), "x", facts)
+    with pytest.raises(SpecError, match="array / 255"):
+        as_samples(np.zeros((1, 2, 2), int), "x", DataFacts(shape=(1, 2, 2), dtype="float32"))
     tokens = as_samples(np.array([1, 60_000], np.uint16), "x", DataFacts(shape=(2,), dtype="int64"))
     assert tokens.tolist() == [[1, 60_000]]
 
