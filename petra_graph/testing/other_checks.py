@@ -28,7 +28,7 @@ from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios, set_rates
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-from petra_graph.testing.promises import AnyTrial, NotTried, equal, expect, expect_close, expect_still_generators
+from petra_graph.testing.promises import AnyTrial, Check, NotTried, equal, expect, expect_close, expect_still_generators
 
 _CUTS, _STEPS = 12, 24
 """Cuts before each of the first steps, and all steps: a look-ahead at every tenth step acts behind each cut."""
@@ -256,7 +256,11 @@ _RUN = Started(
     parameters=1,
     evaluates="validation",
 )
-OTHERS: Mapping[str, type[AnyTrial]] = {
-    one.kind.short: one for one in (OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)
+OTHER_CHECKS: Mapping[type[AnyTrial], Check] = {
+    OptimizerTrial: check_checkpoint,
+    LossTrial: check_mean_over_samples,
+    DataSetTrial: check_samples,
+    CallbackTrial: check_resumed,
 }
+OTHERS = {one.kind.short: one for one in OTHER_CHECKS}
 """By the names of kinds on the command line."""
