@@ -48,7 +48,7 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.runtime.system import keep_freed_memory
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
-from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
@@ -84,7 +84,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     checked = check_spec(path, overrides)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
-    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
+    ready = prepare(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     keep_freed_memory()
     trainings = [TimedTraining.warm(ready, *one) for one in _TRAININGS]

@@ -75,12 +75,10 @@ def run(
     if dry_run:
         _print_outline(chosen, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.processes.launch import run_on_processes
+        from petra_graph.training.launch import run_on_processes
 
-        flags, environment = ["--json"] * as_json, dict(os.environ)
-        run_on_processes(
-            chosen, overrides, processes, flags, environment, resume=directory, max_restarts=max_restarts, plan=plan
-        )
+        flags = ["--json"] * as_json
+        run_on_processes(chosen, overrides, processes, flags, resume=directory, max_restarts=max_restarts, plan=plan)
     else:
         _train(chosen, overrides, directory, plan, as_json=as_json)
 

@@ -79,16 +79,8 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         )
     limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
-    batches = MicroBatches(
-        split=whole,
-        rows=spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch),
-        batch=spec.data.test_batch,
-        seed=spec.run.seed,
-        epoch=0,
-        loaders=loaders,
-        shuffle=False,
-        drop_last=False,
-    )
+    rows = spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch)
+    batches = MicroBatches.evaluation(whole, rows, spec.data.test_batch, seed=spec.run.seed, loaders=loaders)
     loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
     meters = Meters(checked.loss.plugin.owned)
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)

@@ -6,8 +6,8 @@
         stage-003.replica-1.safetensors      the same of another replica
         manifest.json                        position, versions, each file's size and digest, and its own; written last
 
-Nothing in them is pickled. A reader checks the format, the versions, and every file's digest before it loads anything, so a file
-that is damaged, missing, or of another moment is found.
+Nothing in them is pickled. A reader checks the format and every file's digest before it loads anything, so a file that is damaged,
+missing, or of another moment is found.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 4
-FOLDER = "checkpoints"
-_DIGITS = 12
 MANIFEST = "manifest.json"
-FACTS = "petra-graph"
-DIGEST = "sha256"
+_FOLDER, _FACTS, _DIGEST = "checkpoints", "petra-graph", "sha256"
+_DIGITS = 12
 _AGAIN = "+"
 """Behind the name of a checkpoint whose cut had one before: no folder is written over."""
 
@@ -49,8 +47,6 @@ class Damaged(Exception):
 
 @frozen(kw_only=True)
 class StageFile:
-    """One file of a checkpoint."""
-
     name: str
     stage: int
     replica: int
@@ -62,8 +58,6 @@ class StageFile:
 
 @frozen(kw_only=True)
 class Manifest:
-    """A checkpoint's position and files."""
-
     format: int
     at: int
     """The cut is before this forward of every stage, counted from the run's start."""
@@ -83,15 +77,14 @@ class Manifest:
     """The latest evaluation."""
     files: Sequence[StageFile]
 
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+
+# --- which there are --------------------------------------------------------------------------------------------------
 
 
 def _folders(directory: Path) -> Mapping[int, list[Path]]:
     """Return the folders of a run's checkpoints by their cut; a cut that was taken again has another one behind the first."""
     found: dict[int, list[Path]] = {}
-    for folder in sorted((directory / FOLDER).glob("[0-9]*")):
+    for folder in sorted((directory / _FOLDER).glob("[0-9]*")):
         if (at := folder.name.rstrip(_AGAIN)).isdecimal():
             found.setdefault(int(at), []).append(folder)
     return found
@@ -104,20 +97,30 @@ def numbers(directory: Path) -> list[int]:
 
 def folder_of(directory: Path, at: int) -> Path:
     """Return the folder of a checkpoint, or that which it will have."""
-    return _folders(directory).get(at, [directory / FOLDER / f"{at:0{_DIGITS}d}"])[-1]
+    return _folders(directory).get(at, [directory / _FOLDER / f"{at:0{_DIGITS}d}"])[-1]
+
+
+def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
+    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
+    assert spec.best is not None
+    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
+    values: dict[int, float] = {}
+    for at in reversed(numbers(directory)):
+        with suppress(Damaged, KeyError):
+            values[at] = read_manifest(directory, at).metrics[spec.best]
+    return sorted(values, key=lambda at: values[at] if smallest else -values[at])
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
 
 
 def read_manifest(directory: Path, at: int) -> Manifest:
-    """Read the manifest of a checkpoint.
-
-    Raises:
-        Damaged: it cannot be read, or is of another format.
-    """
+    """Read the manifest of a checkpoint; raise Damaged if it cannot be read, or is of another format."""
     try:
         values = json.loads((folder_of(directory, at) / MANIFEST).read_bytes().decode())
         if isinstance(values, dict) and values.get("format") != FORMAT:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
-        if values.pop(DIGEST) != digest_of(values):
+        if values.pop(_DIGEST) != digest_of(values):
             raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
         manifest = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
@@ -130,44 +133,26 @@ def read_manifest(directory: Path, at: int) -> Manifest:
 
 
 def verify(directory: Path, manifest: Manifest) -> None:
-    """Check every file: its size, its digest, and the facts in it.
-
-    Raises:
-        Damaged: one is not what was written.
-    """
+    """Check every file's size and digest; raise Damaged if one is not what was written."""
     for file in manifest.files:
         path = folder_of(directory, manifest.at) / file.name
         try:
-            size = path.stat().st_size
-            if size != file.bytes:
+            if (size := path.stat().st_size) != file.bytes:
                 raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
             if sha256_of(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
-            with _open_stage(directory, manifest.at, file):
-                pass
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
 
 
 def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a stage's tensors and facts.
-
-    Raises:
-        Damaged: the file is not a stage's of this checkpoint.
-    """
-    with _open_stage(directory, at, file) as (opened, facts):
-        return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
-
-
-@contextmanager
-def _open_stage(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Open a stage's file, and read its facts."""
+    """Return a stage's tensors and facts; raise Damaged if the file is not a stage's of this checkpoint."""
     try:
         with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:
-            facts = json.loads((opened.metadata() or {}).get(FACTS, "{}"))
+            facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
             if facts.get("at") != at or facts.get("index") != file.stage:
                 raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
-            yield opened, facts
+            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
     except (OSError, SafetensorError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{file.name} cannot be read: {error}") from None
 
@@ -175,25 +160,17 @@ def _open_stage(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any
 def read_weights(directory: Path, at: int, nodes: Container[str] | None = None) -> dict[str, Tensor]:
     """Return parameters and buffers of a checkpoint that is whole, by the names that they have in `weights.safetensors`.
 
-    Those are of all nodes, or of some. Parameters that the optimizer evaluates at other values than those that it trains have these values.
-
-    Raises:
-        Damaged: it is not whole.
+    Those are of all nodes, or of some. Parameters that the optimizer evaluates at other values than those that it trains have these
+    values. Raises Damaged if the checkpoint is not whole.
     """
     manifest = read_manifest(directory, at)
     verify(directory, manifest)
-    weights = {}
+    weights: dict[str, Tensor] = {}
     for file in manifest.files:
-        if file.replica == 0:
-            for name, tensor in read_stage(directory, at, file)[0].items():
-                kind, _, key = name.partition("/")
-                if nodes is not None and key.partition("/")[0] not in nodes:
-                    continue
-                if kind == "evaluated":
-                    weights[key] = tensor
-                elif kind in {"parameters", "buffers"}:
-                    weights.setdefault(key, tensor)
-    return weights
+        tensors = {} if file.replica else read_stage(directory, at, file)[0]
+        for prefix in ("parameters/", "buffers/", "evaluated/"):
+            weights |= {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+    return {name: one for name, one in weights.items() if nodes is None or name.partition("/")[0] in nodes}
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
@@ -210,32 +187,27 @@ def digest_of(values: Mapping[str, Any]) -> str:
 def write_stage(
     directory: Path, *, at: int, stage: int, replica: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> StageFile:
-    """Write a stage's file of a checkpoint that is not complete yet.
+    """Write a stage's file of a checkpoint that is not complete yet; raise RunFailed if the disk refuses."""
+    from petra_graph.record.weights import save_weights  # imports torch, which readers do without
 
-    Raises:
-        RunFailed: the disk refuses.
-    """
     folder = _unfinished(directory, at)
     name = f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
     path = folder / name
     try:
         for made in (folder.parent, folder):  # and not the run's directory, should it have been removed meanwhile
             made.mkdir(exist_ok=True)
-        from petra_graph.record.weights import save_weights  # imports torch, which readers do without
-
-        save_weights(path, tensors, {FACTS: json.dumps({**facts, "at": at})})
+        save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
         size, digest = path.stat().st_size, sha256_of(path)
-        return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
     except OSError as error:
         raise cannot_write(path, error) from error
+    return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
 
 
 def finish(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, and give the checkpoint its name; the files of the run that it needs are on the disk before.
+    """Write the manifest, and give the checkpoint its name; raise RunFailed if the disk refuses, or a file is missing.
 
-    Raises:
-        RunFailed: the disk refuses, or a file is missing.
+    The files of the run that it needs are on the disk before.
     """
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
     path = folder / MANIFEST
@@ -245,7 +217,7 @@ def finish(directory: Path, manifest: Manifest) -> None:
                 _sync(needed)
         _sync(directory)
         values = asdict(manifest)
-        path.write_text(json.dumps({**values, DIGEST: digest_of(values)}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**values, _DIGEST: digest_of(values)}, indent=2) + "\n", encoding="utf-8")
         _sync(path)
         _sync(folder)
         folder.rename(named.with_name(named.name + _AGAIN) if named.exists() else named)
@@ -275,12 +247,12 @@ def drop_behind(directory: Path, at: int) -> None:
     They are damaged, or of a future that the run may not take: its events end here.
     """
     keep_only(directory, [number for number in numbers(directory) if number <= at])
-    for folder in (directory / FOLDER).glob(".*"):
+    for folder in (directory / _FOLDER).glob(".*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unfinished(directory: Path, at: int) -> Path:
-    return directory / FOLDER / f".{at:0{_DIGITS}d}.writing"
+    return directory / _FOLDER / f".{at:0{_DIGITS}d}.writing"
 
 
 def _finite(tensors: Mapping[str, Tensor]) -> bool:
@@ -295,21 +267,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def which_stay(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
-    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
-    return numbers(directory)[: spec.keep] + ([] if spec.best is None else best_first(directory, spec, scales)[:1])
-
-
-def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
-    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
-    assert spec.best is not None
-    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
-    values: dict[int, float] = {}
-    for at in reversed(numbers(directory)):
-        try:
-            values[at] = read_manifest(directory, at).metrics[spec.best]
-        except (Damaged, KeyError):
-            continue
-    return sorted(values, key=lambda at: values[at] if smallest else -values[at])

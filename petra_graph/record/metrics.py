@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from petra_graph.errors import SpecError, cannot_write
@@ -26,18 +25,10 @@ _SHOWN = 60
 
 
 class Metrics:
-    """A run's events, as lines and in its callbacks."""
+    """A run's events, as lines and in its callbacks; raises RunFailed if the disk refuses."""
 
     def __init__(self, directory: Path, since: int | None = None) -> None:
-        """Open a run's events.
-
-        Args:
-            since: the length of the file from which to continue, and forget the events behind it; None: a new run.
-
-        Raises:
-            RunFailed: the disk refuses.
-        """
-        self.directory = directory
+        """Open a run's events; `since`: the length of the file from which to continue, and forget the events behind it."""
         self._path = directory / METRICS
         if since is not None:
             try:
@@ -56,21 +47,11 @@ class Metrics:
         return self._file.seek(0, os.SEEK_END)
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Record values by name, such as "train/loss"; those that are not finite become null in the file.
-
-        Raises:
-            RunFailed: the disk refuses, and no part of an event is in the file.
-        """
+        """Record values by name, such as "train/loss"; those that are not finite become null in the file."""
         values = {name: float(value) for name, value in values.items()}
         for name, value in values.items():
-            event = {
-                "time": round(time.time(), 3),
-                "epoch": epoch,
-                "step": step,
-                "name": name,
-                "value": value if math.isfinite(value) else None,
-            }
-            self._append(event)
+            event = {"time": round(time.time(), 3), "epoch": epoch, "step": step, "name": name}
+            self._append({**event, "value": value if math.isfinite(value) else None})
         for call in self._callbacks:
             call("record", epoch=epoch, step=step, values=values)
 
@@ -97,9 +78,7 @@ class Metrics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
         with suppress(Exception) if error else nullcontext():
             self.close()

@@ -18,26 +18,24 @@ _REMEDY = "`petra-graph profile SPEC --output FILE`"
 
 
 def write_profile(path: Path, profile: Profile) -> None:
-    """Write a profile, with the environment that it was measured in.
-
-    Raises:
-        RunFailed: the disk refuses.
-    """
+    """Write a profile, with the environment that it was measured in; raise RunFailed if the disk refuses."""
     values = {"format": FORMAT, **attrs.asdict(profile), "environment": environment()}
     write_output(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile that `write_profile` wrote.
-
-    Raises:
-        SpecError: it cannot be read, is not a profile, or is one of another format.
-    """
+    """Read a profile that `write_profile` wrote; raise SpecError if it cannot be read, is none, or is one of another format."""
     from cattrs import Converter  # takes longer to import than most plans without a profile to be made
 
+    def amount(value: Any, kind: type[float]) -> float:
+        """Return a number of seconds, of bytes, or of bytes in a second."""
+        if not (isfinite(float(value)) and float(value) >= 0):
+            raise ValueError(value)
+        return kind(float(value))
+
     converter = Converter(detailed_validation=False)
-    for kind in (float, int):
-        converter.register_structure_hook(kind, _amount)
+    converter.register_structure_hook(float, amount)
+    converter.register_structure_hook(int, amount)
     try:
         values = json.loads(path.read_bytes())
         if (found := values["format"]) == FORMAT:
@@ -48,10 +46,3 @@ def read_profile(path: Path) -> Profile:
         raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
     message = f"{path} is a profile of format {shown(found)}, and this petra-graph reads format {FORMAT}"
     raise SpecError(message, f"{_REMEDY} measures it again")
-
-
-def _amount(value: Any, kind: type[float]) -> float:
-    """Return a number of seconds, of bytes, or of bytes in a second."""
-    if not (isfinite(float(value)) and float(value) >= 0):
-        raise ValueError(value)
-    return kind(float(value))

@@ -71,7 +71,6 @@ class RecordedRun:
 
     @property
     def seed(self) -> int:
-        """From which its weights and its order of samples follow."""
         return int(self.resolved["run"]["seed"])
 
     @property
@@ -99,8 +98,7 @@ class RecordedRun:
         metric = checkpoint.get("best") or next((name for name in names if name in self.metrics), None)
         if metric is None or not self.metrics.get(metric):
             return None
-        which = checkpoint.get("best_is") or scale_of(metric, self.scales).largest_or_smallest
-        smallest = which == "smallest"
+        smallest = (checkpoint.get("best_is") or scale_of(metric, self.scales).largest_or_smallest) == "smallest"
         found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
 
@@ -111,11 +109,7 @@ class RecordedRun:
 
 
 def read_run(directory: Path) -> RecordedRun:
-    """Read a run's directory; the run may still be training.
-
-    Raises:
-        SpecError: this is not a run's directory, or one of its files is damaged.
-    """
+    """Read a run's directory, also while it trains; raise SpecError if it is none, or one of its files is damaged."""
     if not directory.is_dir():
         raise no_run(directory)
     resolved = resolved_spec(directory)
@@ -133,11 +127,9 @@ def read_run(directory: Path) -> RecordedRun:
     )
 
 
-LATEST = "latest"
-RUNS = "runs"
-"""The folder of runs, where a specification names no other."""
+LATEST, RUNS = "latest", "runs"
+"""The name of the latest run, and the folder of runs where a specification names no other."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
-_FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 
 
 def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> Path:
@@ -150,8 +142,7 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
         SpecError: the folder holds none.
     """
     if name == LATEST:
-        chosen = numbers if resumes else is_run
-        found = [path for path in parent.glob("*") if path.is_dir() and chosen(path)]
+        found = [path for path in parent.glob("*") if path.is_dir() and (numbers(path) if resumes else is_run(path))]
         if not found:
             what = f"no run in {parent} has a checkpoint" if resumes else f"there is no run in {parent}"
             raise SpecError(what, "give the directory of a run")
@@ -181,17 +172,14 @@ def no_run(name: str | Path) -> SpecError:
 
 
 def run_directories(folder: Path) -> list[Path]:
-    """Return the directories of runs in a folder, or the folder itself where it is a run; a damaged one counts.
-
-    Raises:
-        SpecError: there is no such folder, or it cannot be read.
-    """
+    """Return the directories of runs in a folder, or the folder itself where it is a run; a damaged one counts."""
     try:
-        found = [path for path in ([folder] if is_run(folder) else folder.iterdir()) if path.is_dir() and is_run(path)]
+        return sorted(
+            path for path in ([folder] if is_run(folder) else folder.iterdir()) if path.is_dir() and is_run(path)
+        )
     except OSError as error:
         message = f"cannot read the folder {folder}: {error.strerror or error}"
         raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
-    return sorted(found)
 
 
 def began(directory: Path) -> datetime:
@@ -210,4 +198,5 @@ def is_run(path: Path) -> bool:
 
 
 def _present(directory: Path) -> list[Path]:
-    return [path for name in _FILES if (path := directory / name).is_file()]
+    files = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
+    return [path for name in files if (path := directory / name).is_file()]

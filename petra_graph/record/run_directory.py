@@ -27,17 +27,11 @@ from petra_graph.record.metrics import METRICS
 
 PLAN, SCALES = "plan.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
-_PACKAGES = ("petra-graph", "torch", "numpy", "networkx")
 
 
 def create_run_directory(parent: str, name: str) -> Path:
-    """Create a new directory below `parent`.
-
-    Raises:
-        RunFailed: it cannot be created.
-    """
-    root = _folder(parent)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    """Create a new directory below `parent`; raise RunFailed if it cannot be created."""
+    root, stamp = _folder(parent), datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     while True:
         directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
         try:
@@ -45,18 +39,31 @@ def create_run_directory(parent: str, name: str) -> Path:
         except OSError as error:
             if isinstance(error, FileExistsError) and root.is_dir():
                 continue
-            raise RunFailed(
-                f"cannot create the run directory {directory}: {error.strerror or error}",
-                hint="set run.directory to a folder that can be written",
-            ) from error
+            message = f"cannot create the run directory {directory}: {error.strerror or error}"
+            raise RunFailed(message, hint="set run.directory to a folder that can be written") from error
         return directory
+
+
+def run_directory(parent: str, name: str) -> Path | None:
+    """Return the directory that another process has created below `parent`; None where `name` is more than a name."""
+    return _folder(parent) / name if name not in {"", ".", ".."} and Path(name).name == name else None
+
+
+def _folder(parent: str) -> Path:
+    try:
+        return Path(os.path.expandvars(parent)).expanduser()
+    except RuntimeError as error:
+        message = f"cannot create a run directory: no home directory is known for {parent!r}"
+        raise RunFailed(message, hint="set run.directory to another folder, or set HOME") from error
+
+
+# --- one process writes it ----------------------------------------------------------------------------------------------
 
 
 def lock(directory: Path) -> int | None:
     """Keep other processes from writing a run's directory until this one ends; return the descriptor that holds the lock.
 
-    Raises:
-        RunFailed: another process writes it.
+    None: the file system has no locks. Raises RunFailed if another process writes the directory.
     """
     for patience in (True, True, True, False):
         try:
@@ -66,7 +73,7 @@ def lock(directory: Path) -> int | None:
             os.close(descriptor)
             if patience:  # `is_locked` holds it for a moment
                 time.sleep(_MOMENT_SECONDS)
-        except OSError:  # a file system without locks
+        except OSError:
             return None
         else:
             _close_in_children(descriptor)
@@ -77,11 +84,7 @@ def lock(directory: Path) -> int | None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Within the context, keep other processes from writing a run's directory.
-
-    Raises:
-        RunFailed: another process writes it.
-    """
+    """Within the context, keep other processes from writing a run's directory; errors as of `lock`."""
     descriptor = lock(directory)
     try:
         yield
@@ -104,38 +107,18 @@ def _close_in_children(descriptor: int) -> None:
 
 def is_locked(directory: Path) -> bool:
     """Whether a process writes a run's directory now; False on a file system without locks."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several readers may look at once
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several readers may look at once
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
     return False
 
 
-def run_directory(parent: str, name: str) -> Path | None:
-    """Return the directory that another process has created below `parent`; None where `name` is more than a name.
-
-    Raises:
-        RunFailed: no home directory is known for `parent`.
-    """
-    return _folder(parent) / name if name not in {"", ".", ".."} and Path(name).name == name else None
-
-
-def _folder(parent: str) -> Path:
-    try:
-        return Path(os.path.expandvars(parent)).expanduser()
-    except RuntimeError as error:
-        raise RunFailed(
-            f"cannot create a run directory: no home directory is known for {parent!r}",
-            hint="set run.directory to another folder, or set HOME",
-        ) from error
+# --- files, each written whole ------------------------------------------------------------------------------------------
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -158,17 +141,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise cannot_write(path, error) from error
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole; a file name in it that is not UTF-8 is written with escapes."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="backslashreplace"))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def make_folder_of(path: Path) -> None:
-    """Make the folder of a file that the caller asked for.
-
-    Raises:
-        RunFailed: the disk refuses, or there is a file in the place of the folder.
-    """
+    """Make the folder of a file that the caller asked for; raise RunFailed if it cannot be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -176,11 +159,7 @@ def make_folder_of(path: Path) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe.
-
-    Raises:
-        RunFailed: it cannot be written.
-    """
+    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe. Raises RunFailed."""
     make_folder_of(path)
     if not path.exists() or path.is_file():
         write_text(path.resolve(), text)
@@ -191,14 +170,9 @@ def write_output(path: Path, text: str) -> None:
         raise cannot_write(path, error, "choose another path") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole; a file name in it that is not UTF-8 is written with escapes."""
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="backslashreplace"))
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file whole."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def environment() -> dict[str, Any]:
@@ -210,36 +184,32 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {name: version(name) for name in ("petra-graph", "torch", "numpy", "networkx")},
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "command": [_without_secret(word) for word in sys.argv],
+        # Without what follows a key that looks like that of a secret, at the begin of a word or in a table.
+        "command": [
+            re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
+            for word in sys.argv
+        ],
     }
 
 
-def _without_secret(word: str) -> str:
-    """Return a word of the command line, without what follows a key that looks like that of a secret, at its begin or in a table."""
-    return re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
-
-
-_HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
+# --- read ---------------------------------------------------------------------------------------------------------------
 
 
 def resolved_spec(directory: Path) -> Mapping[str, Any]:
-    """Read the specification that a run resolved.
-
-    Raises:
-        SpecError: this is not a run's directory, or the file is damaged.
-    """
+    """Read the specification that a run resolved; raise SpecError if this is not a run's directory, or the file is damaged."""
     path = directory / "resolved.toml"
     try:
         text = path.read_bytes()
         (directory / METRICS).open("rb").close()
     except OSError:
         message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
-        raise SpecError(message, hint=_HINT) from None
+        hint = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
+        raise SpecError(message, hint=hint) from None
     try:
         return tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -247,11 +217,7 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
 
 
 def read_json(path: Path, kind: type) -> Any | None:
-    """Return what a run's JSON file holds; None where there is no file.
-
-    Raises:
-        SpecError: it holds no JSON, or a value of another kind.
-    """
+    """Return what a run's JSON file holds, None where there is no file; raise SpecError if it is damaged, or a value of another kind."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:

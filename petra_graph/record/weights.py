@@ -35,9 +35,7 @@ SUMMARY, DIGESTS = "summary.json", "sha256"
 """The file with digests, and its key for them, by file."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
 """Under which checkpoints of others hold their weights."""
-_PICKLE = b"\x80"
-"""The first byte of torch.save's older format, and of safetensors whose header is as long as that."""
-_LENGTH = 8
+_BRACE_AT = 8
 """Bytes of the length of safetensors' header, which begins with a brace."""
 
 
@@ -55,11 +53,7 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
-    """Write tensors and facts, the file whole or not at all.
-
-    Raises:
-        RunFailed: the disk refuses.
-    """
+    """Write tensors and facts, the file whole or not at all; raise RunFailed if the disk refuses."""
 
     def save(temporary: Path) -> None:
         try:
@@ -99,26 +93,26 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
         UnreadableWeights: it cannot be read, holds something else than tensors by name, or is not what its run has written.
         SpecError: the summary of its run is damaged.
     """
-    if file.is_dir():
-        with ExitStack() as stack:
-            shards = [stack.enter_context(open_weights(one)) for one in _files_of(file)]
-            owners = {name: shard for shard in shards for name in shard.shapes}
-            yield WeightFile(
-                {name: one.shapes[name] for name, one in owners.items()}, lambda name: owners[name].read(name)
-            )
-        return
-    try:
-        file.open("rb").close()
-        _expect_unchanged(file)
-        if _is_torchs(file):
-            tensors = _state_dict(file)
-            yield WeightFile({name: tuple(one.shape) for name, one in tensors.items()}, tensors.__getitem__)
-        else:
-            with safe_open(file, framework="pt") as opened:
-                names = opened.keys()
-                yield WeightFile({name: tuple(opened.get_slice(name).get_shape()) for name in names}, opened.get_tensor)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+    with ExitStack() as stack:
+        try:
+            owners: dict[str, Any] = {}
+            shapes: dict[str, tuple[int, ...]] = {}
+            for one in _files_of(file) if file.is_dir() else [file]:
+                with one.open("rb") as opened:
+                    begin = opened.read(_BRACE_AT + 1)
+                _expect_unchanged(one)
+                if begin[_BRACE_AT:] == b"{":
+                    tensors = stack.enter_context(safe_open(one, framework="pt"))
+                    found = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118  no mapping
+                    owners |= dict.fromkeys(found, tensors.get_tensor)
+                else:
+                    state = _state_dict(one, pickled=begin[:1] == b"\x80" or zipfile.is_zipfile(one))
+                    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+                    owners |= dict.fromkeys(found, state.__getitem__)
+                shapes |= found
+            yield WeightFile(shapes, lambda name: owners[name](name))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise UnreadableWeights(f"{one} cannot be read: {_reason(error)}") from None
 
 
 def _files_of(folder: Path) -> Sequence[Path]:
@@ -152,24 +146,15 @@ def _reason(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _is_torchs(file: Path) -> bool:
-    if zipfile.is_zipfile(file):
-        return True
-    with file.open("rb") as opened:
-        begin = opened.read(_LENGTH + 1)
-    return begin[:1] == _PICKLE and begin[_LENGTH:] != b"{"
-
-
-def _state_dict(file: Path) -> Mapping[str, Tensor]:
+def _state_dict(file: Path, *, pickled: bool) -> Mapping[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
-        # Older files are not zip archives, and cannot be mapped into memory.
-        try:
+        try:  # older files are not zip archives, and cannot be mapped into memory
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
-            # Its text advises to run the file's code.
-            more = isinstance(error, UnpicklingError)
-            reason = "it holds more than tensors, whose code is not run" if more else _reason(error)
+            reason = _reason(error)
+            if isinstance(error, UnpicklingError):  # whose text advises to run the file's code
+                reason = "it holds more than tensors, whose code is not run" if pickled else "it is no file of weights"
             raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):

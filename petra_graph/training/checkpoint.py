@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, define, evolve, frozen
+from attrs import define, evolve, frozen
 
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
@@ -28,23 +27,16 @@ from petra_graph.executor.state import SavedTensors, capture
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.record.checkpoint import (
-    FORMAT,
-    Manifest,
-    StageFile,
-    discard,
-    finish,
-    keep_only,
-    which_stay,
-    write_stage,
-)
+from petra_graph.record.checkpoint import FORMAT, Manifest, best_first, discard, finish, keep_only, numbers, write_stage
 from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.processes.process import RunProcess
 from petra_graph.training.resolved_spec import library_versions, resolved_values
 from petra_graph.training.resume import Resumption, stages_of
 from petra_graph.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from petra_graph.training.process import RunProcess
 
 
 @frozen(kw_only=True)
@@ -67,7 +59,7 @@ class CutPlan:
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
-        spec, per_epoch = prepared.spec, len(prepared.opened.batches)
+        spec, per_epoch = prepared.spec, prepared.opened.length
         return cls(
             per_epoch=per_epoch,
             accumulation=spec.method.accumulation,
@@ -103,9 +95,8 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
     """Return the cuts after the first forward of an epoch, counted from 0, up to the first of the next one."""
     start, end, found = epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch, set[int]()
     every = plan.every
-    if plan.evaluations is not None and (epoch + 1) % plan.evaluations == 0:
-        found.add(end)
-    if every is not None and every.unit == "epochs" and (epoch + 1) % every.count == 0:
+    of_epochs = [plan.evaluations, every.count if every is not None and every.unit == "epochs" else None]
+    if any(count is not None and (epoch + 1) % count == 0 for count in of_epochs):
         found.add(end)
     if every is not None and every.unit == "updates":
         updates = -(-plan.per_epoch // plan.accumulation)
@@ -115,14 +106,14 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
     return frozenset(found)
 
 
-@define(kw_only=True, eq=False)
+@define(eq=False)
 class _Passing:
     """A stage that has passed a cut, and waits for messages that were in flight there."""
 
     at: int
     saved: SavedTensors
-    missing: set[tuple[ChannelKey, int]]
-    """Channels and micro-batches."""
+    missing: int
+    """Messages."""
 
 
 class CutRecorder:
@@ -131,14 +122,11 @@ class CutRecorder:
     def __init__(self, programs: Sequence[StageProgram], complete: Callable[[int, SavedTensors], None]) -> None:
         """Begin; `complete` gets the forward behind a cut and the copy of a stage, when its messages are in it."""
         self._programs, self._complete = programs, complete
-        self._passing: list[_Passing] = []
+        self._awaited: dict[tuple[ChannelKey, int], list[_Passing]] = {}
+        """By channel and micro-batch; one message may have been in flight at several cuts."""
 
     def reached(self, executor: StageExecutor, cut: Cut, facts: Mapping[str, Any]) -> None:
-        """Copy the state of a stage at a cut; `facts` is more that belongs to it, as JSON.
-
-        Raises:
-            RunFailed: its optimizer's state cannot be copied.
-        """
+        """Copy the state of a stage at a cut, with more facts as JSON; raise RunFailed if its optimizer's state cannot be copied."""
         program, saved = executor.program, capture(executor)
         saved.facts |= {**facts, "messages": []}
         missing = {
@@ -147,28 +135,27 @@ class CutRecorder:
             if channel.key.direction == "backward" and channel.receiver == program.index
             for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
         }
-        if missing:
-            self._passing.append(_Passing(at=cut.at, saved=saved, missing=missing))
-        else:
+        passing = _Passing(cut.at, saved, len(missing))
+        for one in missing:
+            self._awaited.setdefault(one, []).append(passing)
+        if not missing:
             self._complete(cut.at, saved)
 
     def awaits(self, key: ChannelKey, micro_batch: int) -> bool:
         """Whether a message was in flight at a cut that its receiver has passed."""
-        return any((key, micro_batch) in passing.missing for passing in self._passing)
+        return (key, micro_batch) in self._awaited
 
     def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message that was in flight at one cut or several."""
-        for passing in [one for one in self._passing if (key, micro_batch) in one.missing]:
+        for passing in self._awaited.pop((key, micro_batch), ()):
             messages = passing.saved.facts["messages"]
             passing.saved.put_all(f"messages/{len(messages)}", message)
             messages.append([*key.edge, micro_batch])
-            passing.missing.remove((key, micro_batch))
+            passing.missing -= 1
             if not passing.missing:
-                self._passing.remove(passing)
                 self._complete(passing.at, passing.saved)
 
 
-_LOOK_SECONDS = 0.05
 _NEWS_SECONDS = 0.75
 """The time within which every process learns of a cut: a few heartbeats."""
 
@@ -181,8 +168,6 @@ class Checkpoints:
         self.blind = process.blind()
         """The processes that cannot see the directory; where a process cannot, a run that is stopped writes nothing."""
         self.plan = CutPlan.of(self.prepared)
-        self._store = process.another_connection()
-        self._folders = (resumption or self.prepared.checked.loaded).folders
         self._resumed_at = None if resumption is None else resumption.skips
         self._latest = time.monotonic(), self._resumed_at or 0
         """Time and forward of the latest announcement, or of the beginning."""
@@ -193,7 +178,6 @@ class Checkpoints:
         self._copies: dict[int, list[SavedTensors]] = {}
         """The complete copies of this process's stages at each cut that some stages have not passed yet."""
         self._thread: Thread | None = None
-        """Writes a checkpoint."""
         self._error: BaseException | None = None
         """What a thread met."""
         trainer.scheduler.allowed_cut = self.plan.allowed
@@ -235,7 +219,7 @@ class Checkpoints:
             if self._reached.get(executor.program.index) == cut.at:
                 return
             self._reached[executor.program.index] = cut.at
-            facts: dict[str, Any] = {"replica": self.prepared.opened.batches.replica}
+            facts: dict[str, Any] = {"replica": self.prepared.opened.replica}
             if executor.program.holds_head:
                 self.trainer.read_losses()
                 facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
@@ -294,58 +278,41 @@ class Checkpoints:
             raise self._error
 
     def _write(self, at: int, copies: list[SavedTensors]) -> None:
-        files, position = [], None
+        """Write this process's files and, in the process that records, complete the checkpoint when all have come."""
+        directory, prepared, written, position = self.process.directory, self.prepared, [], None
+        assert directory is not None
         try:
             while copies:
                 saved = copies.pop()  # its memory is free once it is written
                 facts = saved.facts
                 position = facts.get("position", position)
                 stage, replica = facts["index"], facts["replica"]
-                files.append(
-                    write_stage(
-                        self._directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=facts
-                    )
+                written.append(
+                    write_stage(directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=facts)
                 )
-            self._finish(at, files, position)
+            files = self.process.gather_files(at, written)
+            if not self.process.records:
+                return
+            if not all(file.finite for file in files):  # the head will see it; the checkpoint before stays
+                discard(directory, at)
+                return
+            assert position is not None
+            split, spec = prepared.spec.data.evaluated, prepared.spec.checkpoint
+            values = next((report[split] for report in reversed(position["epochs"]) if report[split]), None) or {}
+            manifest = Manifest(
+                format=FORMAT,
+                at=at,
+                run=directory.name,
+                versions=library_versions(),
+                values=resolved_values(prepared),
+                stages=stages_of(prepared),
+                position=position,
+                metrics={f"{split}/{name}": one for name, one in values.items() if at % self.plan.per_epoch == 0},
+                folders=prepared.folders,
+                files=sorted(files, key=lambda file: (file.replica, file.stage)),
+            )
+            finish(directory, manifest)
+            best = [] if spec.best is None else best_first(directory, spec, prepared.checked.scales)[:1]
+            keep_only(directory, [*numbers(directory)[: spec.keep], *best])
         except BaseException as error:  # noqa: BLE001  the training's thread raises it
             self._error = error
-
-    def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
-        """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
-        if not self.process.records:
-            self._store.set(f"checkpoint/{at}/{self.process.rank}", [asdict(file) for file in files])
-            return
-        found = [*files, *(file for rank in self.process.others for file in self._files_of(rank, at))]
-        if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
-            discard(self._directory, at)
-            return
-        assert position is not None
-        split = self.prepared.spec.data.evaluated
-        values = next((report[split] for report in reversed(position["epochs"]) if report[split]), None) or {}
-        manifest = Manifest(
-            format=FORMAT,
-            at=at,
-            run=self._directory.name,
-            versions=library_versions(),
-            values=resolved_values(self.prepared),
-            stages=stages_of(self.prepared),
-            position=position,
-            metrics={f"{split}/{name}": one for name, one in values.items()} if at % self.plan.per_epoch == 0 else {},
-            folders=self._folders,
-            files=sorted(found, key=lambda file: (file.replica, file.stage)),
-        )
-        finish(self._directory, manifest)
-        keep_only(
-            self._directory, which_stay(self._directory, self.prepared.spec.checkpoint, self.prepared.checked.scales)
-        )
-
-    def _files_of(self, rank: int, at: int) -> list[StageFile]:
-        """Return the files that another process has written; the watchdog knows when that process dies."""
-        while (published := self._store.get(f"checkpoint/{at}/{rank}")) is None:
-            time.sleep(_LOOK_SECONDS)
-        return [StageFile(**file) for file in published]
-
-    @property
-    def _directory(self) -> Path:
-        assert self.process.directory is not None
-        return self.process.directory

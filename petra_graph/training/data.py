@@ -31,16 +31,18 @@ from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.training.stream_split import StreamSplit, split_of_stream
 from petra_graph.units import plural
 
+Rows = NDArray[np.intp]
+"""Samples of a split, by their numbers in it."""
 Part = Literal["all", "targets", "nothing"]
 """The part of a micro-batch that a process reads: the head needs targets alone, and does not read images."""
 
 
-def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
+def order(n: int, seed: int, epoch: int) -> Rows:
     """Return the order [n] in which an epoch visits the samples of a training split."""
     return np.random.default_rng([seed, epoch]).permutation(n)
 
 
-def spread_rows(count: int, most: int | None) -> NDArray[np.intp]:
+def spread_rows(count: int, most: int | None) -> Rows:
     """Return the rows of a split, in their order: all of them, or `most`.
 
     They are the same in every run, and drawn from the whole split, whose order may be that of classes.
@@ -52,111 +54,73 @@ def spread_rows(count: int, most: int | None) -> NDArray[np.intp]:
 
 @frozen(kw_only=True)
 class MicroBatches:
-    """Micro-batches of one epoch, the same at every iteration.
-
-    Training takes `shuffle` and `drop_last` (shapes are static, so an incomplete micro-batch is left out); evaluation
-    takes neither, and reads every sample in order.
-    """
+    """Micro-batches of an epoch or an evaluation, the same at every iteration."""
 
     split: Split
-    rows: NDArray[np.intp] | None = field(default=None, eq=False)
-    """The samples that are visited, in this order unless `shuffle`; None: all of the split."""
-    of: int | None = None
-    """The number of samples of which `rows` are an evaluation's part."""
-    batch: int
+    parts: Sequence[Rows] = field(eq=False)
+    """The samples of each, which this process's replica reads."""
     seed: int
-    epoch: int
+    epoch: int = 0
+    """Which decides how samples are augmented."""
+    mixed: bool = False
+    """Whether samples are mixed. Targets are then shares of the classes, which follow from the samples."""
+    part: Part = "all"
     loaders: Loaders | None = field(default=None, eq=False)
     """Loader processes that know the split; None: the calling process loads."""
-    shuffle: bool
-    drop_last: bool
-    part: Part = "all"
-    replica: int = 0
-    """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
-    replicas: int = 1
-    limit: int | None = None
-    """The most micro-batches of an iteration; None: all."""
-    first: int = 0
-    """Position of the micro-batch that an iteration begins with; those before it are not loaded."""
+    said: str = ""
+    """The samples that an evaluation reads, in words, if it does not read all."""
 
-    def __attrs_post_init__(self) -> None:
-        if self.drop_last and self.samples < self.whole:
-            message = (
-                f"batch must be at most the {plural(self.samples, 'sample')} of the training data (got {self.whole})"
-            )
-            hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
-            raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
-
-    @property
-    def samples(self) -> int:
-        """Samples that an epoch visits, those of an incomplete micro-batch among them."""
-        return len(self.split) if self.rows is None else len(self.rows)
-
-    @property
-    def said(self) -> str:
-        """The samples that an evaluation reads, in words, if it does not read all; "": all."""
-        return "" if self.of is None or self.of == self.samples else f"{self.samples:,} of {self.of:,} samples"
-
-    @property
-    def whole(self) -> int:
-        """Samples of a micro-batch, those of all replicas."""
-        return self.batch * self.replicas
+    @classmethod
+    def evaluation(
+        cls, split: Split, rows: Rows, batch: int, *, seed: int, loaders: Loaders | None = None, of: int | None = None
+    ) -> MicroBatches:
+        """Return the micro-batches of an evaluation, which reads `rows` in their order: every one, also where the last micro-batch is smaller."""
+        parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+        said = "" if of is None or of == len(rows) else f"{len(rows):,} of {of:,} samples"
+        return cls(split=split, parts=parts, seed=seed, loaders=loaders, said=said)
 
     def __len__(self) -> int:
-        complete, rest = divmod(self.samples, self.whole)
-        count = complete + (rest > 0 and not self.drop_last)
-        return count if self.limit is None else min(count, self.limit)
-
-    @property
-    def mixes(self) -> bool:
-        """Whether samples are mixed: in training, if the split can. Targets are then shares of the classes, which follow from the samples."""
-        return self.drop_last and getattr(self.split, "mix", None) is not None
-
-    def repeat(self) -> MicroBatches:
-        """Return these micro-batches for every epoch: the same samples in the same order, augmented differently in each epoch."""
-        return evolve(self, rows=self._visited()[: len(self) * self.whole], shuffle=False)
-
-    @property
-    def parts(self) -> Sequence[NDArray[np.intp]]:
-        """This replica's samples of each micro-batch, counted from the iteration's first, in the split's own numbers."""
-        visited = self._visited()
-        starts = (position * self.whole + self.replica * self.batch for position in range(len(self)))
-        return [visited[start : start + self.batch] for start in starts]
+        return len(self.parts)
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Samples of each micro-batch; all are full, except the last one of an evaluation."""
         return list(map(len, self.parts))
 
-    def _visited(self) -> NDArray[np.intp]:
-        rows = np.arange(len(self.split)) if self.rows is None else self.rows
-        return rows[order(len(rows), self.seed, self.epoch)] if self.shuffle else rows
-
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        parts = self.parts[self.first :]
-        if self.part == "nothing":
-            return _unwrap(())
         targets = getattr(self.split, "fetch_targets", None)
-        if self.part == "targets" and targets is not None and not self.mixes:
-            return _unwrap((torch.empty(len(part), 0), targets(part)) for part in parts)
-        if self.loaders is not None:
-            return _unwrap(self.loaders.load(self.split, self.seed, self.epoch, parts, mixed=self.mixes))
-        return _unwrap(fetch(self.split, self.seed, self.epoch, part, mixed=self.mixes) for part in parts)
+        fetched: Iterable[MicroBatch | PetraGraphError] = ()
+        if self.part == "targets" and targets is not None and not self.mixed:
+            fetched = ((torch.empty(len(part), 0), targets(part)) for part in self.parts)
+        elif self.part != "nothing" and self.loaders is not None:
+            fetched = self.loaders.load(self.split, self.seed, self.epoch, self.parts, mixed=self.mixed)
+        elif self.part != "nothing":
+            fetched = (fetch(self.split, self.seed, self.epoch, part, mixed=self.mixed) for part in self.parts)
+        return _raised(fetched)
 
 
-def _unwrap(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
+def _raised(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
     for item in fetched:
         if isinstance(item, PetraGraphError):
             raise item
         yield item
 
 
+def fetch(split: Split, seed: int, epoch: int, part: Rows, *, mixed: bool) -> MicroBatch | PetraGraphError:
+    """Return a micro-batch, mixed by the split if it is to be, or the error of petra-graph that loading it raised.
+
+    Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
+    traceback in it, and its problems would be lost.
+    """
+    mixing: Any = split
+    try:
+        fetched: MicroBatch = mixing.fetch(part, seed=seed, epoch=epoch)
+        return mixing.mix(*fetched, part, seed=seed, epoch=epoch) if mixed else fetched
+    except PetraGraphError as error:
+        return error
+
+
 def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> None:
     """Check the samples of some micro-batches, whose loss is not finite: it may not be the network's fault.
-
-    Args:
-        batches: of an epoch, or an evaluation.
-        positions: of micro-batches in it.
 
     Raises:
         RunFailed: the data set gave samples or targets that are not finite.
@@ -165,10 +129,8 @@ def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> N
     if not isinstance(split, CheckedSplit):
         return
     types = {dtype for part in (split.facts.inputs, split.facts.targets) for _, dtype in part.values()}
-    if types & {"float32", "float64"}:
-        parts = batches.parts
-        for position in positions:
-            split.require_finite(parts[position], seed=batches.seed, epoch=batches.epoch)
+    for position in positions if types & {"float32", "float64"} else ():
+        split.require_finite(batches.parts[position], seed=batches.seed, epoch=batches.epoch)
 
 
 @frozen(kw_only=True)
@@ -176,15 +138,45 @@ class OpenedData:
     """What a run reads, and how long it is."""
 
     data: CheckedData
-    batches: MicroBatches
-    """Micro-batches of the first training epoch: the part that this process reads, of its own replica's rows."""
-    evaluated: MicroBatches
-    """Micro-batches of an evaluation after an epoch: every sample, or some that are spread over all, in order."""
-    test: MicroBatches
-    """Micro-batches of the test, likewise; those that are evaluated if there are no validation samples."""
+    seed: int
+    batch: int
+    """Samples of a micro-batch that one replica reads."""
+    replicas: int
+    replica: int = 0
+    """The one that this process belongs to."""
     micro_batches: int
-    """The number of micro-batches in an epoch over all training data."""
+    """In an epoch over all training data."""
+    length: int
+    """The micro-batches of an epoch."""
+    repeats: bool
+    """Whether every epoch has the samples of the first one, in the same order, augmented differently."""
+    part: Part = "all"
+    loaders: Loaders | None
+    evaluated: MicroBatches
+    """Of an evaluation after an epoch: every sample, or some that are spread over all, in order."""
+    test: MicroBatches
+    """Of the test, likewise; those that are evaluated if there are no validation samples."""
     horizon: Horizon
+
+    @property
+    def whole(self) -> int:
+        """Samples of a micro-batch, those of all replicas."""
+        return self.batch * self.replicas
+
+    def epoch(self, number: int, first: int = 0) -> MicroBatches:
+        """Return the micro-batches of a training epoch, counted from 0, from the `first` one on; what follows the last complete one is left out."""
+        split, whole = self.data.train, self.whole
+        visited = _visited(split, self.seed, 0 if self.repeats else number)
+        starts = (position * whole + self.replica * self.batch for position in range(first, self.length))
+        return MicroBatches(
+            split=split,
+            parts=[visited[start : start + self.batch] for start in starts],
+            seed=self.seed,
+            epoch=number,
+            mixed=split.mix is not None,
+            part=self.part,
+            loaders=self.loaders,
+        )
 
     @property
     def began_again(self) -> str:
@@ -193,14 +185,14 @@ class OpenedData:
         count = split.first_pass if isinstance(split, StreamSplit) else None
         return "" if count is None else f"the training stream ended after {plural(count, 'sample')}, and began again"
 
-    def epoch(self, number: int) -> MicroBatches:
-        return evolve(self.batches, epoch=number)
-
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
         """Return what one of several processes reads."""
-        batches = evolve(self.batches, part=part, replica=replica)
         evaluated, test = (evolve(one, part=part) for one in (self.evaluated, self.test))
-        return evolve(self, batches=batches, evaluated=evaluated, test=test)
+        return evolve(self, part=part, replica=replica, evaluated=evaluated, test=test)
+
+
+def _visited(split: CheckedSplit, seed: int, epoch: int) -> Rows:
+    return np.arange(len(split)) if split.in_order else order(len(split), seed, epoch)
 
 
 def open_data(checked: CheckedSpec) -> OpenedData:
@@ -210,8 +202,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         SpecError: files are missing, there are no such validation samples, or too few training samples for a micro-batch.
         PluginError: the data set is broken.
     """
-    spec = checked.spec
-    built = checked.data.build()
+    spec, built = checked.spec, checked.data.build()
     data = CheckedData.of(
         str(checked.data.plugin),
         built,
@@ -219,50 +210,41 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         seed=spec.run.seed,
         training=split_of_stream(built, spec),
     )
-    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
-    whole = spec.data.batch * spec.partition.replicas
-    if spec.data.validation is not None and len(data.train) < whole:
-        message = (
-            f"the validation leaves {plural(len(data.train), 'training sample')}, and a micro-batch has {whole} of them"
+    whole, samples = spec.data.batch * spec.partition.replicas, len(data.train)
+    if samples < whole and spec.data.validation is not None:
+        left = f"the validation leaves {plural(samples, 'training sample')}, and a micro-batch has {whole} of them"
+        raise SpecError(
+            Problem(message=left, hint="give a smaller share, or lower data.batch", path=("data", "validation"))
         )
-        hint = "give a smaller share, or lower data.batch"
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
-    batches = MicroBatches(
-        split=data.train,
-        batch=spec.data.batch,
-        seed=spec.run.seed,
-        epoch=0,
-        loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None,
-        shuffle=not data.train.in_order,
-        drop_last=True,
-        replicas=spec.partition.replicas,
-    )
-    every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
-    if spec.run.overfit:
-        batches = batches.repeat()
+    if samples < whole:
+        message = f"batch must be at most the {plural(samples, 'sample')} of the training data (got {whole})"
+        hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
+    micro_batches = samples // whole
+    length = min(micro_batches, spec.run.micro_batches or micro_batches)
+    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
+    loaders = Loaders(spec.data.workers, splits) if spec.data.workers else None
 
     def evaluation(split: CheckedSplit) -> MicroBatches:
-        source = batches if spec.run.overfit else evolve(batches, split=split, drop_last=False)
-        most = None if spec.run.evaluation_batches is None else spec.run.evaluation_batches * spec.data.test_batch
-        rows = spread_rows(source.samples, most)
-        return evolve(
-            source,
-            rows=rows if source.rows is None else source.rows[rows],
-            of=source.samples,
-            limit=None,
-            batch=spec.data.test_batch,
-            shuffle=False,
-            drop_last=False,
-            replicas=1,
-        )
+        rows, most = np.arange(len(split)), spec.run.evaluation_batches
+        if spec.run.overfit:  # on the micro-batches of the training
+            split, rows = data.train, _visited(data.train, spec.run.seed, 0)[: length * whole]
+        batch = spec.data.test_batch
+        spread = rows[spread_rows(len(rows), None if most is None else most * batch)]
+        return MicroBatches.evaluation(split, spread, batch, seed=spec.run.seed, loaders=loaders, of=len(rows))
 
     return OpenedData(
         data=data,
-        batches=batches,
+        seed=spec.run.seed,
+        batch=spec.data.batch,
+        replicas=spec.partition.replicas,
+        micro_batches=micro_batches,
+        length=length,
+        repeats=spec.run.overfit,
+        loaders=loaders,
         evaluated=evaluation(data.validation or data.test),
         test=evaluation(data.test),
-        micro_batches=every,
-        horizon=horizon(spec, len(batches)),
+        horizon=horizon(spec, length),
     )
 
 
@@ -273,7 +255,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
 
 
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
-_Request = tuple[int, int, int, bool, NDArray[np.intp]]
+_Request = tuple[int, int, int, bool, Rows]
 """The number of a split, a seed, an epoch, whether the micro-batch is mixed, and its indices."""
 
 
@@ -285,22 +267,21 @@ class Loaders:
 
     def __init__(self, count: int, splits: Sequence[Split]) -> None:
         """Begin without processes; each will have all `splits` in its memory."""
-        self._count = count
-        self._splits = splits
+        self._count, self._splits = count, splits
         self._requests: list[_Request] = []
         self._loader: DataLoader[MicroBatch | PetraGraphError] | None = None
         self._processes: Any = None
         """The loader's iterator, one for all iterations."""
 
     def load(
-        self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]], *, mixed: bool
+        self, split: Split, seed: int, epoch: int, parts: Sequence[Rows], *, mixed: bool
     ) -> Iterator[MicroBatch | PetraGraphError]:
         """Load parts of a split, each the indices of a micro-batch."""
         number = next(number for number, known in enumerate(self._splits) if known is split)
         self._requests[:] = [(number, seed, epoch, mixed, part) for part in parts]
         if self._loader is None:
             self._loader = DataLoader(
-                _MicroBatches(self._splits),
+                _Fetched(self._splits),
                 batch_size=None,
                 sampler=self._requests,  # read again by every iteration
                 collate_fn=_as_it_is,
@@ -324,29 +305,13 @@ class Loaders:
         self._loader = self._processes = None
 
 
-def fetch(split: Split, seed: int, epoch: int, part: NDArray[np.intp], *, mixed: bool) -> MicroBatch | PetraGraphError:
-    """Return a micro-batch, mixed by the split if it is to be, or the error of petra-graph that loading it raised.
-
-    Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
-    traceback in it, and its problems would be lost.
-    """
-    mixing: Any = split
-    try:
-        fetched: MicroBatch = mixing.fetch(part, seed=seed, epoch=epoch)
-        if mixed:
-            fetched = mixing.mix(*fetched, part, seed=seed, epoch=epoch)
-    except PetraGraphError as error:
-        return error
-    return fetched
-
-
-class _MicroBatches(Dataset["MicroBatch | PetraGraphError"]):
-    def __init__(self, splits: Sequence[Split]) -> None:
-        self._splits = splits
+@frozen(eq=False)
+class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
+    splits: Sequence[Split]
 
     def __getitem__(self, request: _Request) -> MicroBatch | PetraGraphError:
         number, seed, epoch, mixed, part = request
-        return fetch(self._splits[number], seed, epoch, part, mixed=mixed)
+        return fetch(self.splits[number], seed, epoch, part, mixed=mixed)
 
 
 def _as_it_is(batch: Any) -> Any:

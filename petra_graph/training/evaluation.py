@@ -18,18 +18,14 @@ from petra_graph.executor.update import MOST, floats
 from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.training.data import MicroBatches, require_finite_samples
+from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.training.trainer import Trainer
-from petra_graph.units import plural
 
 
 def evaluate(
-    trainer: Trainer,
-    batches: MicroBatches,
-    split: str,
-    epoch: int,
-    show: Sequence[Callable[..., object]] = (),
+    trainer: Trainer, batches: MicroBatches, split: str, epoch: int, show: Sequence[Callable[..., object]] = ()
 ) -> Mapping[str, float]:
     """Return the means and metrics over a split; zeros where the head is in another process.
 
@@ -88,16 +84,13 @@ class Meters:
     def __init__(self, loss: str = "the loss") -> None:
         """Begin without a batch; `loss` is the plugin's name in messages."""
         self._loss = loss
-        self.samples = 0
-        self.weight, self.counted = 0.0, 0.0
+        self.samples, self.weight, self.counted = 0, 0.0, 0.0
         self._sums: dict[str, float] = {}
         self._pending: list[HeadResult] = []
 
     def add(self, result: HeadResult) -> None:
         """Take one batch, without reading it."""
-        self.samples += result.samples
-        self.weight += result.weight
-        self.counted += result.counted
+        self._count(result.samples, result.weight, result.counted)
         self._pending.append(evolve(result, compared=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
@@ -107,9 +100,7 @@ class Meters:
         names = dict.fromkeys(name for result in pending for name in result.metrics)
         values = {name: iter(floats([r.metrics[name] for r in pending if name in r.metrics])) for name in names}
         for result, loss in zip(pending, losses, strict=True):
-            self._add("loss", loss * result.weight)
-            for name in result.metrics:
-                self._add(name, next(values[name]))
+            self._sum({"loss": loss * result.weight, **{name: next(values[name]) for name in result.metrics}})
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
@@ -119,11 +110,8 @@ class Meters:
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the sums of other meters."""
         self.read()
-        self.samples += other["samples"]
-        self.weight += other["weight"]
-        self.counted += other["counted"]
-        for name, value in other["sums"].items():
-            self._add(name, value)
+        self._count(other["samples"], other["weight"], other["counted"])
+        self._sum(other["sums"])
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
@@ -134,13 +122,16 @@ class Meters:
     def expect_targets(self, data: str) -> None:
         """Refuse batches of which no target has counted; `data` names them."""
         if self.samples and not self.weight:
-            message = (
-                f"no target of the {data} counts: {self._loss} gives {plural(self.samples, 'sample')} a weight of 0"
-            )
+            samples = plural(self.samples, "sample")
+            message = f"no target of the {data} counts: {self._loss} gives {samples} a weight of 0"
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
 
-    def _add(self, name: str, value: float) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + value
+    def _count(self, samples: int, weight: float, counted: float) -> None:
+        self.samples, self.weight, self.counted = self.samples + samples, self.weight + weight, self.counted + counted
+
+    def _sum(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
 
 
 class MetricsOfEvaluation:
@@ -162,16 +153,15 @@ class MetricsOfEvaluation:
         Raises:
             SpecError: the loss has values of the same name.
         """
-        for one, _ in self._built:
+        values: dict[str, float] = {}
+        for one, metric in self._built:
             if one.label in of_loss:
                 message = f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name'
                 hint = f'record it under another name: recorded_as = "{one.label}-2"'
                 raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
-        return {
-            f"{one.label}/{name}" if name else one.label: value
-            for one, metric in self._built
-            for name, value in metric.compute().items()
-        }
+            found = metric.compute().items()
+            values |= {f"{one.label}/{name}" if name else one.label: value for name, value in found}
+        return values
 
 
 def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
@@ -180,7 +170,6 @@ def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], S
     return {name: value for name, value in values.items() if math.isfinite(value)}, others
 
 
-_HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 Broken = tuple[int, int, str]
 """A stage, its updates, and a clause on a parameter of it that is not finite."""
 
@@ -207,21 +196,22 @@ class NotFinite(RunFailed):
             updates: of each stage before its forward of the micro-batch; None: all are done.
             first: the loss of the first micro-batch.
         """
-        self._result, self._epoch, self._updates, self._first = result, epoch, updates or {}, first
+        self._updates, self._first = updates or {}, first
+        self._message = f"the evaluation loss is {result} after epoch {epoch}"
+        if isinstance(result, HeadResult):
+            self._message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch})"
         super().__init__(self.problem(list(broken_parameters(executors))))
 
     def problem(self, broken: Sequence[Broken]) -> Problem:
         """Return the problem with the first stage where it may have begun; `broken` is in the order of stages."""
-        result = self._result
-        if isinstance(result, HeadResult):
-            message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {self._epoch})"
-        else:
-            message = f"the evaluation loss is {result} after epoch {self._epoch}"
         begun = [one for one in broken if one[1] == self._updates.get(one[0], one[1])] or broken
         rest = f": {begun[0][2]}" if begun else ", though all parameters are finite"
         if math.isfinite(self._first) and not begun:
             rest = f", and that of the first one was {self._first:.4g}"
-        return Problem(message=f"{message}{rest}", hint=_HINT)
+        hint = (
+            "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
+        )
+        return Problem(message=self._message + rest, hint=hint)
 
 
 def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[Broken]:

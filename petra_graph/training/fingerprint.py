@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import asdict, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Head, Streams
@@ -69,8 +69,7 @@ class Fingerprint:
         split = data.test if data.train.in_order else data.train
         places = [len(split) * place // _PLACES for place in range(_PLACES)]
         rows = sorted({row for place in places for row in (place, place + 1) if row < len(split)})
-        samples, targets = split.fetch(np.array(rows), seed=0, epoch=0)
-        return cls.of_samples(network, data.facts, samples, targets, computes=computes)
+        return cls.of_samples(network, data.facts, *split.fetch(np.array(rows), seed=0, epoch=0), computes=computes)
 
     @classmethod
     def of_samples(
@@ -81,8 +80,7 @@ class Fingerprint:
         if computes and network.parameters <= _MOST_PARAMETERS:
             with suppress(Exception):  # kernels of another device, say; a run that fails says so by itself
                 outputs, loss = _compute(network, facts, samples, targets)
-        names = tuple(facts.class_names or ())
-        bound = _BOUNDS[network.spec.precision.compute]
+        names, bound = tuple(facts.class_names or ()), _BOUNDS[network.spec.precision.compute]
         return cls(samples=samples, targets=targets, classes=names, outputs=outputs, loss=loss, bound=bound)
 
     @property
@@ -102,13 +100,13 @@ class Fingerprint:
 
     def changes(self, now: Mapping[str, Any]) -> list[str]:
         """Return in words what of this fingerprint is other in the `values` of another one."""
-        found = []
-        if now["samples"] != self.digest:
-            found.append(f"the data: its samples were {self.digest[:12]}, and are {now['samples'][:12]}")
+        found, digest = [], self.digest
+        if now["samples"] != digest:
+            found.append(f"the data: its samples were {digest[:12]}, and are {now['samples'][:12]}")
         if tuple(now["classes"]) != self.classes:
             named = next((pair for pair in zip(self.classes, now["classes"], strict=False) if pair[0] != pair[1]), None)
             found.append(f"the classes: {f'{named[0]} is now {named[1]}' if named else 'there are others'}")
-        if now["samples"] != self.digest or self.outputs is None or now["outputs"] is None:
+        if now["samples"] != digest or self.outputs is None or now["outputs"] is None:
             return found
         cause = "the code, a file that it reads, or a version changed"
         own, other = self.outputs, torch.tensor(now["outputs"], dtype=torch.float64)
@@ -122,21 +120,12 @@ class Fingerprint:
         return found
 
     def write(self, directory: Path) -> None:
-        """Write it into a run's directory.
-
-        Raises:
-            RunFailed: the disk refuses.
-        """
-        kept = {name: getattr(self, name) for name in ("samples", "targets", "classes", "outputs", "loss", "bound")}
-        write_whole(directory / FILE, partial(torch.save, kept))
+        """Write it into a run's directory; raise RunFailed if the disk refuses."""
+        write_whole(directory / FILE, partial(torch.save, asdict(self, recurse=False)))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the fingerprint of a run; None: it has none.
-
-        Raises:
-            SpecError: its file is damaged.
-        """
+        """Return the fingerprint of a run, None where it has none; raise SpecError if its file is damaged."""
         path = directory / FILE
         try:
             return cls(**torch.load(path, weights_only=True))

@@ -7,7 +7,7 @@ that has a tensor of that name. Tensors of a block's `begun_anew` may be missing
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,10 +62,10 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         raise SpecError(Problem(message=f"there is no file {file}", hint=hint, path=_PATH))
 
     here, of, new = _tensors_of(network)
-    forms: dict[str, list[str]] = {}
+    forms = defaultdict[str, list[str]](list)
+    """What a tensor of several names may be called, by one of them."""
     for name, one in of.items():
-        forms.setdefault(one, []).extend((name, _key(name)))
-
+        forms[one] += [name, _key(name)]
     with _open(file) as opened:
         names, known = {name: name for name in opened.shapes}, {*here, *map(_key, here)}
         for name in opened.shapes:
@@ -79,27 +79,29 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         several = [key for key in names if owners[key] > 1 and key in found.values()]
         own = {name: form for name, form in found.items() if form and form not in several}
         left_out = [name for name in here if is_named(init.leave_out, name)]
-        asked, begun = [name for name in here if name not in left_out], {of[name] for name in new}
-        missing = [name for name in asked if not found[name] and of[name] not in begun]
-        shapes = {name: opened.shapes[names[own[name]]] for name in asked if name in own}
-        fitting = {name: names[own[name]] for name, shape in shapes.items() if shape == here[name]}
-        other = [
-            f"{name} is {list(shape)} in the file, and {list(here[name])} here"
-            for name, shape in shapes.items()
-            if name not in fitting
-        ]
-        taken = {*own.values(), *several}
-        unknown = [name for name in names if name not in taken and not is_named(init.leave_out, name)]
+        shapes = {name: opened.shapes[names[form]] for name, form in own.items() if name not in left_out}
+    fitting = {name: names[own[name]] for name, shape in shapes.items() if shape == here[name]}
+    begun, taken = {of[name] for name in new}, {*own.values(), *several}
     every = [
         (several, "in the file {are} in several nodes of the network"),
-        (missing, "{are} not in the file"),
-        (other, ""),
-        (unknown, "of the file {are} not in the network"),
+        ([one for one in here if not (found[one] or of[one] in begun or one in left_out)], "{are} not in the file"),
+        (
+            [
+                f"{name} is {list(shape)} in the file, and {list(here[name])} here"
+                for name, shape in shapes.items()
+                if name not in fitting
+            ],
+            "",
+        ),
+        (
+            [name for name in names if name not in taken and not is_named(init.leave_out, name)],
+            "of the file {are} not in the network",
+        ),
     ]
     faults = [
-        f"{listed(names, _LISTED)} {text.format(are='is' if len(names) == 1 else 'are')}".strip()
-        for names, text in every
-        if names
+        f"{listed(some, _LISTED)} {text.format(are='is' if len(some) == 1 else 'are')}".strip()
+        for some, text in every
+        if some
     ]
     if faults and init.strict:
         hint = (

@@ -1,6 +1,6 @@
 """The preparation of a run: specification checked, measured, placed and lowered, data set opened.
 
-    CheckedSpec --measure--> MeasuredNetwork --place--> Placement --lower--> StagePrograms --> Prepared, which `training_run` runs
+    CheckedSpec --measure--> MeasuredNetwork --place--> Placement --lower--> StagePrograms --> Prepared, which `run` trains
 
 Whatever a run refuses, it refuses here: `run --dry-run` ends here, and `run` continues from here.
 
@@ -65,24 +65,23 @@ class Training:
     rate: Callable[[StageFacts], LearningRate]
     """Returns the learning rates of a stage."""
 
+    @classmethod
+    def of(cls, network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
+        """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
+        optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
+        shared = schedule.build(length, stage=UNDELAYED)
 
-def train_with(network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
-    """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
-    optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
-    shared = schedule.build(length, stage=UNDELAYED)
-    of_stage = schedule.plugin.asks_for_stage
+        def rate(stage: StageFacts) -> LearningRate:
+            factor = schedule.build(length, stage=stage) if schedule.plugin.asks_for_stage else shared
+            return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
 
-    def rate(stage: StageFacts) -> LearningRate:
-        factor = schedule.build(length, stage=stage) if of_stage else shared
-        return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
-
-    return Training(
-        loss=loss,
-        optimizer=optimizer.plugin.owned,
-        build_optimizer=partial(build_plugin, optimizer.plugin),
-        optimizer_options=optimizer.options,
-        rate=rate,
-    )
+        return cls(
+            loss=loss,
+            optimizer=optimizer.plugin.owned,
+            build_optimizer=partial(build_plugin, optimizer.plugin),
+            optimizer_options=optimizer.options,
+            rate=rate,
+        )
 
 
 @frozen(kw_only=True)
@@ -100,6 +99,8 @@ class Prepared:
     """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
     """The weights that the run begins with; None: they are random."""
+    folders: Sequence[str] = ()
+    """Of the specification with which the run was first started, where modules of blocks may lie."""
     saved: SavedPlan | None = None
     """The plan whose placement the run has, if one was given."""
     probe: Any = None
@@ -135,7 +136,7 @@ class Prepared:
     @property
     def stages(self) -> tuple[StageFacts, ...]:
         """What plugins may know of each stage."""
-        count, replicas, length = len(self.programs), self.spec.partition.replicas, len(self.opened.batches)
+        count, replicas, length = len(self.programs), self.spec.partition.replicas, self.opened.length
         return tuple(program.facts(stages=count, replicas=replicas, micro_batches=length) for program in self.programs)
 
     @property
@@ -157,11 +158,11 @@ class Prepared:
         """Build the executors of some stages, or of all: this allocates the network."""
         chosen, stages = self.programs if programs is None else programs, self.stages
         facts = [stages[program.index - 1] for program in chosen]
-        return executors(chosen, self.network, self.facts, self.training, facts, replica=self.opened.batches.replica)
+        return executors(chosen, self.network, self.facts, self.training, facts, replica=self.opened.replica)
 
 
 def prepare(
-    given: Given,
+    given: Given | CheckedSpec,
     overrides: Iterable[str] = (),
     processes: int = 1,
     resumed_in: Sequence[str] | None = None,
@@ -170,7 +171,7 @@ def prepare(
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
-        given: the specification.
+        given: the specification, or one that is checked, without overrides.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
@@ -180,32 +181,25 @@ def prepare(
         SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    checked = check_spec(given, overrides, folders=resumed_in or ())
-    return prepare_checked(checked, processes, saved, begins=resumed_in is None)
-
-
-def prepare_checked(
-    checked: CheckedSpec, processes: int = 1, saved: SavedPlan | None = None, *, begins: bool = True
-) -> Prepared:
-    """Prepare a run whose specification is checked, as `prepare`; if the run begins, its first weights may be those of a file."""
-    spec, problems = checked.spec, ProblemCollector(loaded=checked.loaded)
+    checked = given
+    if not isinstance(checked, CheckedSpec):
+        checked = check_spec(checked, overrides, folders=resumed_in or ())
+    spec, problems, begins = checked.spec, ProblemCollector(loaded=checked.loaded), resumed_in is None
     problems.add(replica_problems(spec, processes))
     loss = problems.attempt(checked.build_loss)
     problems.attempt(lambda: checked.tried_optimizer)
-    callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated) or ()
     problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
     for metric in checked.metrics:
         problems.attempt(metric.build)
-    probe = next((one for one in callbacks or () if hasattr(one.callback, OBSERVES)), None)
-
     data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
     each, rest = divmod(processes, spec.partition.replicas)
     in_pipeline = processes if rest else each
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
+    probe = next((one for one in callbacks if hasattr(one.callback, OBSERVES)), None)
     if probe is not None:
-        path = checked.callbacks[(callbacks or ()).index(probe)].path
         found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
-        problems.add(evolve(one, path=(*path, *one.path)) for one in found)
+        problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
     initial, placed = None, None
     if measured is not None:
         problems.add(head_problems(measured, checked.facts if data is None else data.data.facts))
@@ -223,21 +217,20 @@ def prepare_checked(
         evolve(one, device=device) for one, device in zip(network.programs(placement), devices, strict=True)
     )
     problems.add(delay_problems(network, programs))
-    opened = evolve(data, horizon=horizon(network.spec, len(data.batches)))
-    training = problems.require(train_with, network, loss, opened.horizon)
+    opened = evolve(data, horizon=horizon(network.spec, data.length))
     prepared = Prepared(
         network=network,
         placement=placement,
         programs=programs,
         opened=opened,
-        training=training,
-        callbacks=callbacks or (),
+        training=problems.require(Training.of, network, loss, opened.horizon),
+        callbacks=callbacks,
+        folders=checked.loaded.folders if begins else resumed_in or (),
         saved=saved,
         initial=initial,
         probe=None if probe is None else probe.callback,
     )
-    for stage in prepared.stages:
-        problems.require(training.rate, stage)
+    problems.require(list, map(prepared.training.rate, prepared.stages))
     problems.require(try_strangers, prepared)
     if begins:
         problems.require(try_parts, network, opened.data)
@@ -276,18 +269,16 @@ def executors(
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
-    spec = network.spec
-    made = []
+    spec, made = network.spec, list[StageExecutor]()
     for program, stage in zip(programs, stages, strict=True):
         interval = read_interval(torch.device(program.device), spec.run.log_every)
         numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica)
         begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
         modules = {name: place(block, numerics) for name, block in begun.items()}
         tie(modules, network.shapes)
-        if spec.run.compile:
-            for name, block in modules.items():
-                compile_functions(name, block)
-        groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
+        for name, block in modules.items() if spec.run.compile else ():
+            compile_functions(name, block)
+        groups, options = parameter_groups(modules.values()), training.optimizer_options
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.build_optimizer(options, groups, stage=stage) if parameters else None
         updater = Updater(
@@ -295,7 +286,7 @@ def executors(
             optimizer,
             training.rate(stage),
             spec.optimizer.clip,
-            deferred,
+            interval > 1,
             training.optimizer,
             () if optimizer is None else rate_ratios(optimizer, options.lr),
             stage if needs_delays(optimizer) else None,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import attrs
+from attrs import asdict, evolve
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
@@ -18,17 +18,17 @@ from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.run_directory import sha256_of
 from petra_graph.spec.keys import IS_PATH, keys_with
-from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.strict_values import as_mapping, flat
 from petra_graph.training.prepare import Prepared
 
 
 def resolved(prepared: Prepared) -> Spec:
     """Return the specification with nodes written out, stages cut, devices named and every option's value."""
-    spec, network, checked = prepared.spec, prepared.network, prepared.checked
+    spec, checked, placement = _with_absolute_paths(prepared.spec), prepared.checked, prepared.placement
     devices = tuple(program.device for program in prepared.programs)
-    planned = [device.name for device in prepared.placement.devices]
-    hosts = dict.fromkeys(stage.device for stage in prepared.placement.stages)
+    planned = [device.name for device in placement.devices]
+    hosts = dict.fromkeys(stage.device for stage in placement.stages)
 
     def in_pipeline_order(given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         """Return the values of single devices in the order in which the pipeline goes through these."""
@@ -36,30 +36,25 @@ def resolved(prepared: Prepared) -> Spec:
             return None  # The run has another number of devices.
         return tuple(given[planned.index(host)] for host in hosts) if isinstance(given, tuple) else given
 
-    return attrs.evolve(
+    kept = spec.method.keep if placement.kept is None else placement.kept
+    return evolve(
         spec,
         architecture=None,
-        graph=_graph_spec(network.graph, prepared.facts),
-        method=attrs.evolve(
-            spec.method,
-            schedule=prepared.placement.schedule,
-            keep=spec.method.keep if prepared.placement.kept is None else prepared.placement.kept,
-        ),
-        partition=attrs.evolve(
+        graph=_graph_spec(prepared.network.graph, prepared.facts),
+        method=evolve(spec.method, schedule=placement.schedule, keep=kept),
+        partition=evolve(
             spec.partition,
             stages=tuple(program.nodes for program in prepared.programs),
             devices=devices,  # one for each stage, so that nothing is left to be spread
             device_type=in_pipeline_order(spec.partition.device_type),
             memory=in_pipeline_order(spec.partition.memory),
-            profile=absolute(spec.partition.profile),
         ),
-        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
         optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
-        metric=None if spec.metric is None else _all_with_options(spec.metric, checked.metrics),
-        callback=None if spec.callback is None else _all_with_options(spec.callback, checked.callbacks),
+        metric=_all_with_options(spec.metric, checked.metrics),
+        callback=_all_with_options(spec.callback, checked.callbacks),
     )
 
 
@@ -71,10 +66,11 @@ def resolved_values(prepared: Prepared) -> dict[str, str]:
 def decisive(prepared: Prepared) -> dict[str, str]:
     """Return everything that the bits depend on besides what is computed (`fingerprint`), as text by name."""
     packages = sorted({one.distribution for one in prepared.checked.plugins} - {"", FIRST_PARTY})
+    versions = {**library_versions(), **{name: version(name) for name in packages}}
+    begun = {} if prepared.initial is None else {"the weights to begin with": _digest(prepared.initial.file)}
     return {
-        **{f"{name}'s version": version for name, version in library_versions().items()},
-        **{f"{name}'s version": version(name) for name in packages},
-        **({} if prepared.initial is None else {"the weights to begin with": _digest(prepared.initial.file)}),
+        **{f"{name}'s version": found for name, found in versions.items()},
+        **begun,
         "the process of each stage": str(prepared.ranks),
         **resolved_values(prepared),
     }
@@ -101,55 +97,48 @@ def _digest(begun: Path) -> str:
 
 
 def expand_architecture(checked: CheckedSpec) -> Spec:
-    """Return the specification with its architecture written out as nodes, and nothing else decided."""
-    spec = checked.spec
-    return attrs.evolve(
+    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
+    spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
+    named = {key: options[key] for key in keys_with(IS_PATH, type(checked.data.options)) if key in spec.data.options}
+    data = evolve(spec.data, options={**spec.data.options, **named})
+    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph, checked.facts), data=data)
+
+
+def _with_absolute_paths(spec: Spec) -> Spec:
+    return evolve(
         spec,
-        architecture=None,
-        graph=_graph_spec(checked.graph, checked.facts),
-        partition=attrs.evolve(spec.partition, profile=absolute(spec.partition.profile)),
-        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
-        data=_with_paths(spec.data, checked.data),
+        partition=evolve(spec.partition, profile=_absolute(spec.partition.profile)),
+        init=evolve(spec.init, weights=_absolute(spec.init.weights)),
     )
 
 
+def _absolute(name: str | None) -> str | None:
+    """Return a file's name as one that means the same in a file of any folder; one that begins with ~ or a variable does."""
+    return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
+
+
 def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
+    nodes = tuple(
+        NodeSpec(name=one.name, block=one.block, kind=one.kind, inputs=one.inputs, options=_options(one.options))
+        for one in graph.nodes.values()
+    )
     return GraphSpec(
-        input=None if facts.several_inputs else InputSpec(shape=facts.shape, dtype=facts.dtype),
-        node=tuple(
-            NodeSpec(
-                name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)
-            )
-            for node in graph.nodes.values()
-        ),
+        input=None if facts.several_inputs else InputSpec(shape=facts.shape, dtype=facts.dtype), node=nodes
     )
 
 
 def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
     # A default name that another package has too is written out with its distribution.
-    return attrs.evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
+    return evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
 
 
-def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
-    """Return a data set's table with the folders that it names, but without defaults."""
-    named = {
-        key: _options(plugin.options)[key] for key in keys_with(IS_PATH, type(plugin.options)) if key in table.options
-    }
-    return attrs.evolve(table, options={**table.options, **named})
-
-
-def _all_with_options(tables: Sequence[PluginSpec], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[Any, ...]:
+def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[ConfiguredPlugin]) -> Any:
     # TensorBoard, which comes last where it is not listed, is left out: what is installed elsewhere decides there.
-    return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=False))
-
-
-def absolute(name: str | None) -> str | None:
-    """Return a file's name as one that means the same in a file of any folder; one that begins with ~ or a variable does."""
-    return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
+    return None if tables is None else tuple(map(_with_options, tables, plugins))
 
 
 def _options(options: Any) -> dict[str, Any]:
     """Return options as a table; None is left out, since it is the default."""
     named = keys_with(IS_PATH, type(options))
-    values = {key: absolute(value) if key in named else value for key, value in attrs.asdict(options).items()}
+    values = {key: _absolute(value) if key in named else value for key, value in asdict(options).items()}
     return {key: value for key, value in values.items() if value is not None}

@@ -23,7 +23,7 @@ from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import METRICS
 from petra_graph.record.run_directory import read_json
-from petra_graph.record.weights import WEIGHTS
+from petra_graph.record.weights import SUMMARY, WEIGHTS
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.fingerprint import Fingerprint
@@ -49,6 +49,15 @@ def first_folders(directory: Path) -> tuple[str, ...]:
     return ()
 
 
+def stages_of(prepared: Prepared) -> list[dict[str, Any]]:
+    """Return the nodes of each stage, with the number of their parameters, and its depth, as JSON."""
+    shapes = prepared.network.shapes
+    return [
+        {"nodes": {node: shapes[node].parameters for node in program.nodes}, "depth": program.depth}
+        for program in prepared.programs
+    ]
+
+
 @define(kw_only=True)
 class Resumption:
     """A checkpoint from which a run is resumed."""
@@ -70,7 +79,7 @@ class Resumption:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:
                     checkpoint.verify(directory, manifest)
-                    _expect_events(directory, manifest)
+                    _expect_events(directory, manifest.position["metrics_bytes"])
             except Damaged as damage:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue
@@ -96,32 +105,8 @@ class Resumption:
         """The cut that the run need not make again: the checkpoint itself, unless an evaluation follows it."""
         return None if self.manifest.position["evaluates"] else self.at
 
-    def check(self, prepared: Prepared) -> None:
-        """Refuse another network, other validation samples, or whatever else a resumed run keeps."""
-        # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
-        keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
-        position, epochs = TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
-        then, now = (
-            {
-                **{f"parameters of {node}": f"{count}" for one in stages for node, count in one["nodes"].items()},
-                **{key: values[key] for key in keys if key in values},
-                "micro-batches of an epoch": f"{length}",
-            }
-            for stages, values, length in (
-                (self.manifest.stages, self.manifest.values, position.micro_batches_per_epoch),
-                (stages_of(prepared), resolved_values(prepared), len(prepared.opened.batches)),
-            )
-        )
-        texts = list_changes(then, now)
-        if position.trained_epochs > epochs:
-            texts.append(f"{plural(position.trained_epochs, 'epoch')} are trained, and run.epochs is {epochs}")
-        if texts:
-            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
-            message = f"the checkpoint before forward {self.at} is of another run: "
-            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
-
-    def compare(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
-        """Note what is other than when the run last began or was resumed; return its summary, if nothing is left to train.
+    def accept(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
+        """Compare a run with the checkpoint, and note what is other; return its summary, if nothing is left to train.
 
         Decision: where nothing is left to train, nothing is written. Other values would only falsify the record of weights
         that were trained without them, so they are refused there.
@@ -130,13 +115,15 @@ class Resumption:
             asked: whether values were set at the resume.
 
         Raises:
-            SpecError: they are others, and nothing is left that could be trained with them.
+            SpecError: it is another run; or values are others, and nothing is left that could be trained with them.
         """
-        position, epochs = self.manifest.position, prepared.spec.run.epochs
-        summary = read_json(self.directory / "summary.json", dict) or {}
-        values = list_changes(self.manifest.values, resolved_values(prepared))
+        manifest, position, epochs = self.manifest, TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
+        now = resolved_values(prepared)
+        self._refuse_another_run(prepared, position, now)
+        summary = read_json(self.directory / SUMMARY, dict) or {}
+        values, versions = list_changes(manifest.values, now), list_changes(manifest.versions, library_versions())
         ended, stopped = "", summary.get("stopped_early")
-        if position["epoch"] > epochs and not position["evaluates"]:
+        if position.epoch > epochs and not position.evaluates:
             ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
         elif stopped and summary.get("micro_batches") == self.at and not any(x.startswith("callback") for x in values):
             ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
@@ -146,17 +133,37 @@ class Resumption:
         before, computed = Fingerprint.read(self.directory), list[str]()
         if before is not None and not any(text.startswith(_COMPUTES) for text in values):
             computed = before.changes(prepared.fingerprint.values)
-        versions = list_changes(self.manifest.versions, library_versions())
         if versions:
-            self.notes.append(
-                f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(versions)}"
-            )
+            told = f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(versions)}"
+            self.notes.append(told)
         self.notes += [f"changed: {bounded(text, _WIDTH)}" for text in values]
         self.notes += [f"warning: changed since the training before: {text}" for text in computed]
         self.notes += [ended] * bool(ended)
         self.changed = [f"before forward {self.at}: {text}" for text in (*values, *computed, *versions)]
         whole = summary.get("status") == "done" and (self.directory / WEIGHTS).is_file()
         return summary if ended and whole else None
+
+    def _refuse_another_run(self, prepared: Prepared, position: TrainingPosition, now: Mapping[str, str]) -> None:
+        """Refuse another network, other validation samples, or whatever else a resumed run keeps."""
+        # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
+        keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
+        both = (
+            (self.manifest.stages, self.manifest.values, position.micro_batches_per_epoch),
+            (stages_of(prepared), now, prepared.opened.length),
+        )
+        kept = [
+            {f"parameters of {node}": f"{count}" for one in stages for node, count in one["nodes"].items()}
+            | {key: values[key] for key in keys if key in values}
+            | {"micro-batches of an epoch": f"{length}"}
+            for stages, values, length in both
+        ]
+        texts, trained, epochs = list_changes(*kept), position.trained_epochs, prepared.spec.run.epochs
+        if trained > epochs:
+            texts.append(f"{plural(trained, 'epoch')} are trained, and run.epochs is {epochs}")
+        if texts:
+            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
+            message = f"the checkpoint before forward {self.at} is of another run: "
+            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
 
     def _has_pipeline_of(self, prepared: Prepared) -> bool:
         """Whether the stages of a run can hold what those of the checkpoint held."""
@@ -171,75 +178,58 @@ class Resumption:
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         exact = self._has_pipeline_of(prepared)
-        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
-        meters = None
+        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.replica}
+        so_far, head = Meters(prepared.loss), None
         try:
-            if exact:
-                for executor in scheduler.executors:
+            for executor in scheduler.executors:
+                if exact:
                     saved = self._read(files[executor.program.index])
                     restore_at_cut(saved, executor, scheduler)
-                    meters = saved.facts.get("meters", meters)
-            else:
-                meters = self._restore_by_node(scheduler.executors, files)
-                self.notes.append(
-                    "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
-                    "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
-                )
+                else:
+                    saved = self._restore_by_node(executor, files)
+                head = saved.facts.get("meters", head)
             position = TrainingPosition(**self.manifest.position)
-            position.resumed_from = (*position.resumed_from, self.at)
-            position.changed = (*position.changed, *self.changed)
-            if not exact:
-                position.since = self.at
-            so_far = Meters(prepared.loss)
-            if meters is not None:
-                so_far.merge(meters)
+            if head is not None:
+                so_far.merge(head)
         except _UNFIT as error:
             message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
             raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
+        if not exact:
+            position.since = self.at
+            self.notes.append(
+                "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
+                "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
+            )
+        position.resumed_from = (*position.resumed_from, self.at)
+        position.changed = (*position.changed, *self.changed)
         return position, so_far
 
     def _read(self, file: StageFile) -> SavedTensors:
         tensors, facts = checkpoint.read_stage(self.directory, self.at, file)
         return SavedTensors(tensors=tensors, facts=facts)
 
-    def _restore_by_node(
-        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile]
-    ) -> Mapping[str, Any] | None:
+    def _restore_by_node(self, executor: StageExecutor, files: Mapping[int, StageFile]) -> SavedTensors:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
         stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage["nodes"]}
-        meters = None
-        for executor in executors:
-            merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
-            groups: Sequence[Facts] = ()
-            updates = 0
-            for index in sorted({stage_of[node] for node in executor.program.nodes}):
-                saved = self._read(files[index])
-                merged.tensors |= saved.tensors
-                for fact in ("optimizer", "strides"):
-                    merged.facts[fact] |= saved.facts.get(fact, {})
-                if saved.facts["updates"] >= updates:
-                    updates, groups = saved.facts["updates"], saved.facts.get("groups", groups)
-                if executor.program.holds_head:
-                    meters = saved.facts.get("meters", meters)
-            restore_nodes(executor, merged)
-            restore_groups(executor.updater, groups)
-            executor.updater.updates = updates
-        return meters
+        merged, groups, updates = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}}), list[Facts](), 0
+        for index in sorted({stage_of[node] for node in executor.program.nodes}):
+            saved = self._read(files[index])
+            merged.tensors |= saved.tensors
+            for fact in ("optimizer", "strides"):
+                merged.facts[fact] |= saved.facts.get(fact, {})
+            if saved.facts["updates"] >= updates:
+                updates, groups = saved.facts["updates"], saved.facts.get("groups", groups)
+            if executor.program.holds_head and "meters" in saved.facts:
+                merged.facts["meters"] = saved.facts["meters"]
+        restore_nodes(executor, merged)
+        restore_groups(executor.updater, groups)
+        executor.updater.updates = updates
+        return merged
 
 
-def _expect_events(directory: Path, manifest: Manifest) -> None:
-    size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
-    if size < needed:
+def _expect_events(directory: Path, needed: int) -> None:
+    if (size := (directory / METRICS).stat().st_size) < needed:
         raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
-
-
-def stages_of(prepared: Prepared) -> list[dict[str, Any]]:
-    """Return the nodes of each stage, with the number of their parameters, and its depth, as JSON."""
-    shapes = prepared.network.shapes
-    return [
-        {"nodes": {node: shapes[node].parameters for node in program.nodes}, "depth": program.depth}
-        for program in prepared.programs
-    ]
 
 
 def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:

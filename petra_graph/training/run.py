@@ -8,11 +8,12 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from attrs import frozen
+from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.delayed_weights import evaluating
@@ -24,11 +25,11 @@ from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import keep_freed_memory, numbers_of
 from petra_graph.spec.load_spec import Given
-from petra_graph.training.callbacks import Callbacks, attach_to_stages, companion_tensors
+from petra_graph.training.callbacks import attach_to_stages, companion_tensors
 from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.process import OneOfSeveral, RunProcess
+from petra_graph.training.process import OneOfSeveral, RunProcess
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
@@ -42,13 +43,13 @@ class RunResult:
     """The end of a run, done or interrupted; a failed run raises."""
 
     summary: Summary | None
-    """The summary; None where another process records."""
+    """None where another process records."""
     interrupted: Interrupted | None
 
 
 def run(
     given: Given,
-    overrides: Iterable[str],
+    overrides: Sequence[str],
     listener: Listener,
     resume: Path | None = None,
     saved: SavedPlan | None = None,
@@ -66,55 +67,29 @@ def run(
         RunFailed: afterwards; the run directory says why, and the error has its summary.
         FailedOnAnotherProcess: another process raises one of these.
     """
-    rank_info, overrides = rank_info_from(os.environ), tuple(overrides)
+    rank_info = rank_info_from(os.environ)
     process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with process.control():
         resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, saved)
-        ended = None
-        if resumption is not None:
-            resumption.check(prepared)
-            ended = resumption.compare(prepared, asked=bool(overrides))
+        ended = None if resumption is None else resumption.accept(prepared, asked=bool(overrides))
         fix_arithmetic(prepared)
         keep_freed_memory()
-
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             process.open_directory(prepared, resumption)
-            record = process.record
-            if resumption is not None and ended is not None:  # nothing is left to train, and nothing is written
-                if record is not None:
-                    listener.started(record.begins(resumption, resumption.notes))
+            if ended is None:
+                result = _train(process, prepared, resumption, listener)
+            else:  # nothing is left to train, and nothing is written
+                if process.record is not None and resumption is not None:
+                    listener.started(process.record.begins(resumption, resumption.notes))
                     listener.stopped()
-                process.leave(interrupted=False)
-                return RunResult(summary=ended if record else None, interrupted=None)
-            if record is not None:
-                record.write_inputs(prepared, resumption)
-            since = None if resumption is None else resumption.metrics_bytes
-            with Metrics(record.directory, since) if record else nullcontext() as metrics:
-                bytes_before = peak_bytes()
-                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
-                interrupted = trainer.run()
-                _write_weights(process, trainer)
-                checkpoints.end(halted=interrupted is not None)
-                if interrupted is None and prepared.spec.data.validation is not None:
-                    interrupted = _test(process, trainer)
-                    if interrupted is not None:
-                        checkpoints.end(halted=True)  # a resumed run makes the test
-                if metrics is not None:
-                    metrics.close()
-                of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
-        status = "interrupted" if interrupted else "done"
-        summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
-        process.leave(interrupted=interrupted is not None)
-    return RunResult(summary=summary, interrupted=interrupted)
+                result = RunResult(summary=ended if process.record else None, interrupted=None)
+        process.leave(interrupted=result.interrupted is not None)
+    return result
 
 
 def _prepare(
-    process: RunProcess,
-    given: Given,
-    overrides: Iterable[str],
-    resumption: Resumption | None,
-    saved: SavedPlan | None,
+    process: RunProcess, given: Given, overrides: Sequence[str], resumption: Resumption | None, saved: SavedPlan | None
 ) -> Prepared:
     """Prepare a run, on which all processes agree."""
     folders = None if resumption is None else resumption.folders
@@ -128,8 +103,28 @@ def _prepare(
         faulthandler.cancel_dump_traceback_later()
         process.supervisor.starting = False
     process.prepared = process.join(process.prepared)
-    process.ranks = process.prepared.ranks
     return process.prepared
+
+
+def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | None, listener: Listener) -> RunResult:
+    """Train from the beginning or the checkpoint, test, and write weights and summary."""
+    record, since = process.record, None if resumption is None else resumption.metrics_bytes
+    if record is not None:
+        record.write_inputs(resumption)
+    with Metrics(record.directory, since) if record else nullcontext() as metrics:
+        bytes_before = peak_bytes()
+        trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
+        interrupted = trainer.run()
+        _write_weights(process, trainer)
+        checkpoints.end(halted=interrupted is not None)
+        if interrupted is None and prepared.spec.data.validation is not None:
+            interrupted = _test(process, trainer)
+            if interrupted is not None:
+                checkpoints.end(halted=True)  # a resumed run makes the test
+    of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
+    status = "interrupted" if interrupted else "done"
+    summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
+    return RunResult(summary=summary, interrupted=interrupted)
 
 
 def _build(
@@ -143,8 +138,7 @@ def _build(
     record, notes = process.record, run_notes(prepared)
     process.scheduler = scheduler = process.build(prepared)
     attach_to_stages(prepared.callbacks, scheduler.executors, prepared.stages)
-    position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
-    meters = Meters(prepared.loss)
+    position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters(prepared.loss)
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
         notes += resumption.notes
@@ -157,7 +151,6 @@ def _build(
         metrics=metrics,
         listener=listener if record else Listener(),
         peers=process,
-        callbacks=Callbacks(prepared.callbacks, metrics, position.callbacks),
         position=position,
         meters=meters,
     )
@@ -166,19 +159,21 @@ def _build(
         what = f"warning: {blind} cannot see the run directory: a stopped run cannot be resumed"
         notes.append(f"{what}; set run.directory to a folder that all machines share")
     if record is not None:
-        listener.started(record.begins(resumption, notes))
-        trainer.callbacks.started(record.run)
+        trainer.begin(record.begins(resumption, notes))
     return trainer, checkpoints
 
 
 def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     """Write the weights that are evaluated, and those that callbacks add; all processes take part."""
-    callbacks, record = trainer.callbacks, process.record
     with evaluating(trainer.executors):
         weights = process.gather("weights", trainer.weights())
     kept = process.gather("callbacks", companion_tensors(trainer.executors)) if trainer.prepared.spec.callback else {}
-    if record is not None:
-        record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
+    files: dict[str, Mapping[str, Tensor]] = {}
+    for one in trainer.led:
+        own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
+        files |= one.call("ended", weights, own)
+    if process.record is not None:
+        process.record.write_weights({**files, WEIGHTS: weights})
 
 
 def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
@@ -192,5 +187,4 @@ def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
     if not at:  # no evaluation has had a value of the metric
         return trainer.test(None)
     own = {node for executor in trainer.executors for node in executor.modules}
-    weights = read_weights(directory, int(at), own)
-    return trainer.test((int(at) // len(trainer.prepared.opened.batches), weights))
+    return trainer.test((int(at) // trainer.prepared.opened.length, read_weights(directory, int(at), own)))

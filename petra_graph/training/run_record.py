@@ -36,20 +36,10 @@ from petra_graph.plugins.callback import Started
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read_manifest
-from petra_graph.record.run_directory import (
-    PLAN,
-    SCALES,
-    create_run_directory,
-    environment,
-    lock,
-    sha256_of,
-    write_json,
-    write_text,
-)
+from petra_graph.record.run_directory import PLAN, SCALES, environment, sha256_of, write_json, write_text
 from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
-from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import as_mapping
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolved_spec import resolved
@@ -74,18 +64,14 @@ _KIB = 1024
 @define(kw_only=True)
 class RunRecord:
     run: Started
-    spec: Spec
+    prepared: Prepared
     plan: Plan | None = None
     """The plan of what runs, if there is one."""
-    measured: Sequence[Mapping[str, Any]] | None = None
-    """What all processes have measured (`measure_process`); None if they have not come to the end."""
     lock: int | None = None
     """The lock that the process that records holds, so that no other process resumes the run meanwhile."""
     digests: dict[str, str] = field(factory=dict)
     """The SHA-256 of each file of weights."""
     began: float = field(factory=time.perf_counter)
-    trial: Mapping[str, int | bool] = field(factory=dict)
-    """The keys that make the run a trial, shorter than its data."""
 
     @classmethod
     def of(cls, directory: Path, prepared: Prepared, processes: int, lock: int | None = None) -> RunRecord:
@@ -95,8 +81,8 @@ class RunRecord:
             name=spec.name,
             directory=directory,
             epochs=spec.run.epochs,
-            micro_batches=len(opened.batches),
-            batch=opened.batches.whole,
+            micro_batches=opened.length,
+            batch=opened.whole,
             method=spec.method.name,
             schedule=schedule_text(prepared.placement.schedule),
             accumulation=spec.method.accumulation,
@@ -108,17 +94,13 @@ class RunRecord:
             metrics=prepared.checked.scales,
             spec=as_mapping(resolved(prepared)),
         )
-        # A stream has no length but that of the specification.
-        keys = ("micro_batches",) * (not opened.data.train.in_order) + ("evaluation_batches", "overfit")
-        trial = {key: value for key in keys if (value := getattr(spec.run, key))}
-        return cls(run=run, spec=spec, lock=lock, trial=trial)
+        return cls(run=run, prepared=prepared, lock=lock)
 
-    @classmethod
-    def opened(cls, prepared: Prepared, resumption: Resumption | None, processes: int = 1) -> RunRecord:
-        """Create a run directory, or open that of a resumed run, and lock it."""
-        spec = prepared.spec
-        directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
-        return cls.of(directory, prepared, processes, lock(directory))
+    @property
+    def trial(self) -> Mapping[str, int | bool]:
+        """The keys that make the run a trial, shorter than its data; a stream has no length but that of the specification."""
+        keys = ("micro_batches",) * (not self.prepared.opened.data.train.in_order) + ("evaluation_batches", "overfit")
+        return {key: value for key in keys if (value := getattr(self.prepared.spec.run, key))}
 
     @property
     def directory(self) -> Path:
@@ -132,18 +114,18 @@ class RunRecord:
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
-        if self.trial:
-            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self.trial.items())
+        if trial := self.trial:
+            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in trial.items())
             notes = [*notes, f"a trial on a part of the data: {keys}"]
         self.run = attrs.evolve(self.run, resumed_at=None if resumption is None else resumption.at, notes=tuple(notes))
         return self.run
 
-    def write_inputs(self, prepared: Prepared, resumption: Resumption | None = None) -> None:
+    def write_inputs(self, resumption: Resumption | None) -> None:
         """Write everything that is known before the training; the specification as given stays that of the first start.
 
         What is of an end that a resumed run leaves behind is removed.
         """
-        directory, checked = self.directory, prepared.checked
+        directory, prepared, checked = self.directory, self.prepared, self.prepared.checked
         if resumption is not None:
             drop_behind(directory, resumption.at)
             for name in (SUMMARY, "failure.txt", "failure.json"):
@@ -152,21 +134,25 @@ class RunRecord:
             write_text(directory / "spec.toml", checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))
         packages = {
-            plugin.label: f"{plugin.distribution} {version(plugin.distribution)}"
-            for plugin in sorted(checked.plugins, key=lambda plugin: plugin.label)
-            if plugin.distribution not in {"", FIRST_PARTY}
+            one.label: f"{one.distribution} {version(one.distribution)}"
+            for one in sorted(checked.plugins, key=lambda one: one.label)
+            if one.distribution not in {"", FIRST_PARTY}
         }
-        write_json(directory / "env.json", {**environment(), "folders": checked.loaded.folders, "plugins": packages})
+        write_json(directory / "env.json", {**environment(), "folders": prepared.folders, "plugins": packages})
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
         prepared.fingerprint.write(directory)
         if self.run.metrics:
-            write_json(directory / SCALES, {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()})
-        self._write_plan(prepared)
+            write_json(directory / SCALES, self._scales)
+        self._write_plan()
         self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.run.processes, self.plan)))
 
-    def _write_plan(self, prepared: Prepared) -> None:
+    @property
+    def _scales(self) -> dict[str, Any]:
+        return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
+
+    def _write_plan(self) -> None:
         """Write the plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own."""
-        directory = self.directory
+        directory, prepared = self.directory, self.prepared
         if prepared.saved is not None:
             self.plan = prepared.saved.plan
         elif prepared.placement.by_cost:
@@ -199,19 +185,13 @@ class RunRecord:
             measured: by all processes, once they have come to the end.
             more: entries in the place of those that are made here.
         """
-        self.measured = measured or self.measured
-        run, spec, plan, best = self.run, self.spec, self.plan, self.spec.checkpoint.best
-        resumed_from = trained["resumed_from"]
+        run, spec, plan, best = self.run, self.prepared.spec, self.plan, self.prepared.spec.checkpoint.best
+        of_run = ("method", "schedule", "accumulation", "stages", "processes", "parameters")
         made: dict[str, Any] = {
             "name": run.name,
             "status": status,
             "directory": str(run.directory),
-            "method": run.method,
-            "schedule": run.schedule,
-            "accumulation": run.accumulation,
-            "stages": run.stages,
-            "processes": run.processes,
-            "parameters": run.parameters,
+            **{key: getattr(run, key) for key in of_run},
             "precision": attrs.asdict(spec.precision),
             "seed": spec.run.seed,
             **trained,
@@ -222,11 +202,10 @@ class RunRecord:
             "weights": None if status == "failed" else WEIGHTS,
         }
         if plan is not None:
-            sure = plan.certainty
-            expected = sure.samples_per_second_low, sure.samples_per_second_high
+            low, high = plan.certainty.samples_per_second_low, plan.certainty.samples_per_second_high
             made["predicted"] = {
                 "samples_per_second": round(plan.timing.samples_per_second, 1),
-                "expected_samples_per_second": [round(end, 1) for end in expected],
+                "expected_samples_per_second": [round(low, 1), round(high, 1)],
                 "memory_bytes": plan.totals.bytes.total,
                 "from": "profile" if spec.partition.profile else "data sheet",
             }
@@ -239,15 +218,15 @@ class RunRecord:
             for at in best_first(run.directory, spec.checkpoint, run.metrics)[:1]:
                 value = read_manifest(run.directory, at).metrics[best]
                 made["best"] = {"metric": best, "value": value, "epoch": at // run.micro_batches}
-        if self.measured is not None:
-            begun = resumed_from[-1] if resumed_from else 0
-            made["measured"] = {"from_micro_batch": begun, "processes": self.measured}
+        if measured is not None:
+            begun = trained["resumed_from"][-1] if trained["resumed_from"] else 0
+            made["measured"] = {"from_micro_batch": begun, "processes": measured}
             if plan is not None:
-                made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), self.measured)
+                made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), measured)
         if run.metrics:
-            made["metrics"] = {label: attrs.asdict(scale) for label, scale in run.metrics.items()}
-        if self.trial:
-            made["trial"] = self.trial
+            made["metrics"] = self._scales
+        if trial := self.trial:
+            made["trial"] = trial
         made |= more
         write_json(self.directory / SUMMARY, made)
         return made
@@ -306,22 +285,19 @@ def measure_process(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict
     `peak_bytes_before` is the same just before the stages were built, so that their difference is closest to what a plan predicts.
     `cuda_peak_bytes` is the most that torch's allocator has handed out, by device. Of each stage: how many operations, and their seconds.
     """
-    devices = dict.fromkeys(executor.program.device for executor in trainer.executors)
-    stages = []
-    for executor in trainer.executors:
-        index, device = executor.program.index, executor.program.device
-        seconds = {} if device.startswith("cuda") else trainer.scheduler.measured(index)
-        stages.append({"stage": index, "device": device, **seconds})
+    placed = {executor.program.index: executor.program.device for executor in trainer.executors}
+    on_cuda = {device for device in placed.values() if device.startswith("cuda")}
     return {
         "rank": rank,
-        "replica": trainer.prepared.opened.batches.replica,
+        "replica": trainer.prepared.opened.replica,
         "training_seconds": round(trainer.seconds_here, 3),
         "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
         "peak_bytes_before": peak_bytes_before,
-        "cuda_peak_bytes": {
-            device: torch.cuda.max_memory_allocated(device) for device in devices if device.startswith("cuda")
-        },
-        "stages": stages,
+        "cuda_peak_bytes": {device: torch.cuda.max_memory_allocated(device) for device in sorted(on_cuda)},
+        "stages": [
+            {"stage": index, "device": device, **({} if device in on_cuda else trainer.scheduler.measured(index))}
+            for index, device in placed.items()
+        ],
     }
 
 
@@ -340,7 +316,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "training samples": len(opened.data.train),
         **({} if opened.data.validation is None else {"validation samples": len(opened.data.validation)}),
         "test samples": len(opened.data.test),
-        "micro-batches": spec.run.epochs * len(opened.batches),
+        "micro-batches": spec.run.epochs * opened.length,
         "updates": opened.horizon.updates,
     }
 

@@ -36,19 +36,12 @@ _END = object()
 
 
 class StreamSplit:
-    """A split of `samples` samples an epoch."""
+    """A split of `samples` samples an epoch, of whose passes each has at least a micro-batch."""
 
     in_order = True
 
-    def __init__(self, stream: Stream, samples: int, micro_batch: int = 1, *, repeats: bool = False) -> None:
-        """Begin with nothing read.
-
-        Args:
-            stream: the data set's training split.
-            samples: of an epoch.
-            micro_batch: samples that a pass has at least.
-            repeats: every epoch has the samples of the first one.
-        """
+    def __init__(self, stream: Stream, samples: int, micro_batch: int, *, repeats: bool = False) -> None:
+        """Begin with nothing read; `repeats`: every epoch has the samples of the first one."""
         self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
         self._ended = torch.zeros(1, dtype=torch.int64)
         self._ended.share_memory_()  # type: ignore[no-untyped-call]  # a loader process may be the one that sees it
@@ -70,11 +63,7 @@ class StreamSplit:
         return int(self._ended) or None
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
-        """Read samples of an epoch.
-
-        Raises:
-            RunFailed: the stream raised, is empty, or ended within a micro-batch.
-        """
+        """Read samples of an epoch; raise RunFailed if the stream raised, is empty, or ended within a micro-batch."""
         first = 0 if self._repeats else epoch * self._samples
         with fork_generators():
             found = {index: self._read(first + index, seed) for index in sorted({int(one) for one in indices})}
@@ -93,11 +82,7 @@ class StreamSplit:
         return sample
 
     def _passes(self, seed: int) -> Iterator[tuple[Tree, Tree]]:
-        """Yield the samples of all passes.
-
-        Raises:
-            RunFailed: the stream raised, or a pass has less than a micro-batch.
-        """
+        """Yield the samples of all passes."""
         for number in count():
             begin, read = partial(self.stream.iterate, seed=seed, number=number), 0
             source = iter(_asked(begin, random_key(seed, number, "begins"), number, read))

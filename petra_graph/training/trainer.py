@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,18 +18,18 @@ from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import wait_for
-from petra_graph.plugins.callback import EpochEnded, Listener
+from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.program.cut import Cut
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.callbacks import Callbacks
+from petra_graph.training.callbacks import NamedCallback
 from petra_graph.training.data import require_finite_samples
 from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
 from petra_graph.training.prepare import Prepared
 
 if TYPE_CHECKING:
-    from petra_graph.training.processes.process import RunProcess
+    from petra_graph.training.process import RunProcess
 
 
 _FAR = 1e6
@@ -97,12 +98,10 @@ class Trainer:
 
     prepared: Prepared
     scheduler: Scheduler
-    """The scheduler of this process's stages."""
     metrics: Metrics | None
     """The recorded metrics; None in a process that does not record."""
     listener: Listener
     peers: RunProcess
-    callbacks: Callbacks
     position: TrainingPosition
     """Where the training begins or is resumed, and afterwards where it is."""
     meters: Meters
@@ -114,9 +113,7 @@ class Trainer:
     warnings: list[str] = field(factory=list, init=False)
     """What the process that records has warned of."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
-    """The first micro-batches of this process, in which libraries start, and their seconds."""
-    _first_count: int = field(init=False)
-    """Those after which each stage has done all of its operations."""
+    """The first micro-batches of this process, in which libraries start and each stage does all of its operations, and their seconds."""
     _before: tuple[int, float] = field(init=False)
     """Micro-batches and seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
@@ -125,17 +122,12 @@ class Trainer:
 
     def __attrs_post_init__(self) -> None:
         self._before = self.position.micro_batches, self.position.seconds
-        self._first_count = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
         if self.prepared.probe is not None:
             self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed)
 
     @property
     def executors(self) -> Sequence[StageExecutor]:
         return self.scheduler.executors
-
-    def told(self, event: str) -> Sequence[Callable[..., object]]:
-        """Return who is told of an event: the callbacks, then the listener, in the process that records; () in another one."""
-        return () if self.metrics is None else (*self.callbacks.each(event), getattr(self.listener, event))
 
     @property
     def updates(self) -> int:
@@ -146,6 +138,10 @@ class Trainer:
     def seconds_here(self) -> float:
         """Seconds of training in this process."""
         return self.position.seconds - self._before[1]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights of this process's stages, by their names in the file of weights."""
+        return weights_of(pair for one in self.executors for pair in one.modules.items())
 
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of the training so far."""
@@ -161,7 +157,7 @@ class Trainer:
             split: evaluated,
             **self.tested,
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
-            "samples_per_second": None if rate is None else round(rate * self.prepared.opened.batches.whole, 1),
+            "samples_per_second": None if rate is None else round(rate * self.prepared.opened.whole, 1),
             "resumed_from": list(position.resumed_from),
             **({"changed": list(position.changed)} if position.changed else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
@@ -171,19 +167,61 @@ class Trainer:
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
         elapsed = 0.0 if self._began is None else time.perf_counter() - self._began
+        states = {one.name: one.state() for one in self.led}
         found = evolve(
             self.position,
             micro_batches=at,
             updates=self.updates,
             seconds=self.position.seconds + elapsed,
             metrics_bytes=0 if self.metrics is None else self.metrics.bytes,
-            callbacks=self.callbacks.states(),
+            callbacks={name: state for name, state in states.items() if state is not None},
         )
         return asdict(found)
 
+    # --- who observes -------------------------------------------------------------------------------------------------
+
+    @property
+    def led(self) -> Sequence[NamedCallback]:
+        """The callbacks that are called of the training: all of them in the process that records, in another one none."""
+        return () if self.metrics is None else self.prepared.callbacks
+
+    def callbacks(self, event: str) -> Sequence[Callable[..., Any]]:
+        return [partial(one.call, event) for one in self.led]
+
+    def told(self, event: str) -> Sequence[Callable[..., object]]:
+        """Return who is told of an event: the callbacks, then the listener, in the process that records; () in another one."""
+        return () if self.metrics is None else (*self.callbacks(event), getattr(self.listener, event))
+
+    def begin(self, run: Started) -> None:
+        """Show observers the run; callbacks have their states of a checkpoint, and the values that are recorded from now on."""
+        self.listener.started(run)
+        for one in self.led:
+            one.call("started", run)
+            if self.metrics is not None:
+                self.metrics.hand_to(one.call)
+            if one.name in self.position.callbacks:
+                one.call("restore", self.position.callbacks[one.name])
+
+    def warn(self, text: str) -> None:
+        """Say a warning of what the training shows without ending, unless it has been said."""
+        if self.metrics is not None and text not in self.warnings:
+            self.warnings.append(text)
+            for tell in self.told("warned"):
+                tell(text)
+
+    def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        if self.metrics is not None:
+            self.metrics.record(epoch=epoch, step=step, values=values)
+
+    def _record_probed(self, micro_batch: int, values: Mapping[str, float]) -> None:
+        """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
+        self._record(len(self.position.epochs) + 1, micro_batch + 1, values)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
     def run(self) -> Interrupted | None:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
-        interrupted, loaders = None, self.prepared.opened.batches.loaders
+        interrupted, loaders = None, self.prepared.opened.loaders
         try:
             with nullcontext() if loaders is None else closing(loaders):
                 at = self.position.goes_on_within
@@ -202,49 +240,50 @@ class Trainer:
         return interrupted
 
     def _stopped(self) -> None:
-        for tell in self.callbacks.each("stopped"):
+        for tell in self.callbacks("stopped"):
             tell()
 
     def _ends_early(self) -> bool:
         """Whether a callback ends the training between two epochs, as the process that records knows."""
-        if not self.callbacks.may_stop or self.position.epoch == 1:
+        epoch, able = self.position.epoch, [one for one in self.prepared.callbacks if one.callback.changes == "length"]
+        if epoch == 1 or not able:
             return False
-        reason = self.peers.text_of_recorder(f"stops/{self.position.epoch}", self.callbacks.stops())
-        if reason:
-            self.stopped_early = f"after epoch {self.position.epoch - 1}: {reason}"
+        reasons = (f"{one.name}: {why}" for one in self.led if one in able and (why := one.call("stops")))
+        if reason := self.peers.text_of_recorder(f"stops/{epoch}", next(reasons, "")):
+            self.stopped_early = f"after epoch {epoch - 1}: {reason}"
         return bool(reason)
 
     def _run_epoch(self, at: int | None) -> None:
         """Train, evaluate and record an epoch; `at`: continue from the cut before this forward of it."""
-        position, epoch = self.position, self.position.epoch
+        position, epoch, opened = self.position, self.position.epoch, self.prepared.opened
         if not position.evaluates:
             if at is None:
                 position.epoch_began = position.seconds, position.micro_batches
             position.train = self._train(epoch, at)
-            if text := self.prepared.opened.began_again:
+            if text := opened.began_again:
                 self.warn(text)
         assert position.train is not None
         position.evaluates = True
-        split, values = self.prepared.spec.data.evaluated, None
-        run = self.prepared.spec.run
+        run, split, values = self.prepared.spec.run, self.prepared.spec.data.evaluated, None
         due = epoch % run.evaluate_every == 0 or epoch == run.epochs
-        if due and self.prepared.opened.batches.replica == 0:  # the first replica evaluates alone
+        if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 for tell in self.told("evaluating"):
                     tell(epoch)
-                show = self.callbacks.each("evaluated")
-                values = evaluate(self, self.prepared.opened.evaluated, split, epoch, show)
-                if self.callbacks.read_weights:
-                    self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
+                values = evaluate(self, opened.evaluated, split, epoch, self.callbacks("evaluated"))
+                if any(one.callback.reads_weights for one in self.prepared.callbacks):
+                    weights = self.peers.gather(f"weights/{epoch}", self.weights())
+                    for one in self.led:
+                        if one.callback.reads_weights:
+                            one.call("evaluated_weights", epoch, weights)
         position.evaluates = False
         seconds, done = position.epoch_began
-        samples = (position.micro_batches - done) * self.prepared.opened.batches.whole
         report = EpochEnded(
             epoch=epoch,
             train=position.train,
             test=values if split == "test" else None,
             validation=values if split == "validation" else None,
-            samples_per_second=samples / (position.seconds - seconds),
+            samples_per_second=(position.micro_batches - done) * opened.whole / (position.seconds - seconds),
             learning_rate=self._learning_rate(),
         )
         position.epochs.append(report)
@@ -258,38 +297,36 @@ class Trainer:
             tell(report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
-        position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
-        first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
+        position, meters, length = self.position, self.meters, self.prepared.opened.length
+        first, every = (epoch - 1) * length, self.prepared.spec.run.log_every
         interval, means, told = self.executors[-1].read_interval, meters.means(), self.told("trained")
-        warm_at = self._before[0] + self._first_count
+        warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 
         def observe(result: HeadResult) -> None:
             nonlocal means
             meters.add(result)
             done = position.micro_batches + 1 - first
             logged = done % every == 0
-            if logged or done % interval == 0 or done == len(batches):
+            if logged or done % interval == 0 or done == length:
                 loss = self.read_losses()
                 means = meters.means()
             position.micro_batches += 1
-            if position.micro_batches == warm_at:
+            if position.micro_batches == self._before[0] + warming:
                 assert self._began is not None
                 wait_for(torch.device(self.executors[-1].program.device))
-                self.first = self._first_count, self.seconds_here + time.perf_counter() - self._began
+                self.first = warming, self.seconds_here + time.perf_counter() - self._began
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
             for tell in told:
                 tell(epoch, done, means)
 
-        micro_batches = range(first, first + len(batches))
-        if at is not None:
-            batches = evolve(batches, first=at - first)
+        micro_batches = range(first, first + length)
         if self._begin_probe is not None:
             self._begin_probe(micro_batches, at, position.since)
         self._began = time.perf_counter()
         try:
-            with closing(iter(batches)) as source:
+            with closing(iter(self.prepared.opened.epoch(epoch - 1, 0 if at is None else at - first))) as source:
                 self.scheduler.train(source, micro_batches, observe, at, position.since)
         finally:
             position.seconds += time.perf_counter() - self._began
@@ -297,10 +334,6 @@ class Trainer:
         self.peers.exchange_meters(epoch, meters)
         meters.expect_targets("training data")
         return meters.means()
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """Return the weights of this process's stages, by their names in the file of weights."""
-        return weights_of(pair for one in self.executors for pair in one.modules.items())
 
     def read_losses(self) -> float:
         """Read the results that wait on the head's device; return the latest loss, NaN where no result waits.
@@ -313,12 +346,11 @@ class Trainer:
         for result, loss in self.meters.read():
             first = self.position.first_loss = loss if self.position.first_loss is None else self.position.first_loss
             if not abs(loss) <= _FAR * max(1.0, abs(first)):
-                done = self.position.epoch - 1
-                batches = self.prepared.opened.epoch(done)
-                start, at = done * len(batches), result.micro_batch
-                require_finite_samples(batches, [at - start])
-                cut = Cut(micro_batches=range(start, start + len(batches)), at=at, filled=self.position.since)
-                before = done * -(-len(batches) // self.prepared.spec.method.accumulation)
+                done, length, at = self.position.epoch - 1, self.prepared.opened.length, result.micro_batch
+                start = done * length
+                require_finite_samples(self.prepared.opened.epoch(done), [at - start])
+                cut = Cut(micro_batches=range(start, start + length), at=at, filled=self.position.since)
+                before = done * -(-length // self.prepared.spec.method.accumulation)
                 updates = {one.index: before + cut.updates(one) for one in self.prepared.programs}
                 raise NotFinite(self.executors, result, done + 1, updates, first)
         return loss
@@ -329,44 +361,28 @@ class Trainer:
         Args:
             best: the epoch of the best weights, and these, which take the place of the last ones; None: the last ones are tested.
         """
+        opened, which = self.prepared.opened, "last" if best is None else "best"
         epoch = len(self.position.epochs) if best is None else best[0]
-        if self.prepared.opened.batches.replica > 0:
+        if opened.replica > 0:
             return None
         for tell in self.told("testing"):
-            tell(f"{'last' if best is None else 'best'} weights, of epoch {epoch}")
+            tell(f"{which} weights, of epoch {epoch}")
         if best is not None:
             load_weights(self.executors, best[1])
-
-        test, loaders = self.prepared.opened.test, self.prepared.opened.batches.loaders
         try:
             with (
-                nullcontext() if loaders is None else closing(loaders),
+                nullcontext() if opened.loaders is None else closing(opened.loaders),
                 evaluating(self.executors) if best is None else nullcontext(),
             ):
-                values = evaluate(self, test, "test", epoch)
+                values = evaluate(self, opened.test, "test", epoch)
         except Interrupted as request:
             return request
-        weights = {"weights": "last" if best is None else "best", "epoch": epoch}
-        self.tested = {"test": values, "test_weights": weights, **({"tested": test.said} if test.said else {})}
+        self.tested = {"test": values, "test_weights": {"weights": which, "epoch": epoch}}
+        self.tested |= {"tested": opened.test.said} if opened.test.said else {}
         record = {f"test/{name}": value for name, value in values.items()}
         self._record(len(self.position.epochs), self.position.micro_batches, record)
         return None
 
-    def warn(self, text: str) -> None:
-        """Say a warning of what the training shows without ending, unless it has been said."""
-        if self.metrics is not None and text not in self.warnings:
-            self.warnings.append(text)
-            for tell in self.told("warned"):
-                tell(text)
-
     def _learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
         return self.executors[-1].updater.rate(max(0, self.updates - 1))
-
-    def _record_probed(self, micro_batch: int, values: Mapping[str, float]) -> None:
-        """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
-        self._record(len(self.position.epochs) + 1, micro_batch + 1, values)
-
-    def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        if self.metrics is not None:
-            self.metrics.record(epoch=epoch, step=step, values=values)

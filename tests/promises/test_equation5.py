@@ -136,7 +136,7 @@ def test_a_configuration_runs_by_prepare_executors_and_loop(tmp_path):
     scheduler = Scheduler(ready.executors())
     losses = []
     for epoch in range(ready.spec.run.epochs):
-        count = len(ready.opened.batches)
+        count = ready.opened.length
         numbers = range(epoch * count, (epoch + 1) * count)
         scheduler.train(ready.opened.epoch(epoch), numbers, lambda result: losses.append(float(result.loss)))
     run = petra_graph.train(ROOT / "specs" / "quickstart.toml", changes | {"run.directory": str(tmp_path / "run")})

@@ -81,7 +81,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
 LAST_MOMENT = """\
 import os, signal, time
 from petra_graph.catalog.blocks import RevMlp
-from petra_graph.training.processes import end as at_the_end, process
+from petra_graph.training import end as at_the_end, process
 
 class Last(RevMlp):
     pass
@@ -90,7 +90,7 @@ def end(*_):
     os.kill(os.getpid(), signal.{signal})
 
 if os.environ["RANK"] == "{victim}":
-    at_the_end.{moment} = end
+    {moment} = end
 else:
     gather_measured = process.OneOfSeveral.gather_measured
 
@@ -105,7 +105,7 @@ else:
 
 
 @pytest.mark.parametrize(
-    ("victim", "moment", "hosted"), [(0, "ProcessEnd._lost_when_complete", True), (1, "AwakeTime", False)]
+    ("victim", "moment", "hosted"), [(0, "at_the_end._lost_when_complete", True), (1, "at_the_end.AwakeTime", False)]
 )
 def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
     """The others waited for a minute, and said that the run had failed."""

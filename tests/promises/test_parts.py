@@ -85,7 +85,7 @@ def test_twenty_five_steps_are_those_of_the_module_itself(here, name, options, t
     torch.save(network.state_dict(), "begun.pt")
     spec = spec_of(name, options, init={"weights": "begun.pt"}, **tables)
     prepared = prepare(spec)
-    order = prepared.opened.batches.parts
+    order = prepared.opened.epoch(0).parts
     assert len(order) == STEPS
     run = pg.train(spec)
     trained_alone(network, order, {"UNet": Images, "Gpt": Tokens}.get(name, Rows)())

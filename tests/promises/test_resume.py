@@ -135,11 +135,9 @@ def test_checkpoints_change_no_bit_and_old_ones_go(spec, uninterrupted):
     assert checkpoint.numbers(only_run()) == [33, 28]
 
 
-def test_other_options_of_the_optimizer_hold(interrupted):
-    for name, settings in (("same", ()), ("other", ("--set", "optimizer.options.momentum=0.1"))):
-        shutil.copytree(interrupted, name)
-        assert resume(name, *settings) == 0
-    assert weights_bytes("same") != weights_bytes("other")
+def test_other_options_of_the_optimizer_hold(interrupted, uninterrupted):
+    assert resume("latest", "--set", "optimizer.options.momentum=0.1") == 0
+    assert weights_bytes(interrupted) != weights_bytes(uninterrupted())
 
 
 def test_interrupted_again_after_other_stages(spec):
@@ -246,12 +244,7 @@ def test_under_other_stages_what_an_optimizer_counts_goes_on(counting):
     assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
     of_second_stage = [line for line in Path("steps").read_text().splitlines() if line.endswith(" 10")]
     assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
-
-
-def test_under_other_options_what_an_optimizer_counts_goes_on(counting):
-    assert resume("latest", "--set", "optimizer.options.lr=0.05") == 0
-    counts = [int(line.split()[0]) for line in Path("steps").read_text().splitlines()]
-    assert max(counts) == 8, "four in each of the two epochs"
+    assert main(["evaluate", "latest"]) == 0, "the folder of its first specification is still known"
 
 
 def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, monkeypatch):
@@ -339,7 +332,6 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys
     ("settings", "reason"),
     [
         (["data.batch=64"], "is of another run: data.batch: 128 then, 64 now"),
-        (["data.batch=127"], "data.batch: 128 then, 127 now"),
         (["data.options.test_share=0.5"], "micro-batches of an epoch: 11 then, 7 now"),
         (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
         (["run.epochs=0"], "run.epochs"),
@@ -368,8 +360,6 @@ def test_other_versions_are_told(interrupted, capsys):
     [
         (["run"], "Give SPEC, or --resume RUN"),
         (["run", "small.toml", "--resume", "runs"], "Give SPEC, or --resume RUN"),
-        (["run", "--resume", "latest"], "no run in runs has a checkpoint"),
-        (["run", "--resume", "none"], "there is no run directory none"),
         (["run", "small.toml", "--max-restarts", "2"], "--max-restarts needs --processes"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing
 SLOW_DISK = """\
 import time
 from petra_graph.blocks import Buffered
-from petra_graph.record import checkpoint
+from petra_graph.training import checkpoint
 
 write_stage = checkpoint.write_stage
 

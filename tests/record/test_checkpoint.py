@@ -11,51 +11,32 @@ import torch
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
+from petra_graph.record.checkpoint import FORMAT, MANIFEST, Damaged, Manifest, folder_of
 from tests.support.runs import small_files
 
-FACTS = {"updates": 3, "window": 0, "weight": 0.0, "inputs": {}, "messages": []}
-POSITION = {
-    "epoch": 1,
-    "evaluates": False,
-    "micro_batches_per_epoch": 200,
-    "since": 0,
-    "updates": 3,
-    "seconds": 0.5,
-    "epoch_began": [0.0, 0],
-    "train": {"loss": 0.5, "metric": float("nan")},
-    "resumed_from": [],
-    "epochs": [],
-    "metrics_bytes": 0,
-}
+POSITION = {"epoch": 1, "train": {"loss": 0.5, "metric": float("nan")}, "metrics_bytes": 0}
 
 
-def write(directory, at, value=1.0, stages=(1, 2)):
-    files = [
-        checkpoint.write_stage(
-            directory,
-            at=at,
-            stage=stage,
-            replica=0,
-            tensors={"parameters/a/w": torch.full((4,), value * stage)},
-            facts={**FACTS, "index": stage},
-        )
-        for stage in stages
-    ]
+def stage(directory, at=3, index=1, tensors=None):
+    made = {} if tensors is None else tensors
+    return checkpoint.write_stage(directory, at=at, stage=index, replica=0, tensors=made, facts={"index": index})
+
+
+def write(directory, at, value=1.0):
+    files = [stage(directory, at, index, {"parameters/a/w": torch.full((4,), value * index)}) for index in (1, 2)]
     manifest = Manifest(
         format=FORMAT,
         at=at,
         run="run",
         versions={},
         values={},
-        stages=[{"nodes": {node: 4}, "depth": 1} for node in "ab"],
+        stages=[],
         folders=[],
-        position={**POSITION, "micro_batches": at},
+        position=POSITION,
         metrics={},
         files=files,
     )
     checkpoint.finish(directory, manifest)
-    return manifest
 
 
 def read(directory, at):
@@ -64,12 +45,15 @@ def read(directory, at):
     return [checkpoint.read_stage(directory, at, file) for file in manifest.files]
 
 
+def there(directory):
+    return sorted(path.name for path in (directory / "checkpoints").iterdir())
+
+
 @pytest.mark.parametrize("name", ["parameters/a/w", "optimizer/a/w/momentum_buffer", "buffers/a/mask"])
 def test_whether_numbers_are_finite(tmp_path, name):
     """A block's buffer may hold an infinity for ever, as the mask of an attention does."""
     tensors = {name: torch.tensor([1.0, float("inf")]), "parameters/a/count": torch.tensor([1])}
-    file = checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
-    assert file.finite == name.startswith("buffers")
+    assert stage(tmp_path, tensors=tensors).finite == name.startswith("buffers")
 
 
 def test_the_latest_comes_first_and_old_ones_go(tmp_path):
@@ -78,14 +62,14 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
     assert checkpoint.numbers(tmp_path) == [100, 20, 5]
     checkpoint.keep_only(tmp_path, [100, 5])
     assert checkpoint.numbers(tmp_path) == [100, 5]
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000000005", "000000000100"}
+    assert there(tmp_path) == ["000000000005", "000000000100"]
 
 
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
-    checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
+    stage(tmp_path)
     assert checkpoint.numbers(tmp_path) == []
     checkpoint.drop_behind(tmp_path, 3)
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert there(tmp_path) == []
 
 
 def test_the_same_moment_again_is_the_later_one(tmp_path):
@@ -94,7 +78,7 @@ def test_the_same_moment_again_is_the_later_one(tmp_path):
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [5.0] * 4
     assert checkpoint.numbers(tmp_path) == [7]
     checkpoint.keep_only(tmp_path, [7])
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    assert len(there(tmp_path)) == 1
 
 
 class Killed(BaseException):
@@ -113,21 +97,22 @@ def test_a_kill_before_the_rename_leaves_the_checkpoint_before(tmp_path, monkeyp
     monkeypatch.undo()
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0] * 4
     checkpoint.drop_behind(tmp_path, 7)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
+    assert there(tmp_path) == ["000000000007"]
 
 
-def stage_file(directory, at=7, stage=1):
-    return folder_of(directory, at) / f"stage-{stage:03d}.safetensors"
+def stage_file(directory, at=7):
+    return folder_of(directory, at) / "stage-001.safetensors"
 
 
-def bent(path, change):
-    content = bytearray(path.read_bytes())
-    path.write_bytes(bytes(change(content)))
+def shortened(directory):
+    path = stage_file(directory)
+    path.write_bytes(path.read_bytes()[:-1])
 
 
-def flipped(content):
+def flipped(directory):
+    content = bytearray(stage_file(directory).read_bytes())
     content[-3] ^= 1
-    return content
+    stage_file(directory).write_bytes(bytes(content))
 
 
 def of_two_moments(directory):
@@ -136,46 +121,46 @@ def of_two_moments(directory):
 
 def of_two_moments_with_its_digest(directory):
     of_two_moments(directory)
-    manifest = json.loads((folder_of(directory, 7) / "manifest.json").read_text())
-    other = json.loads((folder_of(directory, 8) / "manifest.json").read_text())
-    manifest["files"][0] = other["files"][0]
-    signed(folder_of(directory, 7) / "manifest.json", manifest)
-
-
-def signed(path, values):
-    """Write a manifest whose digest is right."""
-    values.pop("sha256", None)
-    path.write_text(json.dumps({**values, "sha256": checkpoint.digest_of(values)}))
+    own, other = (json.loads((folder_of(directory, at) / MANIFEST).read_text()) for at in (7, 8))
+    manifest_with(files=[other["files"][0], *own["files"][1:]])(directory)
 
 
 def manifest_with(**values):
+    """Write a manifest with other values, whose digest is right."""
+
     def change(directory):
-        path = folder_of(directory, 7) / "manifest.json"
-        signed(path, {**json.loads(path.read_text()), **values})
+        path = folder_of(directory, 7) / MANIFEST
+        changed = {**json.loads(path.read_text()), **values}
+        del changed["sha256"]
+        path.write_text(json.dumps({**changed, "sha256": checkpoint.digest_of(changed)}))
 
     return change
 
 
+def manifest_is(text):
+    return lambda directory: (folder_of(directory, 7) / MANIFEST).write_text(text)
+
+
 def flipped_digit(directory):
-    path = folder_of(directory, 7) / "manifest.json"
+    path = folder_of(directory, 7) / MANIFEST
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 3'))
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda d: bent(stage_file(d), lambda content: content[:-1]), "has .* bytes, and .* were written"),
-        (lambda d: bent(stage_file(d), flipped), "is damaged, or of another moment"),
+        (shortened, "has .* bytes, and .* were written"),
+        (flipped, "is damaged, or of another moment"),
         (lambda d: stage_file(d).unlink(), "cannot be read: No such file"),
         (of_two_moments, "is damaged, or of another moment"),
         (of_two_moments_with_its_digest, "is of stage 1 before forward 8"),
-        (lambda d: (folder_of(d, 7) / "manifest.json").unlink(), "manifest.json cannot be read: No such file"),
-        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("{"), "manifest.json is damaged"),
-        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[]"), "manifest.json is damaged"),
+        (lambda d: (folder_of(d, 7) / MANIFEST).unlink(), "manifest.json cannot be read: No such file"),
+        (manifest_is("{"), "manifest.json is damaged"),
+        (manifest_is("[]"), "manifest.json is damaged"),
         (manifest_with(format=FORMAT + 1), f"its format is {FORMAT + 1}, and this petra-graph reads format {FORMAT}"),
-        (manifest_with(at=9, position={**POSITION, "micro_batches": 9}), "manifest.json is of forward 9"),
+        (manifest_with(at=9), "manifest.json is of forward 9"),
         (manifest_with(more=1), "manifest.json is damaged: TypeError"),
-        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[" * 100_000), "is damaged: RecursionError"),
+        (manifest_is("[" * 100_000), "is damaged: RecursionError"),
         (flipped_digit, "manifest.json is damaged: its digest is not its own"),
     ],
 )

@@ -1,16 +1,27 @@
-"""A run's directory: new each time, and nothing in it half-written."""
+"""A run's directory: new each time, nothing in it half-written, and as readers find it in every state, and damaged."""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import math
 import os
+import shutil
+import subprocess
 import sys
+from collections import deque
+from pathlib import Path
 
 import pytest
 import torch
 
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record import run_directory
-from petra_graph.record.run_directory import create_run_directory, environment, write_text, write_whole
+from petra_graph.record.metrics import Metrics
+from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
+from petra_graph.record.run_directory import create_run_directory, environment, is_locked, lock, write_text, write_whole
 from petra_graph.record.weights import save_weights
+from tests.support.runs import small_files
 
 
 def test_a_directory_that_exists_is_never_taken(tmp_path, monkeypatch):
@@ -69,3 +80,192 @@ def test_all_files_have_the_permissions_of_the_umask(tmp_path):
 def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
     assert environment()["command"][-1] == kept
+
+
+# --- events, on a good disk and on a full one ---------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_not_finite_is_null(tmp_path):
+    with Metrics(tmp_path) as made:
+        made.record(epoch=1, step=1, values={"x": math.nan, "y": math.inf})
+    assert [event["value"] for event in lines(tmp_path / "metrics.jsonl")] == [None, None]
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path):
+    """The line that no longer fitted was there by half, and no reader could read the file."""
+    made = Metrics(tmp_path)
+    with pytest.raises(RunFailed) as caught, small_files(1000):
+        deque(made.record(epoch=1, step=step, values={"x": 1.0}) for step in range(100))
+    (problem,) = caught.value.problems
+    assert problem.message == f"cannot write {tmp_path / 'metrics.jsonl'}: File too large"
+    made.close()
+    found = lines(tmp_path / "metrics.jsonl")
+    assert len(found) > 5
+    assert [event["step"] for event in found] == list(range(len(found)))
+
+
+def test_a_file_that_is_removed_meanwhile(tmp_path):
+    """The system takes what is written to it, and a run went on to its end."""
+    (tmp_path / "run").mkdir()
+    made = Metrics(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
+        made.record(epoch=1, step=1, values={"x": 1.0})
+    made.close()
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open_and_hides_no_first_cause(tmp_path):
+    closed = []
+
+    def fails(method, **_):
+        raise KeyError("mine")
+
+    made = Metrics(tmp_path)
+    made.hand_to(closed.append)
+    made.hand_to(fails)
+    with pytest.raises(KeyError, match="mine"):
+        made.close()
+    assert closed == ["close"]
+
+    def failed():
+        with Metrics(tmp_path) as made:
+            made.hand_to(fails)
+            raise RunFailed("the loss is nan")
+
+    with pytest.raises(RunFailed, match="the loss is nan"):
+        failed()
+
+
+# --- read ---------------------------------------------------------------------------------------------------------------
+
+
+def test_while_its_lock_is_held_it_is_running_whatever_an_earlier_summary_says(saved_run):
+    held = lock(saved_run)
+    try:
+        assert read_run(saved_run).status == "running"
+    finally:
+        os.close(held)
+    assert read_run(saved_run).status == "done"
+
+
+def test_a_reader_stops_no_run_from_being_started(saved_run, monkeypatch):
+    """It holds the lock for a moment, in which the run tries again."""
+    reader = os.open(saved_run, os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_SH)
+    assert not is_locked(saved_run), "two readers do not see each other"
+    monkeypatch.setattr("petra_graph.record.run_directory.time.sleep", lambda _: fcntl.flock(reader, fcntl.LOCK_UN))
+    os.close(lock(saved_run))
+    os.close(reader)
+
+
+def test_a_run_is_read_while_it_writes(saved_run):
+    with (saved_run / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 1.0, "epo')
+    assert read_run(saved_run).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected"),
+    [
+        ({}, ("test/top1", max, False)),
+        ({"best": "test/loss"}, ("test/loss", min, True)),
+        ({"best": "test/top5"}, ("test/top5", max, False)),
+        ({"best": "test/top5", "best_is": "smallest"}, ("test/top5", min, True)),
+    ],
+)
+def test_the_best_value(saved_run, checkpoint, expected):
+    run = read_run(saved_run)
+    run.resolved = {**run.resolved, "checkpoint": checkpoint}
+    metric, which, smallest = expected
+    value = which(point.value for point in run.metrics[metric])
+    epoch = next(point.epoch for point in run.metrics[metric] if point.value == value)
+    assert run.best == Best(metric=metric, value=value, epoch=epoch, smallest=smallest)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
+        ("summary.json", "[]", r"summary\.json is damaged: it holds a list"),
+        ("resolved.toml", "a = ", r"resolved\.toml is damaged: Invalid value"),
+        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is not an event: \{"epoch": 1\}'),
+        ("metrics.jsonl", None, r"is not a run's directory: it has no resolved\.toml and metrics\.jsonl"),
+    ],
+)
+def test_a_damaged_directory(saved_run, name, text, message):
+    (saved_run / name).unlink()
+    if text is not None:
+        (saved_run / name).write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        read_run(saved_run)
+    assert all(problem.hint for problem in caught.value.problems)
+
+
+FORKED = """
+import os, sys, time
+from pathlib import Path
+from petra_graph.record.run_directory import lock
+
+directory = Path(sys.argv[1])
+held = lock(directory)
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+time.sleep(0.2)
+os.close(held)
+again = lock(directory)
+os.kill(child, 9)
+print("locked again")
+"""
+
+
+@pytest.mark.processes
+def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
+    """Loaders of an interrupted run held it: the run could not go on in the same process."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("locked again\n", "")
+
+
+# --- which directories are runs, and which of them is the latest --------------------------------------------------------
+
+
+def test_latest(here):
+    with pytest.raises(SpecError, match="there is no run in runs"):
+        find_run("latest")
+    for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
+        (here / "runs" / name).mkdir(parents=True)
+    assert find_run("latest").name == "20260202T000000Z-a-2"
+    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
+
+
+def test_which_run_goes_on(here):
+    """The youngest one that has a checkpoint, whatever specifications it and the others are named after."""
+    for name, checkpoints in (("20260101T000000Z-z-1", 1), ("20260202T000000Z-a-2", 1), ("20260303T000000Z-c-3", 0)):
+        (here / "runs" / name).mkdir(parents=True)
+        for at in range(checkpoints):
+            (here / "runs" / name / "checkpoints" / f"{at:012d}").mkdir(parents=True)
+    assert find_run("latest", here / "runs", resumes=True).name == "20260202T000000Z-a-2"
+    renamed = (here / "runs" / "20260101T000000Z-z-1").rename(here / "runs" / "best")
+    (renamed / "resolved.toml").touch()  # now
+    assert find_run("latest", here / "runs", resumes=True) == renamed
+    with pytest.raises(SpecError, match="has no checkpoint"):
+        find_run("runs/20260303T000000Z-c-3", resumes=True)
+    with pytest.raises(SpecError, match="there is no run directory"):
+        find_run("runs/none", resumes=True)
+    with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
+        find_run("latest", here, resumes=True)
+
+
+def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):
+    renamed = saved_run.rename(here / "best")
+    (here / "notes").mkdir()
+    assert run_directories(here) == [renamed]
+    assert run_directories(renamed) == [renamed]
+    assert abs(began(renamed).timestamp() - (renamed / "resolved.toml").stat().st_mtime) < 60

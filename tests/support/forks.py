@@ -32,7 +32,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from petra_graph.cli.main import main
 from petra_graph.runtime import watchdog
-from petra_graph.training.processes import end, launch
+from petra_graph.training import end, launch
 from tests.support import ROOT
 
 PATIENCE_SECONDS = 90.0

@@ -27,7 +27,7 @@ for name in (
     "petra_graph.compiler.placement_search",
     "petra_graph.report.progress",
     "petra_graph.training.checkpoint",
-    "petra_graph.training.processes.process",
+    "petra_graph.training.process",
     "petra_graph.training.run",
 ):
     import_module(name)

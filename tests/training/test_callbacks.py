@@ -22,10 +22,8 @@ notes = noting_code:Notes
 more-notes = noting_code:Notes
 fails = noting_code:Fails
 stops = noting_code:Stops
-quiet = noting_code:Quiet
 zeros = noting_code:Zeros
 reads = noting_code:Reads
-reads-not = noting_code:ReadsNot
 log = noting_code:Log
 """
 CODE = """\
@@ -70,26 +68,13 @@ class Fails(Callback):
     reads_weights = True
     def __init__(self, *, call: str = ""):
         self.call = call
-    def started(self, run): self.fail("started")
-    def trained(self, epoch, micro_batches, means): self.fail("trained")
-    def evaluated_weights(self, epoch, weights): self.fail("evaluated_weights")
-    def epoch_ended(self, report): self.fail("epoch_ended")
-    def stopped(self): self.fail("stopped")
-    def record(self, *, epoch, step, values): self.fail("record")
-    def close(self): self.fail("close")
-    def ended(self, weights, kept):
-        self.fail("ended")
-        return {}
-    def at_stage(self, parameters):
-        self.fail("at_stage")
-        return Part(self)
-    def fail(self, call):
-        if call == self.call:
-            raise KeyError(call)
+        if call != "updated":
+            setattr(self, call, self.fail)
+    def at_stage(self, parameters): return Part() if self.call == "updated" else None
+    def fail(self, *given, **named): raise KeyError(self.call)
 
 class Part(Companion):
-    def __init__(self, owner): self.owner = owner
-    def updated(self, updates): self.owner.fail("updated")
+    def updated(self, updates): raise KeyError("updated")
 
 class Reads(Callback):
     reads_weights = True
@@ -106,12 +91,6 @@ def weights_of(network):
 class Stops(Callback):
     changes = "length"
     def stops(self): return "enough"
-
-class ReadsNot(Reads):
-    reads_weights = False
-
-class Quiet(Stops):
-    changes = "nothing"
 
 class Zeros(Callback):
     changes = "weights"

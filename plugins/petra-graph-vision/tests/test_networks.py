@@ -60,7 +60,7 @@ def test_twenty_five_steps_of_resnet18_are_those_of_torchvision(here):
         init={"weights": "begun.pt"},
         run={"epochs": 1},
     )
-    order, data = prepare(spec).opened.batches.parts, Images()
+    order, data = prepare(spec).opened.epoch(0).parts, Images()
     run = pg.train(spec)
     optimizer = torch.optim.SGD(network.train().parameters(), 0.01, momentum=0.9)
     for indices in order:

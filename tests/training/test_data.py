@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,15 +18,16 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
-from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.training.data import Loaders, MicroBatches, order
+from petra_graph.errors import Problem, RunFailed
+from petra_graph.training.data import Loaders, MicroBatches, OpenedData, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 
 
 class Numbers:
     """A split whose samples are their own indices, with seed and epoch as target."""
+
+    in_order, mix = False, None
 
     def __init__(self, n):
         self.n = n
@@ -42,20 +44,29 @@ class Broken(Numbers):
         raise RunFailed(Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root")))
 
 
-def images():
-    pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
-    return ImageSplit(pixels=pixels, targets=np.arange(23), augment=CropAndFlip(padding=1, flip=True))
+class Images(Numbers):
+    """Each laid out as convolutions read it, and augmented by seed and epoch."""
+
+    def fetch(self, indices, *, seed, epoch):
+        drawn = np.random.default_rng([seed, epoch, *indices]).random((len(indices), 3, 4, 4))
+        return torch.from_numpy(drawn).to(memory_format=torch.channels_last), torch.from_numpy(indices)
 
 
-def training(split, *, batch=4, seed=0, epoch=0, workers=0, **options):
+def opened(split, *, batch=4, seed=0, workers=0, limit=100, **options):
+    """What is read of a data set whose training split this is."""
+    length = min(limit, len(split) // (batch * options.get("replicas", 1)))
+    usual = {"replicas": 1, "micro_batches": length, "repeats": False, "evaluated": None, "test": None, "horizon": None}
     loaders = Loaders(workers, (split,)) if workers else None
-    return MicroBatches(
-        split=split, batch=batch, seed=seed, epoch=epoch, shuffle=True, drop_last=True, loaders=loaders, **options
-    )
+    data = SimpleNamespace(train=split)
+    return OpenedData(data=data, seed=seed, batch=batch, length=length, loaders=loaders, **{**usual, **options})
 
 
-def evaluation(split, *, batch=4, **options):
-    return MicroBatches(split=split, batch=batch, seed=0, epoch=0, shuffle=False, drop_last=False, **options)
+def training(split, epoch=0, **options):
+    return opened(split, **options).epoch(epoch)
+
+
+def evaluation(split, batch=4):
+    return MicroBatches.evaluation(split, np.arange(len(split)), batch, seed=0)
 
 
 def indices(batches):
@@ -79,10 +90,23 @@ def test_an_epoch_visits_every_sample_once(n, seed, epoch):
     assert list(range(n)) == sorted(order(n, seed, epoch))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_change_nothing(workers):
-    split = images()
-    alone, shared = (list(training(split, epoch=3, workers=n)) for n in (0, workers))
+def test_an_epoch_leaves_out_what_fills_no_micro_batch_and_what_is_behind_its_limit():
+    visited = order(23, 7, 2).tolist()
+    whole = [visited[start : start + 4] for start in range(0, 20, 4)]
+    assert indices(training(Numbers(23), 2, seed=7)) == whole
+    assert indices(training(Numbers(23), 2, seed=7, limit=2)) == whole[:2]
+    assert indices(opened(Numbers(23), seed=7).epoch(2, 3)) == whole[3:], "as where a run is resumed"
+
+
+def test_repeated_micro_batches_are_those_of_the_first_epoch_augmented_anew():
+    repeated, first = opened(Numbers(20), limit=2, repeats=True), training(Numbers(20), limit=2)
+    for epoch in range(3):
+        assert indices(repeated.epoch(epoch)) == indices(first)
+        assert [targets.tolist() for _, targets in repeated.epoch(epoch)] == [[epoch] * 4] * 2
+
+
+def test_workers_change_nothing():
+    alone, shared = (list(training(Images(23), epoch=3, workers=n)) for n in (0, 2))
     assert len(alone) == len(shared) == 5
     for (one, target), (other, other_target) in zip(alone, shared, strict=True):
         assert torch.equal(one, other)
@@ -111,15 +135,15 @@ def test_the_same_processes_load_all_epochs_and_evaluations():
     """They were forked anew for every epoch, and for every evaluation; an epoch may be abandoned, and comes from its start."""
     train, test = Processes(8), Processes(4)
     with closing(Loaders(2, (train, test))) as loaders:
-        batches = evolve(training(train, batch=2), loaders=loaders)
-        first = {pid for samples, _ in batches for pid in samples.tolist()}
+        data = evolve(opened(train, batch=2), loaders=loaders)
+        first = {pid for samples, _ in data.epoch(0) for pid in samples.tolist()}
         assert len(first) == 2
         assert os.getpid() not in first
-        with closing(iter(evolve(batches, epoch=1))) as abandoned:
+        with closing(iter(data.epoch(1))) as abandoned:
             next(abandoned)
-        read = list(evolve(batches, split=test, shuffle=False, drop_last=False))
+        read = list(evolve(evaluation(test, batch=2), loaders=loaders))
         assert [targets.tolist() for _, targets in read] == [[0, 1], [2, 3]]
-        again = list(evolve(batches, epoch=1))
+        again = list(data.epoch(1))
         assert [row for _, targets in again for row in targets.tolist()] == order(8, 0, 1).tolist()
         assert {pid for samples, _ in (*read, *again) for pid in samples.tolist()} == first
     for _ in range(500):
@@ -188,20 +212,11 @@ def test_errors_keep_their_problems(workers):
     assert caught.value.problems == (expected,)
 
 
-def test_training_on_less_than_a_micro_batch_is_refused():
-    with pytest.raises(
-        SpecError, match=r"batch must be at most the 3 samples of the training data \(got 4\)"
-    ) as caught:
-        training(Numbers(3))
-    assert caught.value.problems[0].path == ("data", "batch")
-    assert indices(evaluation(Numbers(3))) == [[0, 1, 2]]
-
-
 INTERRUPTED = """
 import sys, time
+import numpy as np
 import torch
-from petra_graph.training.data import Loaders
-from petra_graph.training.data import MicroBatches
+from petra_graph.training.data import Loaders, MicroBatches
 
 class Slow:
     def __len__(self):
@@ -213,7 +228,7 @@ class Slow:
 slow = Slow()
 loaders = Loaders(2, (slow,))
 try:
-    for _ in MicroBatches(split=slow, batch=1, seed=0, epoch=0, loaders=loaders, shuffle=True, drop_last=True):
+    for _ in MicroBatches.evaluation(slow, np.arange(1000), 1, seed=0, loaders=loaders):
         print("loaded", flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -236,22 +251,28 @@ def test_ctrl_c_ends_workers_without_their_tracebacks():
 # --- parts of a micro-batch -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_replicas_share_the_rows_of_a_micro_batch(replicas):
+def test_replicas_share_the_rows_of_a_micro_batch():
     """Replica r takes rows rB to (r+1)B of the micro-batch of size RB."""
-    split = Numbers(40)
+    split, replicas = Numbers(40), 3
     whole = indices(training(split, batch=4 * replicas))
     shares = [training(split, batch=4, replica=replica, replicas=replicas) for replica in range(replicas)]
     assert [[row for share in rows for row in share] for rows in zip(*map(indices, shares), strict=True)] == whole
     assert all(share.sizes == [4] * len(whole) for share in shares)
 
 
+class Decoded(Numbers):
+    def fetch_targets(self, indices):
+        return torch.from_numpy(indices)
+
+    def fetch(self, indices, *, seed, epoch):
+        raise AssertionError("an image is decoded")
+
+
 def test_the_head_s_process_gets_targets_and_decodes_no_image():
-    split = images()
-    everything, targets = (evaluation(split, part=part) for part in ("all", "targets"))
-    assert [target.tolist() for _, target in targets] == [target.tolist() for _, target in everything]
-    assert all(samples.numel() == 0 for samples, _ in targets)
-    assert list(evaluation(split, part="nothing")) == []
+    read = list(evolve(evaluation(Decoded(7)), part="targets"))
+    assert [targets.tolist() for _, targets in read] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert all(samples.numel() == 0 for samples, _ in read)
+    assert list(evolve(evaluation(Decoded(7)), part="nothing")) == []
 
 
 class Mixing(Numbers):

@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
 
-from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, REQUESTS, numbers_of, stop_requests
 from petra_graph.runtime.waiting import AwakeTime
@@ -44,14 +42,13 @@ def run_on_processes(
     path: str,
     overrides: Sequence[str],
     processes: int,
-    flags: Sequence[str],
-    environment: dict[str, str],
+    flags: Sequence[str] = (),
     *,
     resume: Path | None = None,
     max_restarts: int = 0,
     plan: str | None = None,
-) -> Path | None:
-    """Train a specification; the processes print and write everything. Return the run's directory.
+) -> None:
+    """Train a specification; the processes print and write everything.
 
     Args are those of `run`, and:
         processes: how many, at least 2.
@@ -64,47 +61,34 @@ def run_on_processes(
         FailedOnAnotherProcess: the run failed, and one of its processes has reported it.
         RunFailed: the run failed, and none of its processes could report it.
     """
-    if rank_info_from(environment) is not None:
-        raise SpecError(
-            "--processes starts processes, and this is already one of several",
-            hint="leave --processes out under torchrun",
-        )
+    if rank_info_from(os.environ) is not None:
+        message = "--processes starts processes, and this is already one of several"
+        raise SpecError(message, hint="leave --processes out under torchrun")
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    checked = check_spec(path, overrides, folders=() if resume is None else first_folders(resume))
+    spec = check_spec(path, overrides, folders=() if resume is None else first_folders(resume)).spec
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
-    what = [path if resume is None else f"--resume={resume}", *options, *flags]
-    ended = launch(["run", *what], processes, numbers_of(checked.spec.checkpoint.signal), max_restarts)
-    created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
-    if ended.killed:
-        message, hint = f"the processes were killed: {ended.killed}", "see whether the system ran out of memory"
+    words = ["run", path if resume is None else f"--resume={resume}", *options, *flags]
+    code, killed = _launch(words, processes, numbers_of(spec.checkpoint.signal), max_restarts)
+    if killed:
+        message, hint = f"the processes were killed: {killed}", "see whether the system ran out of memory"
         raise RunFailed(message, hint)
-    if ended.code == Interrupted.exit_code:
-        raise Interrupted(directory=resume or created)
-    if ended.code:
-        raise FailedOnAnotherProcess(ended.code)
-    return resume or created
+    if code == Interrupted.exit_code:
+        raise Interrupted
+    if code:
+        raise FailedOnAnotherProcess(code)
 
 
-@frozen
-class Ended:
-    """The end of a run's processes."""
-
-    code: int
-    """The exit code of the whole."""
-    directory: str | None
-    """The name of the run's directory, where it was created."""
-    killed: str = ""
-    """The signals, where all processes were killed, so that none could say why."""
-
-
-def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = (), max_restarts: int = 0) -> Ended:
-    """Run `petra-graph` with these arguments in several processes.
+def _launch(words: Sequence[str], processes: int, more: Sequence[int], max_restarts: int) -> tuple[int, str]:
+    """Run `petra-graph` with these words in several processes.
 
     Args:
         more: signals that ask the run to stop, in addition to the usual ones.
         max_restarts: how often they are started again; they find the run's directory in the store (`OneOfSeveral.resumption`).
+
+    Returns:
+        The exit code of the whole; and the signals, where all processes were killed, so that none could say why.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -145,12 +129,12 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = (), m
     with requests, _launching(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
-            thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
+            thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *words).result()
         except ChildFailedError as error:
             code, killed = _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
             if (complete := store.get(COMPLETE)) is not None:  # whatever ended a process after that
                 code, killed = complete, ""
-    return Ended(code, store.get("directory"), killed)
+    return code, killed
 
 
 def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:

@@ -1,1 +1,0 @@
-"""The processes of a run: one that hosts all stages, or one of several, which agree and fail together."""

@@ -1,0 +1,239 @@
+"""A prepared run: what it refuses at once and located, its plan and warnings, what resolves, and what processes must agree on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import attrs
+import pytest
+import torch
+
+from petra_graph.errors import SpecError
+from petra_graph.planning import plan_spec
+from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.program.stage_program import Partition
+from petra_graph.spec.load_spec import dump
+from petra_graph.training import resolved_spec
+from petra_graph.training.initial_weights import InitialWeights
+from petra_graph.training.prepare import fix_arithmetic, prepare
+from petra_graph.training.process import agree
+from petra_graph.training.resolved_spec import resolved
+from petra_graph.training.run import run
+from petra_graph.training.run_record import outline, start_warnings
+from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES, FakeListener, only_run, summary_of
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def test_the_outline_of_a_run(spec):
+    assert outline(prepare(spec)) == {
+        "name": "small",
+        "nodes": 4,
+        "stages": 4,
+        "parameters": 2434,
+        "method": "petra",
+        "schedule": "1f1b",
+        "accumulation": 3,
+        "devices": ["cpu"],
+        "training samples": 1438,
+        "test samples": 359,
+        "micro-batches": 2 * MICRO_BATCHES,
+        "updates": 2 * UPDATES,
+    }
+
+
+def test_problems_of_all_kinds_come_together(write):
+    text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
+    with pytest.raises(SpecError) as caught:
+        prepare(write("small.toml", text), ["data.batch=5000"])
+    assert [f"{problem.where}: {problem.message}" for problem in caught.value.problems] == [
+        'small.toml:8: node "rev.0": block "rev-mlp" reads 2 streams, and its inputs carry 1',
+        'small.toml:35: device "cuda:7" does not exist here',
+        "--set data.batch=5000: batch must be at most the 1,438 samples of the training data (got 5000)",
+    ]
+
+
+def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(spec, monkeypatch):
+    """Torch would fill pinned memory before each copy into it, while the host waits."""
+    prepared = prepare(spec)
+    monkeypatch.setattr(type(prepared), "on_cuda", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    try:
+        fix_arithmetic(prepared)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        assert products_in_tf32() == {True}
+        fix_arithmetic(prepare(spec, ["precision.fp32_precision=ieee"]))
+        assert products_in_tf32() == {False}
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def products_in_tf32():
+    return {torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
+
+
+# --- its plan and warnings ------------------------------------------------------------------------------------------------
+
+ONE = ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=1")
+OPEN = ("partition.stages=2", "partition.stages=auto", "method.schedule=auto", 'partition.memory="1GiB"')
+
+
+def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, monkeypatch):
+    """A plan that no training read was 85 % of the calls before the first forward."""
+    monkeypatch.setattr(MeasuredNetwork, "costs", lambda _: pytest.fail("measured"))
+    summary = run(spec, ONE, FakeListener()).summary
+    assert summary["predicted"] is None
+    assert "planned_and_measured" not in summary
+    assert not (only_run() / "plan.json").exists()
+
+
+@pytest.mark.parametrize("key", OPEN)
+def test_a_placement_that_costs_decide_is_planned(spec, key):
+    summary = run(spec, [*ONE, key], FakeListener()).summary
+    plan = json.loads((only_run() / "plan.json").read_text())
+    assert len(plan["stages"]) == summary["stages"] == len(summary["planned_and_measured"]["stages"])
+    assert summary["predicted"] == {
+        "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
+        "expected_samples_per_second": [
+            round(plan["certainty"][f"samples_per_second_{end}"], 1) for end in ("low", "high")
+        ],
+        "memory_bytes": plan["totals"]["bytes"]["total"],
+        "from": "data sheet",
+    }
+
+
+def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
+    run(spec, [*ONE, *OPEN[:1], "checkpoint.every=1 updates"], FakeListener())
+    before = (only_run() / "plan.json").read_bytes()
+    monkeypatch.setattr(plan_spec, "predict", lambda *_, **__: pytest.fail("planned"))
+    run(str(only_run() / "resolved.toml"), ["run.epochs=2"], FakeListener(), only_run())
+    assert (only_run() / "plan.json").read_bytes() == before
+    assert summary_of(only_run())["planned_and_measured"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "said"),
+    [
+        (2, 1, ["4 processes on this machine need 4 cores for the speed of the plan, but it has 2"]),
+        (4, 2, ["4 processes on this machine need 8 cores for the speed of the plan, but it has 4"]),
+        (4, 1, []),
+    ],
+)
+def test_processes_that_share_cores_are_slower_than_the_plan(spec, monkeypatch, cores, threads, said):
+    prepared = prepare(spec, [f"run.threads={threads}"], processes=4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert list(start_warnings(prepared, 4)) == said
+    assert list(start_warnings(prepared, 1)) == []
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert bool(list(start_warnings(prepared, 4))) == (2 * threads > cores)
+
+
+def test_devices_that_are_not_here(spec):
+    """A spec that is planned for a cluster is tried on a laptop, and its run says that it is no run of that plan."""
+    said = "partition.devices is 2, but only cpu is here: it runs all stages; --processes 2 starts a process for each"
+    assert list(start_warnings(prepare(spec, ["partition.devices=2"]), 1)) == [said]
+
+
+# --- the resolved specification says everything that was decided ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [("cpu",), ("a", "b"), ("a", "b", "a"), ("a", "b", "c", "d", "e", "f")])
+def test_devices_are_placed_again_as_they_were(spec, devices):
+    """The distinct devices alone would be spread anew: a, b, a over four stages became a, b."""
+    given = prepare(spec)
+    stages = Partition(stages=given.placement.stages)
+    placed = stages.spread_over(devices)
+    programs = zip(given.programs, placed.stages, strict=True)
+    again = resolved(attrs.evolve(given, programs=tuple(attrs.evolve(p, device=s.device) for p, s in programs)))
+    assert again.partition.stages == tuple(stage.nodes for stage in placed.stages)
+    assert stages.spread_over(again.partition.devices) == placed
+
+
+def test_it_is_read_back_as_it_was_written(spec, write):
+    given = prepare(spec, ["partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"])
+    again = prepare(write("resolved.toml", dump(resolved(given))))
+    assert dump(again.spec) == dump(resolved(given))
+    assert resolved(again) == resolved(given)
+    assert again.programs == given.programs
+
+
+# --- processes whose numbers would differ are told, by what and with both values ------------------------------------------
+
+
+class FakeWorld:
+    """One process's view of a store that all share."""
+
+    def __init__(self, rank, values):
+        self.rank, self.values, self.store = rank, values, self
+
+    def set(self, name, value):
+        self.values[name] = value
+
+    def wait(self, name):
+        return self.values[name]
+
+
+def difference(one, other):
+    """Return what rank 1 is told, where it has prepared `other` and rank 0 `one`."""
+    values = {}
+    agree(FakeWorld(0, values), one)
+    try:
+        agree(FakeWorld(1, values), other)
+    except SpecError as error:
+        return [problem.message.removeprefix("rank 1 and rank 0 run different things: ") for problem in error.problems]
+    return []
+
+
+def test_equal_runs_agree_and_another_version_of_a_library_does_not(spec, monkeypatch):
+    values, prepared, known = {}, prepare(spec), resolved_spec.version
+    assert difference(prepared, prepared) == []
+    agree(FakeWorld(0, values), prepared)
+    monkeypatch.setattr(resolved_spec, "version", lambda name: "1.0" if name == "numpy" else known(name))
+    with pytest.raises(SpecError, match=f"numpy's version: 1.0 here, {known('numpy')} on rank 0"):
+        agree(FakeWorld(1, values), prepared)
+
+
+MODULE = """
+from petra_graph.blocks import AdditiveCoupling
+
+
+class Bounded(AdditiveCoupling):
+    def residual(self, x):
+        return x.tanh()
+"""
+
+
+def test_other_code_of_a_block_without_a_package(write):
+    write("my_module.py", MODULE)
+    text = SPEC.replace('"rev-mlp"', '"my_module:Bounded"').replace("hidden = 12, dropout = 0.1", "")
+    one = prepare(spec := write("local.toml", text))
+    assert one.fingerprint.outputs is not None
+    write("my_module.py", MODULE.replace("tanh", "sigmoid"))
+    sys.modules.pop("my_module", None)
+    (told,) = difference(one, prepare(spec))
+    assert told.startswith("the network: for the same samples and weights its outputs differ")
+
+
+@pytest.mark.parametrize("of_folder", [False, True], ids=["file", "folder"])
+def test_other_weights_to_begin_with(spec, tmp_path, of_folder):
+    made = []
+    for name in ("one", "alike", "other"):
+        path = tmp_path / name / "weights"
+        path.parent.mkdir()
+        path.write_bytes(b"other" if name == "other" else b"same")
+        file = path.parent if of_folder else path
+        made.append(attrs.evolve(prepare(spec), initial=InitialWeights(file=file, fitting={}, said="")))
+    one, alike, other = made
+    assert difference(one, alike) == []
+    (told,) = difference(one, other)
+    assert told.startswith("the weights to begin with: ")
