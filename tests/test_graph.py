@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.graph.node_graph import NodeInput, build_graph, distances, growing_edges, stage_graph
+from petra_graph.graph.node_graph import build_graph, distances, growing_edges, stage_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, CHAIN, built_graph, node, node_inputs
@@ -45,15 +45,6 @@ def test_a_repeated_nodes_name_means_its_last_copy_even_before_it_is_declared():
     head = node("head", "pool-linear", inputs=["layer"], outputs=5)
     stem = node("stem", "linear-stem", inputs=["input"], features=6)
     assert inputs_of(head, stem, repeated("layer", 2))["head"] == ("layer.1",)
-
-
-def test_the_kind_of_an_unknown_block_is_believed():
-    tables = node_inputs((STEM, REV, HEAD))
-    local = NodeSpec(name="rev", block="mine:Block", kind="reversible")
-    tables[1] = NodeInput(spec=local, plugin=None, options=None, path=("graph", "node", 1))
-    graph, problems = build_graph(tables)
-    assert problems == []
-    assert graph.nodes["rev"].kind == "reversible"
 
 
 def test_order_puts_producers_first_and_is_else_the_declared_one():
@@ -129,16 +120,6 @@ def test_all_problems_are_reported_at_once():
         "the graph has no head node, which is where the loss is",
     ]
     assert messages_of(*CHAIN, *BRANCHES)
-
-
-@given(networks())
-def test_random_graphs_keep_the_rules(nodes):
-    graph = built_graph(nodes)
-    place = {name: index for index, name in enumerate(graph.order)}
-    assert sorted(graph.order) == sorted(graph.nodes)
-    assert all(place[producer] < place[consumer] for producer, consumer in graph.digraph.edges)
-    assert (graph.order[0], graph.head) == ("stem", "head")
-    assert set(graph.digraph) == {graph.head} | nx.ancestors(graph.digraph, graph.head)
 
 
 NODES = nx.DiGraph([("stem", "a"), ("a", "b"), ("b", "head"), ("stem", "c"), ("c", "head")])

@@ -160,12 +160,39 @@ def placement_notes(placement: Placement, speed: Timing) -> Iterator[str]:
         )
 
 
+_HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}
+_FOUND = {
+    "cpu": f"on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the measured one",
+    "cuda": (
+        f"on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the measured one, and "
+        f"{GPU_RATIO_WITHOUT_TF32} times in float32 without TF32"
+    ),
+}
+_TURNS = {
+    "arrival": "stages take turns, the one nearest to the head first",
+    "static": "stages follow the plan's fixed order",
+}
+
+
 def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
     """Yield what the plans of a network on the same devices assume, wherever its stages are."""
     yield from _of_times(inputs, spec.partition)
     yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
     yield from _of_links(inputs, spec.partition, pipeline)
-    yield from _of_memory(inputs, spec, shared=len(pipeline.hosted) < len(pipeline.stages))
+    alone = "memory counts tensors, each stage at its own peak"
+    shared = (
+        ", as if on a device of its own; a device with several stages needs less than their sum, because only one works at a time and they share "
+        f"the tensors that they hand on: {_TURNS[inputs.policy]}"
+    )
+    yield alone + shared * (len(pipeline.hosted) < len(pipeline.stages))
+    batch, evaluated = spec.data.batch, spec.data.test_batch
+    if evaluated > batch:
+        yield f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of {batch} may need more"
+    if inputs.transport.libraries:
+        yield f"each GPU holds {memory(inputs.transport.libraries)} for cuBLAS, which no stage's own bytes have"
+    if inputs.profile is not None and inputs.profile.workspace:
+        yield "memory has what kernels allocated inside themselves while the profile was taken"
+    yield from inputs.costs.assumptions
     if inputs.replicas > 1:
         yield (
             "devices and bytes are those of one replica, the speed is that of all; every update waits for a ring all-reduce of its stage's "
@@ -189,79 +216,34 @@ def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
         hosts = {device.type.kind: device.type.host_seconds for device in inputs.devices}
         each = " and ".join(f"{seconds(host)} {_HOSTS[kind]}" for kind, host in hosts.items())
         yield (
-            f"times are {source}: kernels are assumed to reach "
-            f"{EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation to take {each}; "
-            "`petra-graph profile` times the real device"
+            f"times are {source}: kernels are assumed to reach {EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation "
+            f"to take {each}; `petra-graph profile` times the real device"
         )
-        yield from (_FOUND[kind] for kind in hosts)
+        yield from (f"accuracy of these estimates: {_FOUND[kind]} (tools/README.md)" for kind in hosts)
         yield from dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
-    else:
-        types = list(dict.fromkeys(device.type.name for device in inputs.devices))
-        yield f"times are {source}, {plural(profile.threads, 'thread')}: the median of each operation"
-        if len(types) > 1:
-            yield f"the profile stands for {types[0]}; times on other types are scaled by the arithmetic on their data sheets"
-        if inputs.outside_seconds:
-            yield (
-                f"loading a micro-batch and handing it on takes {seconds(inputs.outside_seconds)}, which the first stage's "
-                "forward includes and no node's does"
-            )
-
-
-_HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}
-_FOUND = {
-    "cpu": (
-        f"accuracy of these estimates: on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the "
-        "measured one (tools/README.md)"
-    ),
-    "cuda": (
-        f"accuracy of these estimates: on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the "
-        f"measured one, and {GPU_RATIO_WITHOUT_TF32} times in float32 without TF32 (tools/README.md)"
-    ),
-}
+        return
+    types = list(dict.fromkeys(device.type.name for device in inputs.devices))
+    yield f"times are {source}, {plural(profile.threads, 'thread')}: the median of each operation"
+    if len(types) > 1:
+        yield f"the profile stands for {types[0]}; times on other types are scaled by the arithmetic on their data sheets"
+    if outside := inputs.outside_seconds:
+        yield f"loading a micro-batch and handing it on takes {seconds(outside)}, which the first stage's forward includes and no node's does"
 
 
 def _of_links(inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline) -> Iterator[str]:
+    def text(link: Link) -> str:
+        return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s each way"
+
     device = {device.name: device for device in inputs.devices}
-    ends = {channel.link for channel in pipeline.channels.values() if channel.link is not None}
-    if ends:
+    if ends := {channel.link for channel in pipeline.channels.values() if channel.link is not None}:
         worst = reduce(Link.slower, {device[one].link_to(device[other]) for one, other in ends})
-        yield (f"between devices, at worst: {_text(worst)} each way, during computation")
+        yield f"between devices, at worst: {text(worst)}, during computation"
     if inputs.crosses_machines:
         network = next(device.network or device.link for device in inputs.devices)
         stated = None not in (partition.link_latency, partition.link_bandwidth)
         source = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
         size = MACHINE_DEVICES[inputs.devices[0].type.kind]
-        yield f"machines of {size} devices, filled in order; between machines: {_text(network)} each way ({source})"
-
-
-def _text(link: Link) -> str:
-    return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s"
-
-
-def _of_memory(inputs: PlannerInputs, spec: Spec, *, shared: bool) -> Iterator[str]:
-    alone = "memory counts tensors, each stage at its own peak"
-    if not shared:
-        yield alone
-    else:
-        turns = {
-            "arrival": "stages take turns, the one nearest to the head first",
-            "static": "stages follow the plan's fixed order",
-        }
-        yield (
-            f"{alone}, as if on a device of its own; a device with several stages needs less than their sum, because only "
-            f"one works at a time and they share the tensors that they hand on: {turns[inputs.policy]}"
-        )
-    evaluated = spec.data.test_batch
-    if evaluated > spec.data.batch:
-        yield (
-            f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of "
-            f"{spec.data.batch} may need more"
-        )
-    if inputs.transport.libraries:
-        yield f"each GPU holds {memory(inputs.transport.libraries)} for cuBLAS, which no stage's own bytes have"
-    if inputs.profile is not None and inputs.profile.workspace:
-        yield "memory has what kernels allocated inside themselves while the profile was taken"
-    yield from inputs.costs.assumptions
+        yield f"machines of {size} devices, filled in order; between machines: {text(network)} ({source})"
 
 
 _FULL = 0.9

@@ -73,14 +73,6 @@ def rev(name, inputs=None):
     return node(name, "rev-mlp", inputs=inputs, hidden=7)
 
 
-def test_a_stage_with_several_nodes_sends_only_what_leaves_it():
-    first, last = programs(SKIP, (("stem", "rev0", "rev1"), ("join", "rev2", "head")))
-    assert first.receives == (Edge("input", "stem"),)
-    assert first.sends == (Edge("rev0", "join"), Edge("rev1", "join"))
-    assert set(last.receives) == set(first.sends)
-    assert last.sends == ()
-
-
 def test_a_run_of_buffered_nodes_is_one_segment():
     nodes = (STEM, anchor("a"), anchor("b"), rev("r"), HEAD)
     whole = (("stem", "a", "b", "r", "head"),)
@@ -91,12 +83,6 @@ def test_a_run_ends_where_something_leaves():
     nodes = (STEM, anchor("a"), anchor("b"), node("join", "add", inputs=["a", "b"]), HEAD)
     whole = (("stem", "a", "b", "join", "head"),)
     assert segments(nodes, whole) == [("stem", "a"), ("b",), ("join",), ("head",)]
-
-
-def test_a_run_ends_where_something_enters():
-    nodes = (STEM, rev("r"), anchor("a", ["stem"]), node("join", "add", inputs=["a", "r"]), anchor("b"), HEAD)
-    whole = (("stem", "r", "a", "join", "b", "head"),)
-    assert segments(nodes, whole) == [("stem",), ("r",), ("a",), ("join", "b"), ("head",)]
 
 
 def test_only_reconstructing_nodes_need_their_activation():

@@ -20,7 +20,7 @@ from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
 from tests.support.drawn_tables import drawn_table
 from tests.support.examples import examples
-from tests.support.pipelines import BRANCHES, CHAIN, SKIP
+from tests.support.pipelines import CHAIN
 from tests.support.settings import devices, setting
 
 
@@ -110,15 +110,6 @@ def test_what_is_kept_together_is_in_one_stage():
     assert nodes_of(made) == [("stem", "rev0", "rev1"), ("rev2",), ("head",)]
 
 
-@pytest.mark.parametrize(("nodes", "stages"), [(SKIP, 3), (BRANCHES, 3)])
-def test_graphs_are_cut_so_that_stages_depend_on_earlier_ones_alone(nodes, stages):
-    made = cut_and_place(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages)
-    names = [name for stage in made.stages for name in stage.nodes]
-    assert sorted(names) == sorted(node.name for node in nodes)
-    assert made.stages[-1].nodes[-1] == "head"
-    assert [stage.distance for stage in made.stages][-1] == 0
-
-
 def test_what_fits_nowhere_names_the_node_and_what_would_help():
     with pytest.raises(NoFeasiblePlan) as caught:
         cut_and_place(setting(2, memory=100), 2)
@@ -183,11 +174,6 @@ def test_a_bound_above_the_tick_of_the_best_number_does_no_harm(monkeypatch):
     assert len(cut_into_fewest(setting(5, weights={"stem": 10.0})).stages) == 2
 
 
-def test_what_is_kept_together_leaves_fewer_stages():
-    made = cut_into_fewest(setting(5, together=(("rev0", "rev1"), ("rev2", "head"))))
-    assert nodes_of(made) == [("stem",), ("rev0", "rev1"), ("rev2", "head")]
-
-
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "auto"])
 @pytest.mark.parametrize("heavy", [1.0, 2.0, 4.0])
 def test_it_is_the_fewest_of_all_that_are_about_as_fast(schedule, heavy):
@@ -214,12 +200,6 @@ def test_without_limits_every_node_keeps_what_is_fastest():
     found = cut_and_place(setting(2, schedule="1f1b"), 2, "fill")
     last = found.stages[-1].nodes
     assert {name for name, keeps in found.kept.items() if keeps == "graph"} == {*last} - {"head"}
-
-
-def test_nodes_of_delayed_stages_keep_graphs_only_where_parameters_may_be_stored():
-    used = setting(2, schedule="1f1b", allow_stored=True)
-    first = used.placed(cut_and_place(used, 2, "fill"))[0]
-    assert {(segment.keeps, segment.backward) for segment in first.segments} == {("graph", "stored")}
 
 
 def test_more_memory_is_never_slower():

@@ -1,19 +1,11 @@
 """What a checked specification holds, and what a broken one tells."""
 
-import tomllib
-
 import pytest
-import tomli_w
-from hypothesis import given
-from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.plugins.registry import discover
-from tests.support.examples import examples
 from tests.support.specs import SHORT_SPEC as SPEC
 
-REGISTRY = discover()
 ARCHITECTURE = """
 [data]
 name = "cifar10"
@@ -129,87 +121,3 @@ def test_the_options_of_a_block_in_a_file_are_checked(write, site):
         'size is missing in the options of block "right_there:Mine"',
         'unknown key "hidden" in the options of block "right_there:Mine"',
     ]
-
-
-WORDS = [
-    "data",
-    "graph",
-    "node",
-    "input",
-    "architecture",
-    "optimizer",
-    "lr_schedule",
-    "method",
-    "partition",
-    "run",
-    "loss",
-    "name",
-    "block",
-    "kind",
-    "inputs",
-    "repeat",
-    "options",
-    "clip",
-    "limit",
-    "by",
-    "scope",
-    "stages",
-    "devices",
-    "shape",
-    "dtype",
-    "epochs",
-    "seed",
-    "extends",
-    "$schema",
-    "depth",
-    "features",
-    "outputs",
-    "lr",
-]
-VALUES = st.recursive(
-    st.sampled_from(
-        [*WORDS, "digits", "revnet", "linear-stem", "pool-linear", "rev-mlp", "my:Block", "os:path", "a:b:c"]
-    )
-    | st.integers(-2, 9)
-    | st.floats()
-    | st.booleans()
-    | st.dates()
-    | st.just(""),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
-    max_leaves=12,
-)
-GOOD = tomllib.loads(SPEC)
-
-
-def found(path, overrides):
-    try:
-        check_spec(path, overrides, registry=REGISTRY)
-    except (SpecError, PluginError) as error:
-        return error.problems
-    return ()
-
-
-def laid_over(below, above):
-    if isinstance(below, dict) and isinstance(above, dict):
-        return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
-    return above
-
-
-@examples(200)
-@given(
-    st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4),
-    st.booleans(),
-    st.lists(
-        st.tuples(st.lists(st.sampled_from([*WORDS, "0", "stem"]), min_size=1, max_size=4), VALUES)
-        | st.tuples(st.just(["graph", "node", "0"]), VALUES),
-        max_size=2,
-    ),
-)
-def test_whatever_is_written_ends_in_problems_that_are_located(tmp_path_factory, document, over_good, assigned):
-    document = laid_over(GOOD, document) if over_good else document
-    overrides = [
-        f"{'.'.join(keys)}={tomli_w.dumps({'x': value}, multiline_strings=False)[4:-1]}" for keys, value in assigned
-    ]
-    path = tmp_path_factory.mktemp("fuzz") / "a.toml"
-    path.write_text(tomli_w.dumps(document))
-    assert all(problem.where is not None and problem.message for problem in found(str(path), overrides))

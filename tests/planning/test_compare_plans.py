@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cache, partial
 
 import pytest
-from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
@@ -163,30 +160,6 @@ def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_de
     assert recommended([row(100, stale=1, memory=100), row(97, stale=1, memory=80), row(96, stale=1, memory=80)]) == 1
     assert recommended([row(100, memory=100), row(97, memory=95)]) == 0, "not clearly"
     assert recommended([row(100, memory=100), row(90, memory=50)]) == 0, "not about as fast"
-
-
-ROWS = st.lists(
-    st.builds(row, st.integers(1, 20), st.integers(0, 3), st.integers(1, 20), st.sampled_from((True, None, False))),
-    min_size=1,
-)
-
-
-@given(ROWS)
-def test_nothing_beats_what_is_unbeaten_and_something_beats_the_rest(rows):
-    best = recommended(rows)
-    usable = [one for one in rows if one.fits is not False]
-    assert (best is None) == (not usable)
-    for one in rows:
-        beaten = any(
-            other.samples_per_second >= one.samples_per_second
-            and other.staleness <= one.staleness
-            and other.memory_peak <= one.memory_peak
-            and evolve(other, fits=one.fits) != one
-            for other in usable
-        )
-        assert any(other.beats(one) for other in usable) == beaten
-    if best is not None:
-        assert rows[best] in usable
 
 
 def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):

@@ -8,9 +8,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.spec.load_spec import dump
 from petra_graph.training.prepare import prepare
-from petra_graph.training.resolved_spec import resolved
 from tests.support.loggers import named
 from tests.support.specs import SHORT_SPEC as SPEC
 
@@ -61,9 +59,3 @@ def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, m
     (problem,) = caught.value.problems
     assert problem.message == "callback \"mlflow\" needs the module 'mlflow', which is not installed"
     assert problem.hint == "pip install 'petra-graph-studies[mlflow]'"
-
-
-def test_the_resolved_specification_has_their_options(write):
-    listed = resolved(prepare(write("a.toml", SPEC + named("callback", "csv", "tensorboard"))))
-    assert [one.name for one in listed.callback] == ["csv", "tensorboard"]
-    assert "callback" not in dump(resolved(prepare(write("a.toml", SPEC)))), "what is installed elsewhere decides there"

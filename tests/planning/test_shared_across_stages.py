@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-import petra_graph as pg
 from petra_graph.cli.main import main
 
 SPEC = """
@@ -114,19 +113,6 @@ def test_frozen_parameters_may_be_in_several_stages(planned):
     assert not any("another model" in text for text in frozen["warnings"])
 
 
-def test_a_replica_sends_what_is_shared_once(planned):
-    """The gradients of a stage's parameters, on a link that takes nothing but their bytes."""
-    link = (
-        "partition.replicas=2",
-        "partition.link_latency=0",
-        "partition.link_bandwidth=1e6",
-        "partition.stages=1",
-        "partition.devices=1",
-    )
-    once, apart = (planned(*link, *more)["stages"][0]["seconds"] for more in ((), (APART,)))
-    assert apart["exchange"] - once["exchange"] == pytest.approx(4 * 144 / 1e6)
-
-
 def test_what_is_shared_is_updated_once(planned):
     whole = ("partition.stages=1", "partition.devices=1")
     once, apart = (planned(*whole, *more) for more in ((), (APART,)))
@@ -140,11 +126,3 @@ class Apart(Shares):
     def __init__(self):
         super().__init__()
         self.blocks[3] = Block(12, 12)
-
-
-def test_a_network_that_is_loaded_shares_as_the_run_did(here, write):
-    spec = write("shares.toml", SPEC)
-    assert main(["run", spec, "--fast-dev-run", "--set", "partition.stages=1", "--set", "partition.devices=1"]) == 0
-    network = pg.load("latest")
-    first, second = (dict(network.block(name).named_parameters()) for name in ("b1", "b3"))
-    assert {id(one) for one in first.values()} & {id(one) for one in second.values()}
