@@ -32,7 +32,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from petra_graph.compiler.node_table import NodeTable
+from petra_graph.compiler.node_table import Message, NodeTable
 from petra_graph.graph.node_graph import distances, stage_graph
 from petra_graph.program.channels import NEIGHBOUR_CAPACITY
 from petra_graph.spec.model import BufferedKeeps, Keeps
@@ -99,6 +99,12 @@ class Space:
         return [*together, *([node] for node in range(count) if node not in bound)]
 
     @cached_property
+    def edges(self) -> Sequence[Sequence[Message]]:
+        """Of every unit, those that lead into it or out of it."""
+        messages = self.table.messages
+        return [[one for one in messages if (one.consumer in unit) != (one.producer in unit)] for unit in self.units]
+
+    @cached_property
     def node_orders(self) -> Sequence[Sequence[Sequence[int]]]:
         """The units in topological orders: as listed, breadth first, depth first from both ends."""
         if self.given is not None:
@@ -130,18 +136,20 @@ class Space:
             changed = zip(hosts, others, strict=True)
             if fullest is None or any(one != other and fullest in (one, other) for one, other in changed):
                 yield cut._replace(hosts=others)
-        for unit in self.units if self.given is None else ():
+        for unit, edges in zip(self.units, self.edges, strict=True) if self.given is None else ():
             stage = stages[unit[0]]
             if fullest not in (None, hosts[stage]) or stages.count(stage) == len(unit):
                 continue
             # To a stage next to its own, unless an edge would then lead to an earlier stage.
-            edges = [one for one in self.table.messages if (one.consumer in unit) != (one.producer in unit)]
             before = [stages[one.producer] for one in edges if one.consumer in unit]
             behind = [stages[one.consumer] for one in edges if one.producer in unit]
             near = [stage - 1] if stage and max(before, default=0) < stage else []
             near += [stage + 1] if behind and min(behind) > stage else []
             for other in near:
-                yield cut._replace(stages=tuple(other if node in unit else own for node, own in enumerate(stages)))
+                moved = list(stages)
+                for node in unit:
+                    moved[node] = other
+                yield Cut(tuple(moved), hosts, keeps)
         graph = self.table.inputs.graph
         for node, name in enumerate(graph.order if keeps and fullest is not None else ()):
             kind = graph.nodes[name].kind

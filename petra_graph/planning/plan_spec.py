@@ -37,7 +37,7 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.share_devices import baseline, better_use, what_fits
+from petra_graph.planning.share_devices import NOT_LOOKED_AT, baseline, better_use, what_fits
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.node_costs import CostTable, NodeCost
@@ -117,7 +117,13 @@ class Planner:
         if over is not None:
             speedup = plan.timing.samples_per_second / over.samples_per_second
             plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
-        return evolve(plan, other_uses=looked_at, warnings=(*[better] * bool(better), *plan.warnings))
+        other_methods = f"{NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
+        return evolve(
+            plan,
+            other_uses=looked_at,
+            assumptions=(*plan.assumptions, other_methods),
+            warnings=(*[better] * bool(better), *plan.warnings),
+        )
 
 
 def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:
