@@ -17,7 +17,7 @@ Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
@@ -87,10 +87,10 @@ def full_speed(pipeline: Pipeline) -> float:
         + sum(stage.seconds.backward + stage.seconds.update / stage.accumulation for stage in stages)
         for stages in pipeline.hosted.values()
     )
-    links = Counter[tuple[str, str]]()
+    links = defaultdict[tuple[str, str], float](float)
     for channel in pipeline.channels.values():
         if channel.link is not None:
-            links[channel.link] += channel.occupies_seconds  # type: ignore[assignment]  # seconds, not counts
+            links[channel.link] += channel.occupies_seconds
     return max(*devices, *links.values(), 0.0)
 
 
