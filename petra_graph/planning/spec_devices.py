@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -65,18 +66,15 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     Raises:
         SpecError: a type is unknown, or lists do not match in length.
     """
-    planned = device_count(partition)
     refuse(device_problems(partition))
-    count = planned if names is None else len(names)
-    known = device_types(partition)
-    types = tuple(known[name] for name in _each(partition.device_type, count))[:count]
-    if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
-        types = ()  # the present devices are of another kind than the planned ones, whose memory is not theirs
-        limits: tuple[int | None, ...] = (None,) * count
-    else:
-        limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
+    count, known = device_count(partition) if names is None else len(names), device_types(partition)
+    types = [known[name] for name in _each(partition.device_type, count)][:count]
+    limits: Sequence[int | None] = [byte_count(size) for size in _each(partition.memory, count)] or [None] * count
+    if any(not name.startswith(kind.kind) for name, kind in zip(names or (), types, strict=False)):
+        # The present devices are of another kind than the planned ones, whose memory is not theirs.
+        types, limits = [], [None] * count
     assigned = names or _names(partition, types, count)
-    types = types or tuple(map(_type_here, assigned))
+    types = types or [_type_here(name) for name in assigned]
     return tuple(
         Device(
             name=name,
@@ -95,7 +93,7 @@ def machine_of(index: int, device: DeviceType) -> int:
     return index // MACHINE_DEVICES[device.kind]
 
 
-def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:
+def _names(partition: PartitionSpec, types: Sequence[DeviceType], count: int) -> tuple[str, ...]:
     if not isinstance(partition.devices, int):
         return tuple(dict.fromkeys(partition.devices))
     kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
@@ -136,17 +134,15 @@ def process_devices(partition: PartitionSpec, processes: int, available: str) ->
     Raises:
         SpecError: the number of devices is not that of the processes, or the devices are of different kinds.
     """
-    devices, kinds, problem = partition.devices, {available}, None
-    if isinstance(devices, int):
-        if devices not in {1, processes}:
-            problem = f"there are {processes} processes, and each is a device", "leave it out"
-    else:
-        kinds = {name.partition(":")[0] for name in devices}
-        if len(kinds) != 1 or not kinds <= {"cpu", "cuda"}:
-            problem = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
-    if problem is not None:
-        message = f"partition.devices is {shown(devices)}, but {problem[0]}"
-        raise SpecError(Problem(message=message, hint=problem[1], path=("partition", "devices")))
+    devices, wrong = partition.devices, ""
+    kinds = {available} if isinstance(devices, int) else {name.partition(":")[0] for name in devices}
+    if isinstance(devices, int) and devices not in {1, processes}:
+        wrong, hint = f"there are {processes} processes, and each is a device", "leave it out"
+    elif kinds not in ({"cpu"}, {"cuda"}):
+        wrong, hint = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
+    if wrong:
+        message = f"partition.devices is {shown(devices)}, but {wrong}"
+        raise SpecError(Problem(message=message, hint=hint, path=("partition", "devices")))
     return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
 
 
