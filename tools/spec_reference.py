@@ -1,4 +1,4 @@
-"""The tables of specs/README.md, generated: every spec, every key, every plugin that comes with petra-graph.
+"""The tables of specs/README.md, generated: every key, every plugin that comes with petra-graph.
 
     python -m tools.spec_reference            # exit code 1 where the page differs from what would be generated
     python -m tools.spec_reference --write
@@ -17,8 +17,6 @@ import attrs
 import click
 
 from petra_graph.errors import shown
-from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.network import measure
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.keys import BOUND
@@ -47,7 +45,6 @@ def generated(page: str) -> str:
     """Return the page with its tables as they are now."""
     registry = discover().only(DISTRIBUTIONS)
     tables: Mapping[str, Callable[[], Iterator[str]]] = {
-        "specs": specs,
         "keys": lambda: keys(Spec, ""),
         "options": lambda: options(registry),
     }
@@ -57,16 +54,6 @@ def generated(page: str) -> str:
         before, _, after = page.partition(begin)
         page = before + text + after.partition(end)[2]
     return page
-
-
-def specs() -> Iterator[str]:
-    """Yield the table of the folder's specs."""
-    yield "| spec | parameters | stages |"
-    yield "|---|---|---|"
-    for path in sorted((ROOT / "specs").glob("*.toml")):
-        checked = check_spec(str(path))
-        assert checked.stages is not None
-        yield f"| [{path.stem}]({path.name}) | {measure(checked).parameters:,} | {len(checked.stages.stages)} |"
 
 
 def keys(cls: type, table: str, header: str = "Keys above all tables", text: str = "") -> Iterator[str]:
@@ -94,7 +81,7 @@ def inner(kind: Any) -> type | None:
 
 
 def options(registry: Registry) -> Iterator[str]:
-    """Yield a table for every group of plugins: what each is, and the names and defaults of its options."""
+    """Yield a table for every group of plugins: what each is, and the names of its options."""
     for kind in KINDS:
         yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
@@ -102,13 +89,9 @@ def options(registry: Registry) -> Iterator[str]:
             if "part" in attrs.fields_dict(plugin.options):  # a block that architectures make, and nobody writes
                 continue
             about = str(getattr(plugin.code, "kind", ""))
-            given = ", ".join(map(_option, attrs.fields(plugin.options)))
+            given = ", ".join(f"`{one.name}`" for one in attrs.fields(plugin.options))
             yield f"| `{name}`{f' ({about})' if about else ''} | {plugin.summary.replace('|', chr(92) + '|')} | {given} |"
         yield ""
-
-
-def _option(one: Any) -> str:
-    return f"`{one.name}`" if one.default in (None, attrs.NOTHING) else f"`{one.name} = {_default(one)}`"
 
 
 def _default(one: Any) -> str:

@@ -96,12 +96,11 @@ class MethodSpec:
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", bound=AtLeast(1))
     keep: Literal["auto"] | KeepsByNode | None = key(
         None,
-        'what single nodes keep for their backward, by name; the others keep what the method says. "auto": what each node keeps follows from '
-        "the memory limits, so that the plan is as fast as memory allows",
+        'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
     )
     allow_stored: bool = key(
         False,
-        "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward, which their backward then uses",
+        "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward",
     )
 
 
@@ -155,8 +154,7 @@ class PrecisionSpec:
     )
     fp32_precision: Literal["tf32", "ieee"] = key(
         "tf32",
-        'of convolutions and matrix products in float32 on a GPU: "tf32" rounds their factors to 10 bits, and is several times as fast; '
-        '"ieee" keeps all 23; without effect on a CPU',
+        'of convolutions and matrix products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast',
     )
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
@@ -181,9 +179,8 @@ class DataSpec(PluginSpec):
     evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", bound=AtLeast(1))
     validation: float | str | None = key(
         None,
-        "samples that evaluations after epochs read, and by which the best weights, an early stop and a sweep are chosen: a share of the "
-        "training samples, drawn from the run's seed, or the name of a split of the data set's own. The test data is then evaluated once, "
-        "at the end; default: none, and evaluations read the test data",
+        "samples that evaluations after epochs read: a share of the training samples, drawn from the run's seed, or the name of a split; "
+        "default: the test data",
         bound=[
             GreaterThan(0),
             LessThan(1),
@@ -245,8 +242,7 @@ class Spec:
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     callback: tuple[PluginSpec, ...] | None = key(
         None,
-        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list. `metrics.jsonl` is always "
-        "written; TensorBoard, if it is installed, unless another one that is listed keeps the values",
+        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list",
     )
     metric: tuple[MetricSpec, ...] | None = key(
         None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"

@@ -89,8 +89,7 @@ class PartitionSpec:
     )
     untie: bool = key(
         False,
-        "nodes of several stages that share a parameter each update a copy of their own, equal at the start, which is another model; "
-        "otherwise they are refused",
+        "nodes of several stages that share a parameter each update a copy, which is another model; otherwise they are refused",
     )
     device_type: str | tuple[str, ...] | None = key(
         None, "device type that plans assume, one for all devices or one each; default: this machine's"
@@ -181,20 +180,17 @@ class InitSpec:
 
     weights: str | None = key(
         None,
-        "`weights.safetensors` of a run, a run's directory, or a `state_dict` with the names of the nodes' parameters "
-        "(safetensors or torch.save), to begin with; default: random, from the seed",
+        "a run, or a `state_dict` (safetensors or torch.save), to begin with; default: random, from the seed",
     )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
     leave_out: tuple[str, ...] = key(
         (),
-        "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
-        '"head", "*/alpha"',
+        'nodes and tensors of the network, or of the file, that stay out, by name or pattern: "head", "*/alpha"',
         bound=Each(Length(at_least=1)),
     )
     freeze: tuple[str, ...] = key(
         (),
-        "nodes and parameters that are not trained, by name or pattern: without gradient, optimizer state and weight decay: "
-        '"stem", "layer*", "*.bias"',
+        'nodes and parameters that are not trained, by name or pattern: "stem", "layer*", "*.bias"',
         bound=Each(Length(at_least=1)),
     )
 
