@@ -11,7 +11,10 @@ def test_the_page_is_current():
 def test_changed_cells_are_put_right():
     text = PAGE.read_text()
     changed = text
-    for old, new in (("| `epochs` | an integer", "| `epochs` | a number"), ("`conv-stem` (buffered)", "`conv-stem` (head)")):
+    for old, new in (
+        ("| `epochs` | an integer", "| `epochs` | a number"),
+        ("`conv-stem` (buffered)", "`conv-stem` (head)"),
+    ):
         assert text.count(old) == 1
         changed = changed.replace(old, new)
     assert generated(changed) == text
