@@ -30,20 +30,17 @@ def main(write: bool) -> None:
     """Compare the modules and lines of each room with its budget."""
     found = rooms(ROOT)
     if write:
-        rows = (
-            f"\n[{part}]\n"
-            + "".join(
-                f"{name} = {{ modules = {one['modules']}, lines = {one['lines']} }}\n" for name, one in of.items()
-            )
-            for part, of in found.items()
-        )
-        BUDGET.write_text(HEAD + "".join(rows))
+        BUDGET.write_text(HEAD + "".join(map(table, found, found.values())))
     for part, of in found.items():
-        click.echo(
-            f"{part}: {sum(one['modules'] for one in of.values())} modules, {sum(one['lines'] for one in of.values()):,} lines"
-        )
+        modules, lines = (sum(one[what] for one in of.values()) for what in ("modules", "lines"))
+        click.echo(f"{part}: {modules} modules, {lines:,} lines")
     if faults := compared(found, tomllib.loads(BUDGET.read_text())):
         raise click.ClickException("\n".join(faults))
+
+
+def table(part: str, of: dict[str, dict[str, int]]) -> str:
+    rows = (f"{name} = {{ modules = {one['modules']}, lines = {one['lines']} }}\n" for name, one in of.items())
+    return f"\n[{part}]\n{''.join(rows)}"
 
 
 def rooms(root: Path) -> Rooms:
@@ -60,17 +57,15 @@ def rooms(root: Path) -> Rooms:
 
 
 def compared(found: Rooms, budgets: Rooms) -> list[str]:
-    """Return what is wrong: rooms above their budgets, and rooms and budgets without one another."""
-    faults = []
-    for part in found:
-        for name in sorted({*found[part], *budgets[part]}):
-            has, most = found[part].get(name), budgets[part].get(name)
-            if has is None or most is None:
-                faults.append(f"{part}/{name} has no {'modules' if has is None else 'budget in tools/budget.toml'}")
-                continue
+    """Return what is wrong: rooms above their budgets; a room or a budget without the other has none of it."""
+    nothing, faults = {"modules": 0, "lines": 0}, []
+    for part, of in found.items():
+        for name in sorted({*of, *budgets[part]}):
+            has, most = of.get(name, nothing), budgets[part].get(name, nothing)
+            if has is nothing:
+                faults.append(f"{part}/{name} is no more: take its budget out of tools/budget.toml")
             faults += [
-                f"{part}/{name} has {has[what]:,} {what}, its budget is {most[what]:,}: take some out, or raise the budget "
-                "in tools/budget.toml by a commit of its own that says why"
+                f"{part}/{name} has {has[what]:,} {what}, its budget in tools/budget.toml is {most[what]:,}"
                 for what in ("modules", "lines")
                 if has[what] > most[what]
             ]

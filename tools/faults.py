@@ -1,4 +1,4 @@
-"""Faults at random moments: signals, kills, resumed or not, stops, suspensions, joins, lost launchers and readers, full disks.
+"""Faults at random moments: signals, kills, resumed or not, stops, suspensions, lost launchers and readers, full disks.
 
     python tools/faults.py --count 10 --processes 1 --processes 4
     python tools/faults.py --soak 30 --processes 2
@@ -67,29 +67,23 @@ class Run:
 
     folder: Path
     shared: set[Path] = field(factory=lambda: set(Path("/dev/shm").iterdir()))
-    processes: list[subprocess.Popen[bytes]] = field(factory=list)
+    launcher: subprocess.Popen[bytes] = field(init=False)
 
-    def start(self, *arguments: str, file_bytes: int = -1, reader: str = "", variables: Mapping[str, str] = {}) -> None:
+    def start(self, *arguments: str, file_bytes: int = -1, reader: str = "") -> None:
         """Start `petra-graph run`; the system refuses larger files than `file_bytes`, and a reader takes what it prints."""
         (self.folder / "faults.toml").write_text(SPEC)
         words = shlex.join([sys.executable, "-m", "petra_graph", "run", "faults.toml", *arguments])
         piped = f"{words} 2>&1 | {reader}; exit ${{PIPESTATUS[0]}}" if reader else f"exec {words}"
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables}
-        with (self.folder / f"said{len(self.processes)}.txt").open("wb") as said:
-            process = subprocess.Popen(
-                ["bash", "-c", piped], cwd=self.folder, stdout=said, stderr=said, env=environment
-            )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        with (self.folder / "said.txt").open("wb") as said:
+            command = ["bash", "-c", piped]
+            self.launcher = subprocess.Popen(command, cwd=self.folder, stdout=said, stderr=said, env=environment)
         if file_bytes >= 0:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-        self.processes.append(process)
-
-    @property
-    def launcher(self) -> subprocess.Popen[bytes]:
-        return self.processes[0]
+            resource.prlimit(self.launcher.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     @property
     def said(self) -> str:
-        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("said*.txt")))
+        return (self.folder / "said.txt").read_text(errors="replace")
 
     @property
     def lines_written(self) -> int:
@@ -117,7 +111,7 @@ class Run:
 
     def ranks(self) -> list[int]:
         """Return the processes that a launcher has started here."""
-        return sorted(set(self.at_work()) - {process.pid for process in self.processes})
+        return sorted(set(self.at_work()) - {self.launcher.pid})
 
     def faults(
         self, *, codes: set[int | None], statuses: set[str], says: str = "", most_messages: int = 99
@@ -130,21 +124,18 @@ class Run:
             says: a text that it must have printed.
             most_messages: how many lines that name a rank it may print.
         """
-        end = time.monotonic() + LIMIT_SECONDS
-        for process in self.processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, end - time.monotonic()))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.launcher.wait(LIMIT_SECONDS)
         gone = time.monotonic() + 5
         while (left := self.at_work()) and time.monotonic() < gone:
             time.sleep(0.1)
         remains = [f"process {process}" for process in left]
         remains += [path.name for path in set(Path("/dev/shm").iterdir()) - self.shared]
         remains += [path.name for path in self.folder.rglob("*.partial")]
-        got = {process.returncode for process in self.processes}
         ended = {status_of(directory) for directory in self.folder.glob("runs/*")}
         messages = [line for line in self.said.splitlines() if line.startswith("rank ")]
         wrong = {
-            f"exit codes {got}": not got <= codes,
+            f"exit code {self.launcher.returncode}": self.launcher.returncode not in codes,
             f"statuses {ended}": not ended <= statuses,
             f"left {remains}": bool(remains),
             f"a traceback, or no {says!r}, in {self.said[-300:]!r}": "Traceback" in self.said or says not in self.said,
@@ -156,9 +147,8 @@ class Run:
         for number in self.at_work():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        self.launcher.kill()
+        self.launcher.wait()
 
 
 @contextlib.contextmanager
@@ -268,17 +258,6 @@ def a_lost_launcher(dice: random.Random, processes: int, run: Run) -> tuple[str,
     return f"launcher killed after {after:.2f} s", run.faults(codes={-9}, statuses={"failed"})
 
 
-def a_join(dice: random.Random, processes: int, run: Run) -> tuple[str, Sequence[str]]:
-    """Start ranks of which one does not come, comes twice, or goes to another port."""
-    kind, port = dice.choice(("missing", "twice", "port")), 20_000 + dice.randrange(10_000)
-    for rank in range(processes - (kind == "missing")):
-        last = rank == processes - 1
-        variables = {"RANK": "0" if kind == "twice" and last else str(rank), "WORLD_SIZE": str(processes)}
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port + (kind == "port" and last))}
-        run.start(variables={**variables, **place, "PETRA_GRAPH_JOIN_SECONDS": "10"})
-    return f"join: {kind}", run.faults(codes={1, 2}, statuses=set())
-
-
 def a_resume(dice: random.Random, processes: int, run: Run) -> tuple[str, Sequence[str]]:
     """Kill ranks again and again, some while a checkpoint is written; the run must end as if nothing had happened."""
     every = f"checkpoint.every={dice.choice((7, 25, 60))} updates"
@@ -319,7 +298,6 @@ TOGETHER: Mapping[str, Kind] = {
     "frozen rank": a_frozen_rank,
     "suspension": a_suspension,
     "lost launcher": a_lost_launcher,
-    "join": a_join,
     "resume": a_resume,
 }
 """Kinds for several processes alone."""

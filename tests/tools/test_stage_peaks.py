@@ -27,14 +27,3 @@ def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimize
     expected[max(resident)] += 4  # the head keeps its loss's gradient: a one in float32
     assert {stage: peaks.live_of[stage] for stage in resident} == expected
     assert all(peaks.total[stage] > 2 * size for stage, size in resident.items())
-
-
-def test_it_changes_no_number():
-    plain, watched = (pipeline(CHAIN, SHAPE, compute="float32") for _ in range(2))
-    data = batches(SHAPE, 8, dtype=torch.float32)
-    losses: list[list[float]] = [[], []]
-    plain.runtime.train(data, range(8), lambda result: losses[0].append(float(result.loss)))
-    peaks = StagePeaks(watched.executors)
-    with peaks:
-        Scheduler(peaks.executors).train(data, range(8), lambda result: losses[1].append(float(result.loss)))
-    assert losses[0] == losses[1]

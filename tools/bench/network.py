@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.training.prepare import Prepared
 
 RESULTS = Path(__file__).parent / "results"
+Train = Callable[[], object]
+Way = TypeVar("Way")
+Measured = TypeVar("Measured")
 
 
 class Plain(nn.Module):
@@ -81,7 +85,7 @@ class PlainTraining:
                 self.loss(self.module(samples), target)
 
 
-def trainer(runtime: Scheduler, data: Sequence[MicroBatch]) -> Callable[[], None]:
+def trainer(runtime: Scheduler, data: Sequence[MicroBatch]) -> Train:
     """Return a training of a runtime on some micro-batches."""
     return lambda: runtime.train(data, range(len(data)), lambda _: None)
 
@@ -103,6 +107,24 @@ def update_of(ready: Prepared, module: Plain) -> Callable[[], None]:
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def in_turns(
+    ways: Mapping[str, Way], rounds: int, measure: Callable[[Way], Measured], warm_up: int = 1
+) -> dict[str, list[Measured]]:
+    """Return what was measured of each way in each round; rounds before warm up."""
+    found: dict[str, list[Measured]] = {name: [] for name in ways}
+    for turn in range(-warm_up, rounds):
+        for name, way in ways.items():
+            taken = measure(way)
+            if turn >= 0:
+                found[name].append(taken)
+    return found
+
+
+def ratio(own: Sequence[float], other: Sequence[float]) -> float:
+    """Return how much longer one takes than another, in the same round."""
+    return statistics.median(one / two for one, two in zip(own, other, strict=True))
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

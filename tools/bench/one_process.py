@@ -14,7 +14,6 @@ peak         live tensor bytes on a CPU, beside those before; on a GPU the most 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import click
 import torch
-from network import PlainTraining, save, trainer
+from network import PlainTraining, Train, in_turns, ratio, save, trainer
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -68,10 +67,11 @@ def main(
     fix_arithmetic(first)
     data = [pair for _, pair in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
     plain = PlainTraining(first, data, where)
-    ways: dict[str, Callable[[], None]] = {"plain": plain.train, "checkpointed": plain.train_checkpointed}
+    ways: dict[str, Train] = {"plain": plain.train, "checkpointed": plain.train_checkpointed}
     ways |= {name: trainer(Scheduler(one.executors()), data) for name, one in ready.items()}
     ways["forward without a graph"] = plain.forward_without_graph
-    wall, cpu = timed(ways, where, rounds)
+    taken = in_turns(ways, rounds, seconds(where), warm_up=2)
+    wall, cpu = ({name: [one[which] for one in own] for name, own in taken.items()} for which in (0, 1))
     result = {
         "spec": Path(spec).name,
         "device": device if device == "cpu" else torch.cuda.get_device_name(device),
@@ -94,26 +94,16 @@ def main(
         click.echo(f"written: {save('one_process', result)}", err=True)
 
 
-def ratio(own: Sequence[float], other: Sequence[float]) -> float:
-    """Return how much longer one takes than another, in the same round."""
-    return statistics.median(one / two for one, two in zip(own, other, strict=True))
+def seconds(device: torch.device) -> Callable[[Train], tuple[float, float]]:
+    """Return what measures the seconds of a training, by the clock and of the processor."""
 
+    def measure(train: Train) -> tuple[float, float]:
+        began, used = time.perf_counter(), time.process_time()
+        train()
+        wait(device)
+        return time.perf_counter() - began, time.process_time() - used
 
-def timed(
-    ways: Mapping[str, Callable[[], None]], device: torch.device, rounds: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the seconds of each way in each round, by the clock and of the processor; two rounds before warm up."""
-    wall: dict[str, list[float]] = {name: [] for name in ways}
-    cpu: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(-2, rounds):
-        for name, action in ways.items():
-            began, used = time.perf_counter(), time.process_time()
-            action()
-            wait(device)
-            if turn >= 0:
-                wall[name].append(time.perf_counter() - began)
-                cpu[name].append(time.process_time() - used)
-    return wall, cpu
+    return measure
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -128,7 +118,7 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def counted(action: Callable[[], None], device: torch.device, micro_batches: int) -> dict[str, Any]:
+def counted(action: Train, device: torch.device, micro_batches: int) -> dict[str, Any]:
     """Return what a micro-batch dispatches and holds, in a pass for each."""
     if device.type == "cuda":
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:

@@ -21,7 +21,7 @@ from typing import Any
 import click
 import torch
 from attrs import frozen
-from network import save
+from network import Train, in_turns, save
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
@@ -139,14 +139,14 @@ def _measured(kind: Kind, depth: int, rounds: int) -> dict[str, Any]:
     for parameter in body.parameters():
         parameter.grad = torch.zeros_like(parameter)
     stream = torch.randn(kind.shape)
-    contestants: dict[str, Callable[[], None]] = {
+    contestants: dict[str, Train] = {
         PLAIN: partial(_step, partial(_ordinary, blocks, lambda block, x: block(x)), stream),
         CHECKPOINT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=False)), stream),
         REENTRANT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=True)), stream),
         REVERSIBLE: partial(_step, partial(_reversible, body, 0), stream),
     }
     peaks = {name: _peak(run) for name, run in contestants.items()}
-    seconds = _seconds(contestants, rounds * max(1, LONG // depth))
+    seconds = in_turns(contestants, rounds * max(1, LONG // depth), _seconds, warm_up=0)
     best = {name: min(taken) for name, taken in seconds.items()}
     return {
         "network": kind.name,
@@ -182,21 +182,17 @@ def _step(network: Callable[[Tensor], Tensor], stream: Tensor) -> None:
     output.square().mean().backward()  # type: ignore[no-untyped-call]
 
 
-def _peak(run: Callable[[], None]) -> int:
+def _peak(run: Train) -> int:
     with LiveBytes() as live:
         run()
     peak: int = live.peak
     return peak
 
 
-def _seconds(contestants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            began = time.process_time()
-            run()
-            found[name].append(round(time.process_time() - began, 5))
-    return found
+def _seconds(run: Train) -> float:
+    began = time.process_time()
+    run()
+    return round(time.process_time() - began, 5)
 
 
 def _gradient_error(body: Any, stream: Tensor) -> float:

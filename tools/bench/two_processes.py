@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from typing import Any
 import click
 import torch
 import torch.distributed as dist
-from network import Plain, loss_of, save, trainer, update_of
+from network import Plain, Train, in_turns, loss_of, ratio, save, trainer, update_of
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
@@ -73,7 +73,6 @@ schedule = "1f1b"
 name = "random"
 options = {{ shape = [3, {side}, {side}], classes = 10 }}
 """
-Train = Callable[[], object]
 
 
 @click.command()
@@ -124,14 +123,7 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     world.connect()
     pair = Pair(world, spec, batch, updates)
     ways = dict(pair.ways())
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(-1, rounds):
-        for name, train in ways.items():
-            taken = max(pair.timed(train))
-            if turn >= 0:
-                seconds[name].append(taken)
-            elif world.rank == 0:
-                click.echo(f"warmed up: {name}", err=True)
+    seconds = in_turns(ways, rounds, lambda train: max(pair.timed(train)))
     peaks = {name: pair.peak(train) for name, train in ways.items()}
     if world.rank == 0:
         Path(answer).write_text(json.dumps(result(seconds, peaks, pair.cut, batch * updates)))
@@ -145,7 +137,7 @@ def result(
 ) -> dict[str, Any]:
     def times(name: str, other: str) -> float:
         """Return how many times faster one is than another, in the same round."""
-        return round(statistics.median(b / a for a, b in zip(seconds[name], seconds[other], strict=True)), 3)
+        return round(ratio(seconds[other], seconds[name]), 3)
 
     both = "two independent processes"
     return {
