@@ -49,7 +49,7 @@ def test_on_a_gpu_the_cpus_generator_follows_the_key_too(monkeypatch):
     before = [generator.get_state() for generator in generators_of(device)]
     assert len(before) == 2
 
-    def drawn() -> list[torch.Tensor]:
+    def drawn():
         found = [torch.rand(3), torch.rand(3, generator=torch.cuda.default_generators[1])]
         with rng_scope("f"):
             found += [torch.rand(3), torch.rand(3, generator=torch.cuda.default_generators[1])]
@@ -97,40 +97,24 @@ class NamesAMethodSo(Quiet):
         return False
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Linear(3, 3),
-        nn.Conv2d(3, 3, 1),
-        nn.BatchNorm2d(3),
-        nn.LayerNorm(3),
-        nn.GELU(),
-        nn.MaxPool2d(2),
-        nn.Identity(),
-    ],
-)
-def test_torchs_layers_draw_nothing(layer):
-    assert not may_draw(layer)
-    assert not may_draw(Quiet(layer, nn.Sequential(nn.ReLU(), layer)))
+QUIET = [nn.Linear(3, 3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.LayerNorm(3), nn.GELU(), nn.MaxPool2d(2)]
+DRAWING = [
+    nn.Dropout(0.1),
+    nn.Dropout(0.0),  # a callback may raise it
+    nn.AlphaDropout(0.1),
+    nn.RReLU(),
+    nn.FractionalMaxPool2d(2, output_size=1),
+    nn.MultiheadAttention(4, 2, dropout=0.1),
+    nn.LSTM(3, 3, num_layers=2, dropout=0.1),
+    nn.TransformerEncoderLayer(4, 2),
+    OwnLayer(3, 3),
+]
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Dropout(0.1),
-        nn.Dropout(0.0),  # a callback may raise it
-        nn.AlphaDropout(0.1),
-        nn.RReLU(),
-        nn.FractionalMaxPool2d(2, output_size=1),
-        nn.MultiheadAttention(4, 2, dropout=0.1),
-        nn.LSTM(3, 3, num_layers=2, dropout=0.1),
-        nn.TransformerEncoderLayer(4, 2),
-        OwnLayer(3, 3),
-    ],
-)
-def test_layers_that_may_draw(layer):
-    assert may_draw(layer)
-    assert may_draw(Quiet(nn.Linear(3, 3), nn.Sequential(layer)))
+@pytest.mark.parametrize(("layer", "draws"), [*((one, False) for one in QUIET), *((one, True) for one in DRAWING)])
+def test_which_of_torchs_layers_may_draw(layer, draws):
+    assert may_draw(layer) is draws
+    assert may_draw(Quiet(nn.Linear(3, 3), nn.Sequential(layer))) is draws
 
 
 @pytest.mark.parametrize("block", [None, Inherits(), NamesAMethodSo(), AdditiveCoupling([(3,), (3,)])])

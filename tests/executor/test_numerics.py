@@ -131,6 +131,20 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
     assert draw() == drawn[0]
 
 
+class Kept(InvertedBySubtraction):
+    keep_dtype = ("table",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("other", torch.zeros(2, dtype=torch.float64))
+
+
+def test_a_buffer_keeps_its_type_where_the_block_says_so():
+    placed = place(Kept(), numerics())
+    assert (placed.table.dtype, placed.other.dtype) == (torch.float64, torch.float32)
+
+
 def test_gradients_of_embeddings_are_dense():
     """Sparse ones failed with Adam, with replicas, and where they were clipped by value."""
     table = torch.nn.Embedding(4, 3, sparse=True)

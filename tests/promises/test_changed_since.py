@@ -13,7 +13,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, overrides, summary_of
 
 NET = """\
 from torch import nn
@@ -34,7 +34,6 @@ epochs = 1
 [checkpoint]
 every = "1 epoch"
 """
-DONE = ["checkpoint.every='1 epoch'"]
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -42,7 +41,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def resume(*settings: str) -> int:
-    return main(["run", "--resume", "latest", *(word for one in settings for word in ("--set", one))])
+    return main(["run", "--resume", "latest", *overrides(*settings)])
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant
             use()
         with pytest.warns(UserWarning, match=changed_code):
             use(changed=True)
-    command = ["export", "latest", "--format", "torch-export"]
+    command = ["export", "latest", "--format", "safetensors", "--force"]
     assert main(command) == 2
     refused = capsys.readouterr()
     assert refused.out == ""
@@ -74,14 +73,9 @@ def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant
     assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
 
 
-def test_an_evaluation_says_that_the_network_has_changed(changed_code, capsys):
+def test_an_evaluation_and_a_resume_name_changed_code_and_the_summary_keeps_it(changed_code, capsys):
     assert main(["evaluate", "latest"]) == 0
     assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
-    with pytest.warns(UserWarning, match=changed_code):
-        pg.open_run(only_run()).evaluate()
-
-
-def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, capsys):
     assert resume("run.epochs=2") == 0
     told = capsys.readouterr().err
     assert "\nchanged: run.epochs: 1 then, 2 now\n" in told
@@ -91,33 +85,24 @@ def test_a_resume_names_changed_code_and_the_summary_keeps_it(changed_code, caps
     assert changed[1].startswith(f"before forward {MICRO_BATCHES}: the network: ")
 
 
-def test_a_run_that_is_done_stays_as_it_is(write, capsys):
-    """`method.name` was set on it: from then on the weights of PETRA were those of backpropagation, by all records."""
-    run(write("a.toml", SPEC), DONE, Listener())
-    before = files_of(only_run())
-    capsys.readouterr()
-    for settings in (["method.name=backprop"], ["optimizer.options.lr=0.01"]):
-        assert resume(*settings) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("nothing is left to train: run.epochs is 2; set it higher to continue; ")
-        assert settings[0].partition("=")[0] in told
-    assert resume() == 0
-    assert "\nnothing is left to train: run.epochs is 2; set it higher to continue\n" in capsys.readouterr().err
-    assert files_of(only_run()) == before
-
-
 EARLY = """
 [[callback]]
 name = "early-stopping"
 options = { metric = "train/loss", patience = 1, min_delta = 100.0 }
 """
+DONE = "nothing is left to train: run.epochs is 2; set it higher to continue"
 
 
-def test_a_run_that_stopped_early_stays_as_it_is(write, capsys):
-    run(write("a.toml", SPEC + EARLY), [*DONE, "run.epochs=5"], Listener())
-    assert "stopped_early" in summary_of(only_run())
+@pytest.mark.parametrize(("more", "epochs", "said"), [("", 2, DONE), (EARLY, 5, "the run stopped early")])
+def test_a_run_that_is_done_or_stopped_early_stays_as_it_is(write, capsys, more, epochs, said):
+    """`method.name` was set on it: from then on the weights of PETRA were those of backpropagation, by all records."""
+    run(write("a.toml", SPEC + more), ["checkpoint.every='1 epoch'", f"run.epochs={epochs}"], Listener())
     before = files_of(only_run())
-    assert resume("method.name=backprop") == 2
-    assert "the run stopped early" in capsys.readouterr().err
+    capsys.readouterr()
+    for setting in ("method.name=backprop", "optimizer.options.lr=0.01"):
+        assert resume(setting) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert more or setting.partition("=")[0] in told
     assert resume() == 0
     assert files_of(only_run()) == before

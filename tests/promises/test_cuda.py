@@ -24,9 +24,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch see
 FLOAT64_ACROSS_DEVICES = 1e-9
 
 
-def trained(graph, count, **settings):
-    """Return the parameters and statistics, on the CPU, of a pipeline that has trained so many micro-batches."""
+def trained(graph, count, recorded=False, **settings):
+    """Return the parameters and statistics, on the CPU, of a pipeline that has trained so many micro-batches, maybe by graphs."""
     built = pipeline(GRAPHS[graph], SHAPES[graph], **settings)
+    if recorded:
+        record(built.executors[:-1], "graphs", compiled=False)
     built.train(batches(SHAPES[graph], count))
     return {key: value.cpu() for key, value in built.parameters().items()}
 
@@ -35,10 +37,15 @@ def same_bits(one, other):
     return all(torch.equal(one[key], other[key]) for key in one)
 
 
+IN_FEW_BITS = [{"precision": {"channel_dtype": stored}} for stored in ("bfloat16", "int8")]
+
+
 @pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0"), ("cuda:0", "cpu")])
-@pytest.mark.parametrize("schedule", ["sequential", "1f1b", "lockstep"])
-def test_any_mix_of_devices_gives_the_cpus_numbers(devices, schedule):
-    one, other = (trained("revnet", 12, schedule=schedule, devices=on) for on in (("cpu",), devices))
+@pytest.mark.parametrize("how", [*({"schedule": one} for one in ("sequential", "1f1b", "lockstep")), *IN_FEW_BITS])
+def test_any_mix_of_devices_gives_the_cpus_numbers(devices, how):
+    """What differs in its last bits in float64 is next to never rounded another way."""
+    graph, count = ("chain", 6) if "precision" in how else ("revnet", 12)
+    one, other = (trained(graph, count, devices=on, **how) for on in (("cpu",), devices))
     assert relative_error(other, one) < FLOAT64_ACROSS_DEVICES
 
 
@@ -106,15 +113,13 @@ def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
 
 
 @pytest.mark.usefixtures("deterministic")
-def test_graphs_beside_dropout_that_stays_as_written():
-    nodes = [node("a1", "rev-basic", dropout=0.2) if one.name == "a1" else one for one in REVNET]
-    made = [pipeline(nodes, SHAPES["revnet"], devices=("cuda:0",), compute="float32") for _ in range(2)]
-    record(made[1].executors[:-1], "graphs", compiled=False)
-    data = batches(SHAPES["revnet"], 20)
-    made[0].train(data)
+def test_graphs_beside_dropout_that_stays_as_written(monkeypatch):
+    dropping = [node("a1", "rev-basic", dropout=0.2) if one.name == "a1" else one for one in REVNET]
+    monkeypatch.setitem(GRAPHS, "revnet", dropping)
+    settings = {"devices": ("cuda:0",), "compute": "float32"}
     with pytest.warns(RuntimeWarning, match="a1 stays as it is written: it draws random numbers"):
-        made[1].train(data)
-    assert same_bits(*(built.parameters() for built in made))
+        found = trained("revnet", 20, recorded=True, **settings)
+    assert same_bits(found, trained("revnet", 20, **settings))
 
 
 @pytest.mark.usefixtures("deterministic")
@@ -130,15 +135,6 @@ def test_a_resumed_run_with_graphs_has_the_bits_of_an_uninterrupted_one_without(
         restore_at_cut(kept.copies_at[10][executor.program.index], executor, again.runtime)
     again.runtime.train(data[10:], range(20), lambda _: None, at=10)
     assert same_bits(eager.parameters(), again.parameters())
-
-
-@pytest.mark.parametrize("stored", ["bfloat16", "int8"])
-@pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0")])
-def test_channels_across_devices_are_the_cpus(devices, stored):
-    """What differs in its last bits in float64 is next to never rounded another way."""
-    how = {"precision": {"channel_dtype": stored}}
-    one, other = (trained("chain", 6, devices=on, **how) for on in (("cpu",), devices))
-    assert relative_error(other, one) < FLOAT64_ACROSS_DEVICES
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two processes need two CUDA devices")

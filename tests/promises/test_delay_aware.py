@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.executor.state import capture
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import order
 from petra_graph.record import checkpoint
-from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run
-from tests.support.stopping import StopAt
+from tests.support.runs import MICRO_BATCHES, SPEC, StopAt, only_run, overrides
 
 MODULE = """\
 import json
@@ -88,10 +84,9 @@ def counted(depth: int, k: int, epochs: Sequence[int], filled: int = 0) -> list[
     return means
 
 
-HOW = [("1f1b", 1, (4, 3, 2, 1)), ("lockstep", 2, (7, 5, 3, 1)), ("[5, 3, 3, 1]", 1, (5, 3, 3, 1))]
-
-
-@pytest.mark.parametrize(("schedule", "accumulation", "depths"), HOW)
+@pytest.mark.parametrize(
+    ("schedule", "accumulation", "depths"), [("lockstep", 2, (7, 5, 3, 1)), ("[5, 3, 3, 1]", 1, (5, 3, 3, 1))]
+)
 def test_each_update_is_told_the_delay_that_counting_gives(spec, schedule, accumulation, depths):
     """Over two epochs, with a short last window, and the rate of the delay that its number has."""
     run(spec, [f"method.schedule={schedule}", f"method.accumulation={accumulation}"], Listener())
@@ -103,30 +98,9 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec):
     run(spec, ["method.accumulation=2"], StopAt("trained 1/6"))
     (at, *_) = checkpoint.numbers(only_run())
     noted()
-    assert main(["run", "--resume", "latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]']) == 0
+    assert main(["run", "--resume", "latest", *overrides("partition.stages=2", 'partition.devices=["cpu"]')]) == 0
     delays = {stage: [late for _, late in updates] for stage, updates in noted().items()}
     assert delays == {stage: counted(3 - stage, 2, [0, 1], filled=at) for stage in (1, 2)}
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "told"),
-    [
-        ("{ name = 'muon', options = { lr = 0.05 } }", False),
-        ("{ name = 'corrected', options = { lr = 0.05, optimizer = 'muon', correction = 'spike' } }", True),
-        ("{ name = 'corrected', options = { lr = 0.05, optimizer = 'sgd', predict = true } }", True),
-    ],
-)
-def test_a_key_of_its_groups_is_all_that_an_optimizer_needs(spec, optimizer, told):
-    """Where groups have no such key they find none, and neither do checkpoints."""
-    executors = (ready := prepare(spec, [f"optimizer={optimizer}", "lr_schedule.name=cosine"])).executors()
-    Scheduler(executors).train(ready.opened.epoch(0), range(MICRO_BATCHES), lambda _: None)
-    for executor, depth in zip(executors, (4, 3, 2, 1), strict=True):
-        groups, facts = executor.updater.optimizer.param_groups, capture(executor).facts
-        assert len(groups) >= 2
-        assert ("late" in facts) == any("staleness" in group for group in groups) == told
-        if told:  # a checkpoint leaves out what is as it was built
-            late = {group.get("staleness", 0.0) for group in (*groups, *facts["groups"])}
-            assert late == {counted(depth, 3, [0])[-1]}
 
 
 def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):

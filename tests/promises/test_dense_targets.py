@@ -10,11 +10,12 @@ import torch
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from tests.support.runs import overrides
 
 MODULE = """
 import torch
 from torch import nn
-from petra_graph.blocks import Buffered, Head, TwoFunctionCoupling
+from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 
 
 class Tokens(Buffered):
@@ -27,18 +28,14 @@ class Tokens(Buffered):
         return x, x
 
 
-class Mixing(TwoFunctionCoupling):
+class Mixing(AdditiveCoupling):
     def __init__(self, inputs):
         super().__init__(inputs)
         self.attention = nn.Linear(12, 36)
-        self.mlp = nn.Linear(12, 12)
 
-    def f(self, x):
+    def residual(self, x):
         q, k, v = self.attention(x).chunk(3, dim=-1)
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    def g(self, x):
-        return torch.tanh(self.mlp(x))
 
 
 class Logits(Head):
@@ -51,26 +48,18 @@ class Logits(Head):
 """
 SPEC = """
 name = "tokens"
-
 [[graph.node]]
 name = "tokens"
 block = "tokens:Tokens"
-kind = "buffered"
-
 [[graph.node]]
 name = "mixing"
 block = "tokens:Mixing"
-kind = "reversible"
-repeat = 4
-
+repeat = 3
 [[graph.node]]
 name = "logits"
 block = "tokens:Logits"
-kind = "head"
-
 [method]
 schedule = "1f1b"
-
 [data]
 name = "random"
 batch = 4
@@ -81,13 +70,12 @@ options = { shape = [8], dtype = "int64", levels = 11, classes = 11, target_shap
 @pytest.fixture
 def spec(write):
     write("tokens.py", MODULE)
-    write("tokens.toml", SPEC)
-    return "tokens.toml"
+    return write("tokens.toml", SPEC)
 
 
 def test_a_language_model_is_planned(spec, capsys):
     """`plan` said that the head cannot be trained, though `run` trained it."""
-    assert main(["plan", spec, "--json", "--set", "partition.devices=2", "--set", "partition.stages=3"]) == 0
+    assert main(["plan", spec, "--json", *overrides("partition.stages=3")]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["timing"]["samples_per_second"] > 0
     assert not any("needs values" in one for one in plan["assumptions"])
@@ -102,16 +90,16 @@ def test_a_class_is_predicted_for_each_token(spec, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [(one["index"], one["position"]) for one in found] == [(n, [t]) for n in range(3) for t in range(8)]
     with torch.no_grad():
-        scores, classes = pg.load("latest")(torch.as_tensor(tokens)).softmax(1).topk(2, dim=1)
-    assert [[one["class"] for one in row["classes"]] for row in found] == classes.transpose(1, 2).flatten(0, 1).tolist()
-    assert [[one["score"] for one in row["classes"]] for row in found] == scores.transpose(1, 2).flatten(0, 1).tolist()
+        expected = pg.load("latest")(torch.as_tensor(tokens)).softmax(1).topk(2, dim=1)
+    for key, values in zip(("score", "class"), expected, strict=True):
+        listed = [[one[key] for one in row["classes"]] for row in found]
+        assert listed == values.transpose(1, 2).flatten(0, 1).tolist()
     assert main(["predict", "latest", "texts.npy", "--top", "1"]) == 0
     assert "texts.npy [2] (7)  " in capsys.readouterr().out
 
 
 def test_a_head_of_other_classes(spec, capsys):
-    arguments = ["--set", "data.options.classes=13"]
-    assert main(["run", spec, "--dry-run", *arguments]) == 2
+    assert main(["run", spec, "--dry-run", "--set", "data.options.classes=13"]) == 2
     said = capsys.readouterr().err
     assert 'the head "logits" has 11x8 outputs, but the data set has 13 classes, and targets of 8' in said
     assert "make it 13x8 or 8x13" in said

@@ -15,7 +15,7 @@ from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.record import checkpoint
 from tests.support.loggers import named
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, overrides, summary_of, weights_bytes, without_times
 
 MODULE = '''\
 import torch
@@ -54,46 +54,43 @@ class Sees(Callback):
         torch.save({name: value.clone() for name, value in weights.items()}, self.directory / f"seen-{epoch}.pt")
 '''
 OPTIMIZER = '[optimizer]\nname = "local_free:schedule_free"\n'
-FREE = SPEC.replace("[optimizer]\noptions = { lr = 0.05 }\n", OPTIMIZER).replace("epochs = 2", "epochs = 3")
-KEPT = '[checkpoint]\nevery = "1 epoch"\nbest = "test/top1"\n'
+FREE = SPEC.replace("[optimizer]\noptions = { lr = 0.05 }\n", OPTIMIZER)
 
 
-@pytest.fixture(autouse=True)
-def module(write):
+@pytest.fixture
+def spec(write):
     assert OPTIMIZER in FREE
     write("local_free.py", MODULE)
+    kept = '[checkpoint]\nevery = "1 epoch"\nbest = "test/top1"\n'
+    return write("free.toml", FREE + kept + named("callback", "local_free:Sees"))
 
 
-def tensors_of(directory, kind, at=3 * MICRO_BATCHES):
-    """The tensors of a kind in a checkpoint, of all stages."""
-    manifest = checkpoint.read_manifest(directory, at)
-    found = {}
-    for file in manifest.files:
+def tensors_of(directory, kind):
+    """The tensors of a kind in the last checkpoint, of all stages."""
+    at, found = 2 * MICRO_BATCHES, {}
+    for file in checkpoint.read_manifest(directory, at).files:
         found |= checkpoint.read_stage(directory, at, file)[0]
     return {name: tensor for name, tensor in found.items() if name.startswith(f"{kind}/")}
 
 
-def test_the_training_is_the_same_with_any_number_of_evaluations(write):
-    assert main(["run", write("free.toml", FREE + KEPT)]) == 0
-    assert main(["run", "free.toml", "--set", "run.evaluate_every=3", "--set", "run.directory=once"]) == 0
+def test_the_training_is_the_same_with_any_number_of_evaluations(spec):
+    assert main(["run", spec]) == 0
+    assert main(["run", spec, *overrides("run.evaluate_every=2", "run.directory=once")]) == 0
     for kind in ("parameters", "optimizer", "buffers"):
         one, other = tensors_of(only_run(), kind), tensors_of(only_run("once"), kind)
         assert one.keys() == other.keys()
         assert all(torch.equal(value, other[name]) for name, value in one.items())
     assert weights_bytes(only_run()) == weights_bytes(only_run("once"))
-    one, other = (
-        [event for event in without_times(directory) if event[2] == "train/loss"]
-        for directory in (only_run(), only_run("once"))
-    )
+    directories = only_run(), only_run("once")
+    one, other = ([event for event in without_times(each) if event[2] == "train/loss"] for each in directories)
     assert one == other
 
 
-def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_trained_ones(write):
-    assert main(["run", write("free.toml", FREE + KEPT + named("callback", "local_free:Sees"))]) == 0
+def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_trained_ones(spec):
+    assert main(["run", spec]) == 0
     directory = only_run()
     weights, optimizer = load_file(directory / "weights.safetensors"), tensors_of(directory, "optimizer")
-    trained, seen = tensors_of(directory, "parameters"), torch.load(directory / "seen-3.pt")
-    assert trained
+    trained, seen = tensors_of(directory, "parameters"), torch.load(directory / "seen-2.pt")
     for name in (name.removeprefix("parameters/") for name in trained):
         assert torch.equal(weights[name], optimizer[f"optimizer/{name}/x"])
         assert torch.equal(weights[name], seen[name])
@@ -105,7 +102,6 @@ def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_tr
     assert evaluate_run(saved, which="best").means["top1"] == best
 
 
-def test_the_test_behind_a_validation_is_of_the_evaluated_weights(write):
-    best = '[checkpoint]\nbest = "validation/top1"\n'
-    assert main(["run", write("free.toml", FREE + best), "--set", "data.validation=0.1"]) == 0
+def test_the_test_behind_a_validation_is_of_the_evaluated_weights(spec):
+    assert main(["run", spec, *overrides("data.validation=0.1", "checkpoint.best=validation/top1")]) == 0
     assert evaluate_run(SavedRun.open("latest"), which="best").means == summary_of(only_run())["test"]

@@ -24,9 +24,9 @@ from tests.promises import test_several_inputs as inputs
 from tests.promises import test_several_outputs as outputs
 from tests.promises import test_streams_of_samples as streams
 from tests.promises import test_weights_of_targets as weighed
-from tests.promises.test_callbacks_change_nothing import EVERYTHING
 from tests.support.forks import ended, ranks, start_server
-from tests.support.runs import SPEC, only_run, summary_of, without_times
+from tests.support.loggers import named
+from tests.support.runs import SPEC, only_run, overrides, summary_of, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 KILL = """\
@@ -36,7 +36,7 @@ from petra_graph.plugins import Callback
 
 class Kill(Callback):
     def trained(self, epoch, micro_batches, means):
-        if (epoch, micro_batches) == (3, 2) and not os.path.exists("killed"):
+        if (epoch, micro_batches) == (2, 2) and not os.path.exists("killed"):
             open("killed", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -49,7 +49,7 @@ options = { build = "tests.networks.networks_by_parts:UNet" }
 schedule = "1f1b"
 [data]
 name = "torch"
-batch = 20
+batch = 50
 options = { train = "tests.promises.test_parts:Images", test = "tests.promises.test_parts:Images", classes = 3 }
 """
 
@@ -70,28 +70,24 @@ def in_rows() -> dict[str, str]:
 
 LOADED = "data.workers=1"
 FEATURES = {
-    "dropout, a schedule, a loader": Feature(SPEC, ("lr_schedule.name=cosine", LOADED)),
-    "values everywhere and an average": Feature(SPEC + EVERYTHING),
-    "weights that are evaluated and not trained": Feature(
-        schedule_free.FREE, files={"local_free.py": schedule_free.MODULE}
+    "dropout, a schedule, a loader, validation and its best weights, metrics, values everywhere, an average": Feature(
+        SPEC + metrics.METRICS + named("callback", "jsonl", "csv", "tensorboard", "ema"),
+        ("lr_schedule.name=cosine", LOADED, "data.validation=0.1", "checkpoint.best=validation/top1"),
     ),
-    "validation and its best weights": Feature(
-        SPEC, ("data.validation=0.1", "checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
+    "what nodes keep, weights that are evaluated and not trained": Feature(
+        schedule_free.FREE,
+        ("method.name=1f1b-flush", 'method.keep={"stem"="input", "rev.0"="nothing"}'),
+        {"local_free.py": schedule_free.MODULE},
     ),
-    "metrics of an evaluation": Feature(SPEC + metrics.METRICS),
-    "older parameters, in few bits": Feature(
-        SPEC, ("method.name=pipedream", "precision.channel_dtype=int8", "precision.buffer_dtype=bfloat16")
-    ),
-    "old graphs and new weights, from the end of an epoch": Feature(SPEC, ("method.name=paci",), every="1 epoch"),
-    "what nodes keep": Feature(SPEC, ("method.name=1f1b-flush", 'method.keep={"stem"="input", "rev.0"="nothing"}')),
-    "a corrected optimizer": Feature(
+    "older parameters, in few bits, an optimizer with matrices": Feature(
         SPEC,
         (
-            "method.schedule=lockstep",
-            "optimizer={ name = 'corrected', options = { optimizer = 'adamw', lr = 0.01, predict = true } }",
+            "method.name=pipedream",
+            "precision={ channel_dtype = 'int8', buffer_dtype = 'bfloat16' }",
+            "optimizer={ name = 'soap', options = { lr = 0.01 } }",
         ),
     ),
-    "an optimizer with matrices": Feature(SPEC, ("optimizer={ name = 'soap', options = { lr = 0.01 } }",)),
+    "old graphs and new weights, from the end of an epoch": Feature(SPEC, ("method.name=paci",), every="1 epoch"),
     "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
     "plugins of every kind in a file": Feature(
         local.FILES["example.toml"],
@@ -122,8 +118,8 @@ def test_two_processes_that_are_killed_and_resumed_in_one(here, write, name):
     feature = FEATURES[name]
     for file, text in {**feature.files, "kill_once.py": KILL, "feature.toml": feature.spec + CALLED}.items():
         write(file, text)
-    settings = (*feature.settings, "run.epochs=4", f'checkpoint.every="{feature.every}"')
-    words = ["run", "feature.toml", *(word for one in settings for word in ("--set", one))]
+    words = ["run", "feature.toml"]
+    words += overrides(*feature.settings, "run.epochs=3", f'checkpoint.every="{feature.every}"')
     with ranks(words, words) as running:
         assert sorted(ended(running)) == [-signal.SIGKILL, 1], "".join(one.said for one in running)
     assert main(["run", "--resume", "latest"]) == 0

@@ -9,30 +9,10 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import ENDLESS, RUN, SPEC, alone, ended, ranks, under_way, until, wait_for_progress
-from tests.support.runs import only_run, summary_of
+from tests.support.forks import ENDLESS, RUN, alone, ended, ranks, under_way, until, wait_for_progress
+from tests.support.runs import only_run, overrides, summary_of
 
 pytestmark = pytest.mark.processes
-FAULTY = """\
-import time
-from petra_graph.catalog.blocks import RevMlp
-
-class Faulty(RevMlp):
-    calls = 0
-
-    def residual(self, x):
-        if self.training and x.device.type != "meta":
-            Faulty.calls += 1
-            if Faulty.calls == 40:
-                {fault}
-        return super().residual(x)
-"""
-KILLED = [
-    (0, "stages 1 to 2", False, "auto"),
-    (1, "stages 3 to 4", True, "auto"),
-    (1, "stages 3 to 4", True, "nccl"),
-]
-"""A rank, its stages, whether a launcher keeps the store, and the transport; gloo stands for NCCL here."""
 
 
 def failure() -> dict:
@@ -42,19 +22,20 @@ def failure() -> dict:
     return json.loads((only_run() / "failure.json").read_text())
 
 
-def faulty(folder: Path, fault: str, node: str) -> None:
-    (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
-    text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
-    (folder / "shared.toml").write_text(text)
-
-
 # --- killed ----------------------------------------------------------------------------------------------------------
+
+KILLED = [
+    (0, "stages 1 to 2", False, "auto"),
+    (1, "stages 3 to 4", True, "auto"),
+    (1, "stages 3 to 4", True, "nccl"),
+]
+"""A rank, its stages, whether a launcher keeps the store, and the transport; gloo stands for NCCL here."""
 
 
 @pytest.mark.parametrize(("victim", "stages", "hosted", "transport"), KILLED)
 def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
     """The head's process tells of it and, where that is the one that was killed, the other."""
-    with ranks(*[(*RUN, "--set", f"run.transport={transport}")] * 2, hosted=hosted) as running:
+    with ranks(*[(*RUN, *overrides(f"run.transport={transport}"))] * 2, hosted=hosted) as running:
         until(under_way)
         wait_for_progress(100)  # meanwhile each has reported its status
         mapped = "".join(Path(f"/proc/{rank.process.pid}/maps").read_text() for rank in running)
@@ -62,8 +43,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
         codes = ended(running)
     assert "/memfd:" in mapped
     assert "/dev/shm/" not in mapped, "a killed process would leave that file"
-    assert codes[victim] == -signal.SIGKILL
-    assert codes[1 - victim] == 1
+    assert (codes[victim], codes[1 - victim]) == (-signal.SIGKILL, 1)
     said = running[1 - victim].said
     assert f"rank {victim} ({stages}; process {running[victim].process.pid} on " in said
     assert " has gone without a word" in said
@@ -78,60 +58,38 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
         assert summary_of(only_run())["epochs"] >= 1, "what the head had reached is known"
 
 
-LAST_MOMENT = """\
-import os, signal, time
+# --- stuck, raises, not finite, a full disk ----------------------------------------------------------------------------
+
+FAULTY = """\
+import time
 from petra_graph.catalog.blocks import RevMlp
-from petra_graph.training import end as at_the_end, process
 
-class Last(RevMlp):
-    pass
+class Faulty(RevMlp):
+    calls = 0
 
-def end(*_):
-    os.kill(os.getpid(), signal.{signal})
-
-if os.environ["RANK"] == "{victim}":
-    {moment} = end
-else:
-    gather_measured = process.OneOfSeveral.gather_measured
-
-    def gather_slowly(*arguments):
-        # The other process waits for the end meanwhile: nothing more is needed of it.
-        found = gather_measured(*arguments)
-        time.sleep(1)
-        return found
-
-    process.OneOfSeveral.gather_measured = gather_slowly
+    def residual(self, x):
+        if self.training and x.device.type != "meta":
+            Faulty.calls += 1
+            if Faulty.calls == 40:
+                {fault}
+        return super().residual(x)
 """
 
 
-@pytest.mark.parametrize(
-    ("victim", "moment", "hosted"), [(0, "at_the_end._lost_when_complete", True), (1, "at_the_end.AwakeTime", False)]
-)
-def test_a_process_that_is_killed_when_all_is_written(shared_folder, victim, moment, hosted):
-    """The others waited for a minute, and said that the run had failed."""
-    (shared_folder / "last.py").write_text(LAST_MOMENT.format(signal="SIGKILL", victim=victim, moment=moment))
-    text = SPEC.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "last:Last"')
-    (shared_folder / "shared.toml").write_text(text)
-    with ranks(RUN, RUN, hosted=hosted) as running:
-        codes = ended(running)
-    assert summary_of(only_run())["status"] == "done"
-    assert (codes[victim], codes[1 - victim]) == (-signal.SIGKILL, 0)
-    if victim == 0:
-        assert "the run is complete, although rank 0 " in running[1].said
-    assert not (only_run() / "failure.txt").exists()
-
-
-# --- stuck, and raises -----------------------------------------------------------------------------------------------
+def with_a_fault(fault: str, *settings: str) -> tuple[str, dict]:
+    """Run two processes of which the second one's first stage has a fault; return what both said, and what was reported."""
+    Path("faulty.py").write_text(FAULTY.format(fault=fault))
+    text = ENDLESS.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "faulty:Faulty"')
+    Path("shared.toml").write_text(text)
+    with ranks(*[(*RUN, *overrides(*settings))] * 2) as running:
+        assert ended(running) == [1, 1]
+    return "".join(one.said for one in running), failure()
 
 
 def test_a_process_that_sleeps_for_ever(shared_folder):
-    faulty(shared_folder, "time.sleep(1e6)", "far")
-    with ranks(*[(*RUN, "--set", "run.watchdog=1.5")] * 2) as running:
-        assert ended(running) == [1, 1]
-    said = "".join(one.said for one in running)
+    said, reported = with_a_fault("time.sleep(1e6)", "run.watchdog=1.5")
     assert "rank 1: stage 3 (far), " in said
     assert "and run.watchdog allows 1.5" in said
-    reported = failure()
     where = reported["where"]
     assert (reported["rank"], where["stage"], where["nodes"], where["channel"]) == (1, 3, ["far"], None)
     assert where["operation"] in {"forward", "backward"}
@@ -141,20 +99,16 @@ def test_a_process_that_sleeps_for_ever(shared_folder):
 
 
 def test_a_stage_that_raises(shared_folder):
-    faulty(shared_folder, 'raise ValueError("no more")', "far")
-    with ranks(RUN, RUN) as running:
-        assert ended(running) == [1, 1]
-    said = "".join(one.said for one in running)
+    said, reported = with_a_fault('raise ValueError("no more")')
     assert said.count("ValueError: no more") == 1, "one process tells it"
     assert "rank 1: stage 3 (far) failed in the " in said
-    reported = failure()
     assert (reported["rank"], reported["where"]["stage"]) == (1, 3)
     assert "faulty.py" in reported["traceback"], "the traceback is that of the process where it happened"
 
 
 def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):
     """As in one process: the stage where it began, although others break while the head looks."""
-    settings = ("--set", "optimizer.options.lr=1e30", "--set", "optimizer.options.weight_decay=1e20")
+    settings = overrides("optimizer.options.lr=1e30", "optimizer.options.weight_decay=1e20")
     with ranks(*[(*RUN, *settings)] * 2, program="patient petra-graph") as running:
         assert ended(running) == [1, 1]
     together = failure()["problems"]
@@ -163,9 +117,6 @@ def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder
     assert "in stage 4 is not finite after 1 update" in together[0][0]
     assert together[0][0] == alone
     assert f"{together[0][0]}\n" in running[1].said
-
-
-# --- a full disk -----------------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk(shared_folder):
@@ -177,7 +128,7 @@ def test_a_full_disk(shared_folder):
     assert all(json.loads(line) for line in (only_run() / "metrics.jsonl").read_text().splitlines())
 
 
-# --- stopped ---------------------------------------------------------------------------------------------------------
+# --- stopped, refused, not met ----------------------------------------------------------------------------------------
 
 
 def test_a_signal_to_one_process_stops_all_between_two_micro_batches(shared_folder):
@@ -189,9 +140,6 @@ def test_a_signal_to_one_process_stops_all_between_two_micro_batches(shared_fold
     assert summary["status"] == "interrupted"
     assert summary["epochs"] * 8 <= summary["micro_batches"] <= (summary["epochs"] + 1) * 8
     assert (only_run() / "weights.safetensors").exists()
-
-
-# --- refused ---------------------------------------------------------------------------------------------------------
 
 
 def test_specifications_that_differ(shared_folder):
@@ -209,27 +157,23 @@ def test_more_processes_than_stages(shared_folder):
     assert launcher.said.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
 
 
-# --- joining ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_rank_that_never_comes(shared_folder):
-    with ranks(RUN, WORLD_SIZE="2", PETRA_GRAPH_JOIN_SECONDS="1") as running:
-        assert ended(running) == [1]
-    said = running[0].said
-    assert "rank 0 waits at 127.0.0.1:" in said
-    assert "and rank 1 has not come within" in said
-    assert "Traceback" not in said
-
-
-def test_two_processes_of_one_rank(shared_folder):
-    with ranks(RUN, RUN, RANK="0", PETRA_GRAPH_JOIN_SECONDS="3") as running:
-        codes = ended(running)
-    assert sorted(codes) == [1, 2]
-    told = next(rank.said for rank, code in zip(running, codes, strict=True) if code == 2)
-    assert "two processes have rank 0: " in told
-
-
-def test_a_store_that_is_not_there(shared_folder):
-    with ranks(RUN, RANK="1", WORLD_SIZE="2", hosted=False, PETRA_GRAPH_JOIN_SECONDS="2") as running:
-        assert ended(running, 60) == [2]
-    assert "rank 1 cannot reach the run's store at 127.0.0.1:" in running[0].said
+@pytest.mark.parametrize(
+    ("count", "how", "codes", "said"),
+    [
+        (1, {"WORLD_SIZE": "2"}, [1], "and rank 1 has not come within"),
+        (2, {"RANK": "0"}, [1, 2], "two processes have rank 0: "),
+        (
+            1,
+            {"RANK": "1", "WORLD_SIZE": "2", "hosted": False},
+            [2],
+            "rank 1 cannot reach the run's store at 127.0.0.1:",
+        ),
+    ],
+    ids=["a rank that never comes", "two of one rank", "a store that is not there"],
+)
+def test_processes_that_do_not_meet(shared_folder, count, how, codes, said):
+    with ranks(*[RUN] * count, **how, PETRA_GRAPH_JOIN_SECONDS="2") as running:
+        assert sorted(ended(running)) == codes
+    told = "".join(one.said for one in running)
+    assert said in told
+    assert "Traceback" not in told

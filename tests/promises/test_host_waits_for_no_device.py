@@ -21,7 +21,7 @@ from petra_graph.spec.model import ClipSpec
 from petra_graph.training import prepare as prepare_module
 from petra_graph.training.evaluation import Meters, NotFinite
 from petra_graph.training.run import run
-from tests.support.pipelines import GRAPHS, SHAPES, Batch, Pipeline, batches, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 from tests.support.runs import SPEC
 
 EVERY = 4
@@ -63,30 +63,23 @@ def counted(monkeypatch, names=READS):
         yield reads.counts
 
 
-SETTINGS = {
-    "plain": {},
-    "clipped": {"clip": ClipSpec(limit=0.01)},
-    "clipped by one norm": {"clip": ClipSpec(limit=0.01, scope="global"), "schedule": "sequential"},
-    "in few bits": {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"},
-    **{f"method {name}": {"method": name, "schedule": None, "accumulation": 2} for name in METHODS},
-}
+CLIPPED = {"clip": ClipSpec(limit=0.01)}
+CLIPPED_BY_ONE_NORM = {"clip": ClipSpec(limit=0.01, scope="global"), "schedule": "sequential"}
+IN_FEW_BITS = {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"}
+OF_METHODS = [{"method": name, "schedule": None, "accumulation": 2} for name in METHODS]
 
 
-def made(graph: str, settings: str) -> Pipeline:
-    chosen = {"schedule": "1f1b", **SETTINGS[settings]}
-    return pipeline(GRAPHS[graph], SHAPES[graph], **chosen)
+def made(graph, settings, count):
+    """A pipeline, and micro-batches for it."""
+    built = pipeline(GRAPHS[graph], SHAPES[graph], **{"schedule": "1f1b", **settings})
+    data = batches(SHAPES[graph], count, size=2)
+    return built, [(x.float(), y) for x, y in data] if settings.get("compute") == "float32" else data
 
 
-def data_for(graph: str, settings: str, count: int, size: int = 4) -> list[Batch]:
-    data = batches(SHAPES[graph], count, size=size)
-    return [(x.float(), y) for x, y in data] if SETTINGS[settings].get("compute") == "float32" else data
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", [{}, CLIPPED, CLIPPED_BY_ONE_NORM, IN_FEW_BITS, *OF_METHODS])
 def test_nothing_is_read_in_the_steady_state(settings, on_a_gpu, monkeypatch):
     """Loss, metrics and clip factor were read every micro-batch."""
-    built = made("chain", settings)
-    data = data_for("chain", settings, 4 * EVERY, size=2)
+    built, data = made("chain", settings, 4 * EVERY)
     built.train(data[: 2 * EVERY])
     with monkeypatch.context() as patch:
         for executor in built.executors:
@@ -99,11 +92,11 @@ def test_nothing_is_read_in_the_steady_state(settings, on_a_gpu, monkeypatch):
     assert len(results) == 2 * EVERY
 
 
-@pytest.mark.parametrize("settings", ["clipped", "clipped by one norm", "in few bits"])
+@pytest.mark.parametrize("settings", [CLIPPED, CLIPPED_BY_ONE_NORM])
 def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
     def trained():
-        built = made("revnet", settings)
-        return built.train(data_for("revnet", settings, 10)), built.parameters()
+        built, data = made("revnet", settings, 10)
+        return built.train(data), built.parameters()
 
     results, expected = trained()
     monkeypatch.setattr(prepare_module, "read_interval", lambda *_: EVERY)
@@ -132,8 +125,7 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
 
 def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
     """Of micro-batches 4 to 7, which are read together, the first bad one is reported, with the stage where it began."""
-    built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b")
-    data = batches(SHAPES["chain"], 12)
+    built, data = made("chain", {}, 12)
     for m in (5, 6):
         data[m][0][0, 0] = float("nan")
     meters, seen = Meters(), []

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,37 +26,34 @@ from tests.support.forks import (
     until,
     wait_for_progress,
 )
-from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
+from tests.support.runs import FILES, events, files_of, only_run, overrides, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
-SHORT = ("--set", "run.epochs=3")
 PLANNED = {"plan.json"}
 """Costs decide which process hosts which stages."""
 
 
 def alone_in_one_process(*length: str) -> bytes:
-    assert main([*RUN, *length, "--set", "run.directory=alone"]) == 0
+    assert main([*RUN, *overrides(*length, "run.directory=alone")]) == 0
     return weights_bytes(only_run("alone"))
 
 
 @pytest.mark.slow
 def test_processes_share_a_run(shared_folder):
-    """One run directory, one display, one summary; and the bits of one process."""
+    """One run directory, one display, one summary; and the bits of one process. This launch is of interpreters of their own."""
     for name in ("click", "random"):  # a file in the current folder is not taken for a module of the program's
         (shared_folder / f"{name}.py").write_text("raise SystemExit('executed')\n")
-    with alone(*RUN, "--processes", "2", *SHORT) as launcher:
+    with alone(*RUN, "--processes", "2", "--set", "run.epochs=3") as launcher:
         assert ended([launcher]) == [0]
     said = launcher.said
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
     assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
     assert files_of(only_run()) == FILES | PLANNED
     measured = summary_of(only_run())["measured"]["processes"]
-    assert [(one["rank"], [stage["stage"] for stage in one["stages"]]) for one in measured] == [
-        (0, [1, 2]),
-        (1, [3, 4]),
-    ]
+    hosted = [(one["rank"], [stage["stage"] for stage in one["stages"]]) for one in measured]
+    assert hosted == [(0, [1, 2]), (1, [3, 4])]
     assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
-    assert weights_bytes(only_run()) == alone_in_one_process(*SHORT)
+    assert weights_bytes(only_run()) == alone_in_one_process("run.epochs=3")
 
 
 # --- interrupted and killed ------------------------------------------------------------------------------------------
@@ -156,70 +152,34 @@ class Slowed(Callback):
     def trained(self, epoch, done, means):
         time.sleep(0.02)
 """
-"""So that one process has soon computed what two have until a stranger has come."""
-
-
-@pytest.fixture
-def namespaces():
-    """Two networks with a cable between them."""
-    names = [f"petra{os.getpid()}-{node}" for node in (0, 1)]
-    cable = [f"pg{os.getpid()}-{node}" for node in (0, 1)]
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        ip("netns", "add", names[0])
-        ip("netns", "add", names[1])
-        ip("link", "add", cable[0], "type", "veth", "peer", "name", cable[1])
-        for node, (name, end) in enumerate(zip(names, cable, strict=True), start=1):
-            ip("link", "set", end, "netns", name)
-            ip("-n", name, "addr", "add", f"10.77.0.{node}/24", "dev", end)
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", end, "up")
-        yield dict(zip(names, cable, strict=True))
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("network namespaces need the rights of root, and `ip`")
-    finally:
-        for name in names:
-            with contextlib.suppress(OSError):
-                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-@pytest.fixture
-def nodes(request):
-    """An address to meet at, and of each node its network, with variables for its processes.
-
-    Each network is without loopback and shared memory; where they cannot be had, both nodes are on the loopback.
-    """
-    try:
-        networks = request.getfixturevalue("namespaces")
-    except pytest.skip.Exception:
-        return f"127.0.0.1:{free_port()}", [(None, {}), (None, {})]
-    return "10.77.0.1:29500", [(name, {"GLOO_SOCKET_IFNAME": end}) for name, end in networks.items()]
-
-
-def torchrun(node: int, address: str, network: str | None, **variables: str):
-    """Start the agent of one of two nodes, with one process of the run."""
-    host, _, port = address.partition(":")
-    meeting = ("--nnodes", "2", "--node-rank", str(node), "--master-addr", host, "--master-port", port)
-    return alone(
-        *(*meeting, "--nproc-per-node", "1", "-m", "petra_graph", *RUN, "--set", "run.transport=process-group"),
-        program="torch.distributed.run:main",
-        ranks_fork=True,
-        network=network,
-        name=f"node{node}",
-        **variables,
-    )
+"""So that one process has soon computed what two have until they are stopped."""
 
 
 @pytest.mark.slow
-def test_two_nodes(shared_folder, nodes):
-    """They share a run; resumed in one process, it has the bits of one."""
-    address, places = nodes
+def test_two_nodes(shared_folder):
+    """torchrun's agents, each with one process, share a run; resumed in one process, it has the bits of one."""
     (shared_folder / "slowed.py").write_text(SLOWED)
     (shared_folder / "shared.toml").write_text(ENDLESS + '\n[[callback]]\nname = "slowed:Slowed"\n')
-    one, other = (torchrun(node, address, network, **variables) for node, (network, variables) in enumerate(places))
+    meeting = (
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+    )
+    run = ("-m", "petra_graph", *RUN, "--set", "run.transport=process-group")
+    one, other = (
+        alone(
+            *(*meeting, "--node-rank", str(node), *run),
+            program="torch.distributed.run:main",
+            ranks_fork=True,
+            name=f"node{node}",
+        )
+        for node in (0, 1)
+    )
     with one as first, other as second:
         until(under_way)
         wait_for_progress()
@@ -233,8 +193,8 @@ def test_two_nodes(shared_folder, nodes):
     assert "of its choice" not in "".join(said)
     summary = summary_of(only_run())
     assert (summary["status"], summary["processes"]) == ("interrupted", 2)
-    whole = ("--set", f"run.epochs={summary['epochs'] + 1}", "--set", "callback=[]")
-    assert main(["run", "--resume", "latest", *whole]) == 0
+    whole = (f"run.epochs={summary['epochs'] + 1}", "callback=[]")
+    assert main(["run", "--resume", "latest", *overrides(*whole)]) == 0
     assert weights_bytes(only_run()) == alone_in_one_process(*whole)
 
 

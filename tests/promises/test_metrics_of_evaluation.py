@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from petra_graph.inference.evaluate import evaluate_run, open_data
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.record import checkpoint
 from petra_graph.record.recorded_run import read_run
-from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, overrides, summary_of
 
 METRICS = """
 [[metric]]
@@ -31,11 +32,11 @@ ROUNDING = 1e-9
 """Of values from float64 shares of equal outputs."""
 
 
-def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
+def test_they_are_scikit_learns_of_the_networks_own_outputs(whole_run):
     from sklearn.metrics import f1_score, roc_auc_score
 
-    assert main(["run", write("small.toml", SPEC + METRICS)]) == 0
-    saved = SavedRun.open("latest")
+    directory = whole_run(SPEC + METRICS)
+    saved = SavedRun.open(directory)
     network, _ = saved.load()
     test = open_data(saved).test
     samples, targets = test.fetch(range(len(test)), seed=0, epoch=0)
@@ -47,41 +48,38 @@ def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
         "f1-micro": f1_score(wanted, predicted, average="micro"),
         "auc": roc_auc_score(wanted, output.softmax(1).numpy(), multi_class="ovr"),
     }
-    found = summary_of(only_run())["test"]
+    found = summary_of(directory)["test"]
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=ROUNDING)
     assert found["f1-micro"] == pytest.approx(found["top1"])
-    assert found["perplexity"] == pytest.approx(2.718281828459045 ** found["loss"], rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-5)
     assert evaluate_run(saved).means == found, "to the bit"
-    assert Run(only_run()).metrics("test/f1")[-1] == (2 * MICRO_BATCHES, found["f1"])
-    assert evaluate_run(SavedRun.open("latest", ["data.evaluation_batch=7"])).means["auc"] == pytest.approx(
-        found["auc"]
-    )
+    assert Run(directory).metrics("test/f1")[-1] == (2 * MICRO_BATCHES, found["f1"])
+    in_sevens = evaluate_run(SavedRun.open(directory, ["data.evaluation_batch=7"])).means
+    assert in_sevens["auc"] == pytest.approx(found["auc"])
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("f1", 1), ("perplexity", -1)])
-def test_the_best_checkpoint_follows_the_declared_direction(write, metric, sign):
-    settings = ("--set", f"checkpoint.best=test/{metric}", "--set", "checkpoint.keep=1", "--set", "run.epochs=4")
-    rate = ("--set", "optimizer.options.lr=0.3")
-    assert main(["run", write("small.toml", SPEC + METRICS), *settings, *rate]) == 0
-    values = [sign * value for _, value in Run(only_run()).metrics(f"test/{metric}")]
+def test_the_best_checkpoint_follows_the_declared_direction(whole_run, metric, sign):
+    kept = (f"checkpoint.best=test/{metric}", "checkpoint.keep=1")
+    directory = whole_run(SPEC + METRICS, *kept, "run.epochs=4", "optimizer.options.lr=0.3")
+    values = [sign * value for _, value in Run(directory).metrics(f"test/{metric}")]
     best = max(range(4), key=values.__getitem__)
-    assert checkpoint.numbers(only_run()) == sorted({4 * MICRO_BATCHES, (best + 1) * MICRO_BATCHES}, reverse=True)
-    found = read_run(only_run()).best
+    assert checkpoint.numbers(directory) == sorted({4 * MICRO_BATCHES, (best + 1) * MICRO_BATCHES}, reverse=True)
+    found = read_run(directory).best
     assert (found.metric, found.epoch, found.smallest) == (f"test/{metric}", best + 1, sign < 0)
-    assert SavedRun.open("latest").load("best")[1].endswith(f"{(best + 1) * MICRO_BATCHES}")
+    assert SavedRun.open(directory).load("best")[1].endswith(f"{(best + 1) * MICRO_BATCHES}")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("setting", "said"),
     [
-        (["metric.1.recorded_as=f1"], 'recorded_as = "f1-2"'),
-        (["metric.1.recorded_as=loss"], 'must be another name than "loss"'),
-        (["metric.1.recorded_as=a/b"], 'must consist of letters, digits, "_", "-" and "."'),
+        ("metric.1.recorded_as=f1", 'recorded_as = "f1-2"'),
+        ("metric.1.recorded_as=loss", 'must be another name than "loss"'),
+        ("metric.1.recorded_as=a/b", 'must consist of letters, digits, "_", "-" and "."'),
     ],
 )
-def test_what_a_spec_cannot_mean_is_refused_before_the_training(write, capsys, settings, said):
-    text = write("small.toml", SPEC + METRICS)
-    assert main(["run", text, "--dry-run", *(word for one in settings for word in ("--set", one))]) == 2
+def test_what_a_spec_cannot_mean_is_refused_before_the_training(write, capsys, setting, said):
+    assert main(["run", write("small.toml", SPEC + METRICS), "--dry-run", *overrides(setting)]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -21,8 +21,7 @@ class Images(torch.utils.data.Dataset):
         return SAMPLES
 
     def __getitem__(self, index):
-        generator = torch.Generator().manual_seed(index)
-        return torch.randn(self.shape, generator=generator), index % networks.CLASSES
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(index)), index % networks.CLASSES
 
 
 class Rows(Images):
@@ -35,26 +34,36 @@ class Tokens(Images):
         return text[:-1], text[1:]
 
 
-OF_IMAGES = ("UNet", "ViewOfImages")
+DATA = {"UNet": Images, "ViewOfImages": Images, "Gpt": Tokens}
 STARTS = "tests.networks.networks_by_parts"
 SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
 
 
 def spec_of(name, options=None, **tables):
-    data = Images if name in OF_IMAGES else Tokens if name == "Gpt" else Rows
-    classes = networks.WORDS if name == "Gpt" else networks.CLASSES
+    data = DATA.get(name, Rows)
+    classes = networks.WORDS if data is Tokens else networks.CLASSES
     tables["run"] = {"epochs": 1, "directory": "runs", **tables.get("run", {})}
+    usual = {
+        "optimizer": {"name": "sgd", "options": SGD},
+        "method": {"name": "backprop"},
+        "lr_schedule": {"name": "constant"},
+        "precision": {"memory_format": "contiguous"},
+    }
     return pg.make_spec(
         architecture={"name": "module", "options": {"build": f"{STARTS}:{name}", **(options or {})}},
         data=pg.from_torch(data, data, classes=classes, batch=BATCH),
-        **{
-            "optimizer": {"name": "sgd", "options": SGD},
-            "method": {"name": "backprop"},
-            "lr_schedule": {"name": "constant"},
-            "precision": {"memory_format": "contiguous"},
-            **tables,
-        },
+        **{**usual, **tables},
     )
+
+
+def begun(network):
+    """Keep the parameters of a new module, from which a run may begin."""
+    torch.save(network.state_dict(), "begun.pt")
+    return network
+
+
+ONE_STAGE = {"partition": {"stages": 1}}
+SHORT = {"run": {"micro_batches": 2}}
 
 
 def trained_alone(network, order, data):
@@ -70,32 +79,22 @@ def trained_alone(network, order, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "tables"),
-    [
-        ("UNet", {}, {}),
-        ("Gpt", {}, {"partition": {"stages": 1}}),
-        ("OneNode", {}, {}),
-        ("KeptByAHook", {}, {}),
-        ("TwoNames", {}, {}),
-    ],
+    ("name", "tables"), [("UNet", {}), ("Gpt", ONE_STAGE), ("OneNode", {}), ("KeptByAHook", {}), ("TwoNames", {})]
 )
-def test_twenty_five_steps_are_those_of_the_module_itself(here, name, options, tables):
+def test_twenty_five_steps_are_those_of_the_module_itself(here, name, tables):
     torch.manual_seed(3)
-    network = getattr(networks, name)()
-    torch.save(network.state_dict(), "begun.pt")
-    spec = spec_of(name, options, init={"weights": "begun.pt"}, **tables)
-    prepared = prepare(spec)
-    order = prepared.opened.epoch(0).parts
+    network = begun(getattr(networks, name)())
+    spec = spec_of(name, init={"weights": "begun.pt"}, **tables)
+    order = prepare(spec).opened.epoch(0).parts
     assert len(order) == STEPS
     run = pg.train(spec)
-    trained_alone(network, order, {"UNet": Images, "Gpt": Tokens}.get(name, Rows)())
+    trained_alone(network, order, DATA.get(name, Rows)())
     found = {key.partition("/")[2]: one for key, one in load_file(run.directory / "weights.safetensors").items()}
     expected = network.state_dict()
     assert found.keys() >= expected.keys() - {"head.weight"}
-    different = [key for key, one in expected.items() if not torch.equal(found.get(key, one), one)]
-    assert not different
-    loaded = getattr(networks, name)()
-    loaded.load_state_dict({key: found.get(key, found.get("wte.weight")) for key in expected}, strict=True)
+    assert not [key for key, one in expected.items() if not torch.equal(found.get(key, one), one)]
+    loaded = {key: found.get(key, found.get("wte.weight")) for key in expected}
+    getattr(networks, name)().load_state_dict(loaded, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_nodes(name, options, nodes):
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_what_is_no_network_of_its_parts(name, said):
     with pytest.raises(pg.PetraGraphError) as caught:
-        prepare(spec_of(name, partition={"stages": 1}))
+        prepare(spec_of(name, **ONE_STAGE))
     assert said in str(caught.value)
 
 
@@ -144,50 +143,43 @@ def test_a_view_of_images_as_they_lie_in_a_run(here):
         pg.train(spec_of("ViewOfImages", precision={"memory_format": "channels-last"}))
 
 
-def test_nodes_that_share_a_parameter_are_in_one_stage(here):
+def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):
     with pytest.raises(pg.SpecError, match=r'nodes "embedded" and "head" share the parameter wte.weight'):
         pg.plan(spec_of("Gpt", partition={"stages": 2}))
-    run = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, run={"epochs": 1, "micro_batches": 2}))
+    run = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, **SHORT))
     weights = load_file(run.directory / "weights.safetensors")
     assert not torch.equal(weights["embedded/wte.weight"], weights["head/head.weight"])
+    with pytest.raises(pg.PetraGraphError, match="nothing is written"):
+        run.export("safetensors", "gpt.safetensors")
 
 
 @pytest.mark.parametrize("coupling", ["dual-residual", "midpoint"])
 def test_residual_parts_are_coupled(here, coupling):
     torch.manual_seed(3)
-    network = networks.Gpt(layers=4)
-    torch.save(network.state_dict(), "begun.pt")
-    given = {"kwargs": {"layers": 4}, "coupling": coupling, "alpha": 1.0, "beta": 1e-4}
+    network = begun(networks.Gpt(layers=4))
     spec = spec_of(
         "Gpt",
-        given,
-        partition={"stages": 1},
+        {"kwargs": {"layers": 4}, "coupling": coupling, "alpha": 1.0, "beta": 1e-4},
         init={"weights": "begun.pt"},
         method={"name": "reversible-backprop"},
         optimizer={"name": "sgd", "options": {"lr": 0.0, "weight_decay": 0.0}},
-        run={"epochs": 1, "micro_batches": 1},
+        **ONE_STAGE,
+        **SHORT,
     )
     kinds = [node.kind for node in prepare(spec).network.graph.nodes.values()]
     assert kinds == ["buffered", *["reversible"] * 4, "head"]
     tokens = torch.stack([Tokens()[index][0] for index in range(4)])
-    found = pg.load(pg.train(spec))(tokens)
     x = before = network.nodes()["embedded"](tokens)
     for at, layer in enumerate(network.layers):
-        if at == 0:
-            after = layer(x)
-        elif coupling == "midpoint":
-            after = before + 2 * (layer(x) - x)
-        else:
-            after = layer(x) + 1e-4 * before
-        x, before = after, x
-    torch.testing.assert_close(found, network.head(x))
+        added = 0 if at == 0 else before + layer(x) - 2 * x if coupling == "midpoint" else 1e-4 * before
+        x, before = layer(x) + added, x
+    torch.testing.assert_close(pg.load(pg.train(spec))(tokens), network.head(x))
 
 
 def test_anchors_and_a_network_without_residual_parts():
-    nodes = prepare(
-        spec_of("Gpt", {"kwargs": {"layers": 4}, "coupling": "midpoint", "anchors": 2}, partition={"stages": 1})
-    )
-    assert [one.kind for one in nodes.network.graph.nodes.values()][1:5] == ["reversible", "buffered"] * 2
+    anchored = {"kwargs": {"layers": 4}, "coupling": "midpoint", "anchors": 2}
+    nodes = prepare(spec_of("Gpt", anchored, **ONE_STAGE)).network.graph.nodes
+    assert [one.kind for one in nodes.values()][1:5] == ["reversible", "buffered"] * 2
     with pytest.raises(pg.SpecError, match="has no two residual parts"):
         prepare(spec_of("UNet", {"coupling": "midpoint"}))
 
@@ -195,7 +187,7 @@ def test_anchors_and_a_network_without_residual_parts():
 def test_frozen_parameters(here):
     spec = spec_of("TwoNames", init={"freeze": ["first", "*.bias"]})
     begun, run = prepare(spec), pg.train(spec)
-    start = pg.train(spec_of("TwoNames", run={"epochs": 1, "micro_batches": 1}, optimizer={"options": {"lr": 0.0}}))
+    start = pg.train(spec_of("TwoNames", optimizer={"options": {"lr": 0.0}}, **SHORT))
     before, after = (load_file(one.directory / "weights.safetensors") for one in (start, run))
     moved = {name for name, one in after.items() if not torch.equal(one, before[name])}
     assert moved == {"last/last.weight", "last/body.1.weight", "options/options.weight"}
@@ -206,17 +198,13 @@ def test_a_tied_parameter_is_frozen_under_all_names():
     with pytest.raises(pg.SpecError, match="'frist' names no parameter of the network"):
         prepare(spec_of("TwoNames", init={"freeze": ["frist"]}))
     with pytest.raises(pg.SpecError, match=r"wte.weight is one parameter of several nodes: freeze it in all of them"):
-        prepare(spec_of("Gpt", partition={"stages": 1}, init={"freeze": ["head"]}))
-    prepare(spec_of("Gpt", partition={"stages": 1}, init={"freeze": ["head", "embedded"]}))
+        prepare(spec_of("Gpt", init={"freeze": ["head"]}, **ONE_STAGE))
+    prepare(spec_of("Gpt", init={"freeze": ["head", "embedded"]}, **ONE_STAGE))
 
 
-def test_what_is_exported_is_loaded_strictly_and_two_values_of_one_tensor_are_not_written(here):
-    short = {"epochs": 1, "micro_batches": 2, "directory": "runs"}
-    run = pg.train(spec_of("TwoNames", run=short))
+def test_what_is_exported_is_loaded_strictly(here):
+    run = pg.train(spec_of("TwoNames", **SHORT))
     run.export("safetensors", "net.safetensors")
     network, rows = networks.TwoNames().eval(), torch.stack([Rows()[index][0] for index in range(4)])
     network.load_state_dict(load_file("net.safetensors"), strict=True)
     torch.testing.assert_close(network(rows), run.load()(rows))
-    untied = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, run=short))
-    with pytest.raises(pg.PetraGraphError, match="nothing is written"):
-        untied.export("safetensors", "gpt.safetensors")

@@ -15,32 +15,33 @@ from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
-from petra_graph.training.checkpoint import CutPlan
 from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
     SPEC,
+    StopAt,
     only_run,
+    overrides,
     summary_of,
     weights_bytes,
     without_times,
 )
-from tests.support.stopping import StopAt
 
-EPOCHS = 3
-TEXT = SPEC.replace("epochs = 2", f"epochs = {EPOCHS}")
+EPOCHS = 2
+STAGES = ("partition.stages=2", 'partition.devices=["cpu"]')
+"""Two in place of four, with other delays."""
 
 
 @pytest.fixture
 def spec(write):
-    return write("small.toml", TEXT)
+    return write("small.toml", SPEC)
 
 
 @pytest.fixture(scope="module")
 def _interrupted_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupted")
-    (folder / "small.toml").write_text(TEXT)
-    run(str(folder / "small.toml"), [f"run.directory={folder}/runs"], StopAt("trained 2/9"))
+    (folder / "small.toml").write_text(SPEC)
+    run(str(folder / "small.toml"), [f"run.directory={folder}/runs"], StopAt("trained 2/3"))
     return only_run(folder / "runs")
 
 
@@ -62,153 +63,135 @@ def same_run(one: Path, other: Path) -> None:
 @pytest.fixture
 def uninterrupted(spec, whole_run):
     """The directory of the run that nothing interrupts, under given settings; nothing may change it."""
-
-    def train(*settings: str) -> Path:
-        return whole_run(Path(spec).read_text(), *settings)
-
-    return train
+    return lambda *settings: whole_run(Path(spec).read_text(), *settings)
 
 
-def resume(directory: Path | str = "latest", *words: str) -> int:
-    return main(["run", "--resume", str(directory), *words])
+def resume(directory: Path | str = "latest", *settings: str) -> int:
+    return main(["run", "--resume", str(directory), *overrides(*settings)])
 
 
-ANYWHERE = (
-    "trained 1/6",
-    f"trained 1/{MICRO_BATCHES}",
-    "evaluating 1",
-    "ended 1",
-    "trained 2/1",
-    "trained 3/9",
-    "evaluating 3",
-)
+# --- the same run ----------------------------------------------------------------------------------------------------
+
+ANYWHERE = ("trained 1/6", "trained 1/11", "evaluating 1", "ended 1", "trained 2/1", "trained 2/5", "evaluating 2")
 
 
 def test_interrupted_anywhere_again_and_again(spec, uninterrupted):
     """Also before a micro-batch more has been trained."""
-    whole = uninterrupted()
     run(spec, (), StopAt("trained 1/1"))
     for call in ANYWHERE:
         directory = only_run()
         assert run(str(directory / "resolved.toml"), (), StopAt(call), directory).interrupted is not None
     assert resume() == 0
-    same_run(whole, only_run())
+    same_run(uninterrupted(), only_run())
     assert len(summary_of(only_run())["resumed_from"]) == 1 + len(ANYWHERE)
 
 
-STAGES = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
-"""Two in place of four, with other delays."""
-OFTEN = [
-    ["method.schedule=lockstep", "optimizer.name=adamw"],
-    ["method.name=1f1b-flush", "data.workers=2", 'method.keep={"stem"="input", "rev.0"="nothing"}'],
-    ["precision.buffer_dtype=int8", "lr_schedule.name=cosine", "callback=[{name='probe', options={per_epoch=3}}]"],
-]
-
-
-@pytest.mark.parametrize("settings", OFTEN, ids=str)
-def test_every_cut(spec, uninterrupted, settings, monkeypatch):
-    """Checkpoints wherever there may be one; the run is resumed from some of them, in the middle of windows too."""
-    whole = uninterrupted(*settings)
-    words = [word for setting in settings for word in ("--set", setting)]
-    with monkeypatch.context() as everywhere:
-        everywhere.setattr(CutPlan, "due", lambda plan, at: at > 0 and plan.allowed(at) == at)
-        everywhere.setattr(CutPlan, "has_cuts", True)
-        assert main(["run", spec, *words, "--set", "checkpoint.keep=1000"]) == 0
-    directory = only_run()
-    same_run(whole, directory)
-    cuts = checkpoint.numbers(directory)
-    assert len(cuts) >= EPOCHS * MICRO_BATCHES // 4
-    for at in cuts[1::17]:
+def test_every_checkpoint(spec, uninterrupted):
+    """Of a run that nothing interrupted: whichever is gone on with, the end is the same."""
+    settings = ("optimizer.name=adamw", "precision.buffer_dtype=int8", "data.workers=1", "checkpoint.every=2 updates")
+    whole = uninterrupted(*settings, "callback=[{name='probe', options={per_epoch=3}}]", "checkpoint.keep=9")
+    within_epochs = [at for at in checkpoint.numbers(whole) if at % MICRO_BATCHES]
+    assert within_epochs
+    for at in within_epochs:
         copied = Path("copies") / str(at)
-        shutil.copytree(directory, copied)
+        shutil.copytree(whole, copied)
         checkpoint.keep_only(copied, [at])
-        assert resume(copied, "--set", "checkpoint.keep=1") == 0
+        assert resume(copied) == 0
         same_run(whole, copied)
 
 
-def test_checkpoints_change_no_bit_and_old_ones_go(spec, uninterrupted):
-    whole = uninterrupted()
-    settings = ["checkpoint.every=2 updates", "checkpoint.keep=2"]
-    run(spec, settings, Listener())
-    same_run(whole, only_run())
-    # Three micro-batches in a window, and two in an epoch's last one; the last checkpoint is the end.
-    assert checkpoint.numbers(only_run()) == [33, 28]
+BESIDE = [
+    "checkpoint={ every = '2 updates', keep = 2 }",
+    "callback=[{ name = 'jsonl' }, { name = 'csv' }, { name = 'tensorboard' }, { name = 'ema' }]",
+]
 
 
-def test_other_options_of_the_optimizer_hold(interrupted, uninterrupted):
-    assert resume("latest", "--set", "optimizer.options.momentum=0.1") == 0
-    assert weights_bytes(interrupted) != weights_bytes(uninterrupted())
-
-
-def test_interrupted_again_after_other_stages(spec):
-    """The operations of that epoch are counted from where the pipeline filled anew, its windows from the epoch's start."""
-    run(spec, ["run.epochs=2"], StopAt("trained 1/5"))
-    for name in ("whole", "again"):
-        shutil.copytree(only_run(), name)
-    assert resume("whole", *STAGES) == 0
-    overrides = [text for text in STAGES if text != "--set"]
-    ended = run("again/resolved.toml", overrides, StopAt("trained 1/9"), Path("again"))
-    assert ended.interrupted is not None
-    assert resume("again") == 0
-    assert weights_bytes("again") == weights_bytes("whole")
-
-
-def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):
-    descriptor = lock(interrupted)
-    assert descriptor is not None
-    assert resume() == 1
-    assert "another process writes the run" in capsys.readouterr().err
-    os.close(descriptor)
-    assert resume() == 0
+@pytest.mark.parametrize("beside", BESIDE)
+def test_checkpoints_and_what_keeps_values_and_averages_change_no_bit(spec, uninterrupted, beside):
+    run(spec, [beside], Listener())
+    assert weights_bytes(only_run()) == weights_bytes(uninterrupted())
+    assert without_times(only_run()) == without_times(uninterrupted())
+    if beside.startswith("checkpoint"):  # old ones go; windows have three micro-batches, an epoch's last one two
+        assert checkpoint.numbers(only_run()) == [22, 17]
+    else:
+        assert {path.name for path in only_run().iterdir()} >= {"metrics.csv", "weights-ema.safetensors"}
 
 
 def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
-    whole = uninterrupted("run.epochs=4", "checkpoint.every=1 epoch")
+    whole = uninterrupted("run.epochs=3", "checkpoint.every=1 epoch")
     run(spec, ["checkpoint.every=1 epoch"], Listener())
-    assert resume("latest", "--set", "run.epochs=4") == 0
+    assert resume("latest", "run.epochs=3") == 0
     assert weights_bytes(only_run()) == weights_bytes(whole)
     said = capsys.readouterr().err
-    assert "continues before micro-batch 33" in said
-    assert "\nchanged: run.epochs: 3 then, 4 now\n" in said, "what differs is named"
+    assert "continues before micro-batch 22" in said
+    assert "\nchanged: run.epochs: 2 then, 3 now\n" in said, "what differs is named"
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------------------------
+LAYERWISE = """\
+from pathlib import Path
+import torch
+class Layerwise(torch.optim.SGD):
+    def step(self):
+        with Path("rates").open("a") as file:
+            print(*(group["lr"] for group in self.param_groups), file=file)
+        super().step()
+
+def build(groups, *, lr: float = 0.1):
+    rates = ((groups.decayed, lr), (groups.undecayed, 8 * lr))
+    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=lr)
+"""
 
 
-def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
-    """Where processes are far apart, a stage may pass a cut with ruined parameters before the head sees it."""
-    finite = checkpoint._finite
-    spoilt = iter([False] * 4)  # of the second checkpoint's four stages
-    written: list[bool] = []
-
-    def only_at_first(tensors):
-        written.append(finite(tensors) if len(written) < 4 else next(spoilt, True))
-        return written[-1]
-
-    monkeypatch.setattr(checkpoint, "_finite", only_at_first)
-    run(spec, ["run.epochs=2", "checkpoint.every=1 epoch"], Listener())
-    assert written == [True] * 4 + [False] * 4
-    assert checkpoint.numbers(only_run()) == [MICRO_BATCHES]
-    assert [path.name for path in (only_run() / "checkpoints").iterdir()] == ["000000000011"]
+def with_optimizer(name: str) -> str:
+    return SPEC[: SPEC.index("[optimizer]")] + f'[optimizer]\nname = "{name}"\n' + SPEC[SPEC.index("[data]") :]
 
 
-# --- other stages -----------------------------------------------------------------------------------------------------
+def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
+    """The executor gave all groups one rate; a checkpoint has those of its last update."""
+    write("layerwise.py", LAYERWISE)
+    spec = write("small.toml", with_optimizer("layerwise:build"))
+    cosine = "lr_schedule.name=cosine"
+    whole = uninterrupted(cosine)
+    run(spec, [cosine], StopAt("trained 2/2"))
+    assert resume() == 0
+    same_run(whole, only_run())
+    pairs = [tuple(map(float, line.split())) for line in Path("rates").read_text().splitlines()]
+    trained = [(one, other) for one, other in pairs if one or other]
+    assert len({one for one, _ in trained}) > 3
+    assert all(other == 8 * one for one, other in trained)
 
 
-def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, capsys):
+# --- under other stages and options ----------------------------------------------------------------------------------
+
+
+def test_other_options_of_the_optimizer_hold(interrupted, uninterrupted):
+    assert resume("latest", "optimizer.options.momentum=0.1") == 0
+    assert weights_bytes(interrupted) != weights_bytes(uninterrupted())
+
+
+def test_under_other_stages_the_micro_batches_in_flight_are_discarded(interrupted, capsys):
     """Four stages with staleness 3, 2, 1 and 0 become two."""
-    run(spec, (), StopAt("trained 2/6"))
-    directory = only_run()
-    at = checkpoint.numbers(directory)[0]
-    before = load_file(directory / "weights.safetensors")
+    at = checkpoint.numbers(interrupted)[0]
+    before = load_file(interrupted / "weights.safetensors")
     assert resume("latest", *STAGES) == 0
     said = capsys.readouterr().err
     assert f"continues before micro-batch {at}" in said
     assert "micro-batches in flight or waiting for an update and fills" in said
-    after = summary_of(directory)
+    after = summary_of(interrupted)
     assert (after["stages"], after["micro_batches"], after["status"]) == (2, EPOCHS * MICRO_BATCHES, "done")
-    assert load_file(directory / "weights.safetensors").keys() == before.keys()
+    assert load_file(interrupted / "weights.safetensors").keys() == before.keys()
     assert after["test"]["top1"] > 0.3
+
+
+def test_interrupted_again_after_other_stages(spec):
+    """The operations of that epoch are counted from where the pipeline filled anew, its windows from the epoch's start."""
+    run(spec, (), StopAt("trained 1/5"))
+    for name in ("whole", "again"):
+        shutil.copytree(only_run(), name)
+    assert resume("whole", *STAGES) == 0
+    assert run("again/resolved.toml", STAGES, StopAt("trained 1/9"), Path("again")).interrupted is not None
+    assert resume("again") == 0
+    assert weights_bytes("again") == weights_bytes("whole")
 
 
 COUNTING = """\
@@ -227,24 +210,24 @@ class Counting(torch.optim.SGD):
 """
 
 
-def with_optimizer(name: str) -> str:
-    return SPEC[: SPEC.index("[optimizer]")] + f'[optimizer]\nname = "{name}"\n' + SPEC[SPEC.index("[data]") :]
-
-
-@pytest.fixture
-def counting(write):
-    """A specification whose optimizer counts; it has made two updates or three of four, by stage, and the checkpoint is there."""
+def test_under_other_stages_and_options_what_an_optimizer_counts_goes_on(write):
+    """Before the interruption it has made two updates or three of four, by stage."""
     write("specs/counting.py", COUNTING)  # beside the first specification, where a resume finds it as well
     run(write("specs/small.toml", with_optimizer("counting:Counting")), (), StopAt("trained 1/6"))
-    Path("steps").unlink()
 
+    def counted(*settings):
+        Path("steps").unlink()
+        shutil.copytree(only_run(), copied := Path("copies", str(len(settings))))
+        assert resume(copied, *settings) == 0
+        return [tuple(map(int, line.split())) for line in Path("steps").read_text().splitlines()]
 
-def test_under_other_stages_what_an_optimizer_counts_goes_on(counting):
-    stages = 'partition.stages=[["stem"], ["rev.0", "rev.1", "head"]]'
-    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
-    of_second_stage = [line for line in Path("steps").read_text().splitlines() if line.endswith(" 10")]
-    assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
-    assert main(["evaluate", "latest"]) == 0, "the folder of its first specification is still known"
+    of_options = counted("optimizer.options.lr=0.05")
+    assert max(of_options)[0] == 8, "four in each of the two epochs"
+    of_stages = counted('partition.stages=[["stem"], ["rev.0", "rev.1", "head"]]', STAGES[1])
+    assert next(steps for steps, parameters in of_stages if parameters == 10) == 3, (
+        "its deepest node had been updated twice"
+    )
+    assert main(["evaluate", "copies/2"]) == 0, "the folder of its first specification is still known"
 
 
 def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, monkeypatch):
@@ -253,94 +236,84 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
     run(spec, nadam, StopAt("trained 1/4"))
     used = set()
     monkeypatch.setattr(NAdam, "step", lambda self: used.add(self.param_groups[0]["betas"][0]))
-    stages = 'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]'
-    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
+    assert resume("latest", 'partition.stages=[["stem"], ["rev.0"], ["rev.1", "head"]]', STAGES[1]) == 0
     assert sorted(used) == pytest.approx([0.9 + late / 3 * 0.09 for late in (0, 1, 2)])
 
 
-LAYERWISE = """\
-from pathlib import Path
-import torch
-class Layerwise(torch.optim.SGD):
-    def step(self):
-        with Path("rates").open("a") as file:
-            print(*(group["lr"] for group in self.param_groups), file=file)
-        super().step()
-
-def build(groups, *, lr: float = 0.1):
-    rates = ((groups.decayed, lr), (groups.undecayed, 8 * lr))
-    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=lr)
-"""
+# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
-    """The executor gave all groups one rate; a checkpoint has those of its last update."""
-    write("layerwise.py", LAYERWISE)
-    spec = write("small.toml", with_optimizer("layerwise:build").replace("epochs = 2", f"epochs = {EPOCHS}"))
-    cosine = "lr_schedule.name=cosine"
-    whole = uninterrupted(cosine)
-    run(spec, [cosine], StopAt("trained 2/2"))
+def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):
+    descriptor = lock(interrupted)
+    assert descriptor is not None
+    assert resume() == 1
+    assert "another process writes the run" in capsys.readouterr().err
+    os.close(descriptor)
     assert resume() == 0
-    same_run(whole, only_run())
-    pairs = [tuple(map(float, line.split())) for line in Path("rates").read_text().splitlines()]
-    trained = [(one, other) for one, other in pairs if one or other]
-    assert len({one for one, _ in trained}) > 3
-    assert all(other == 8 * one for one, other in trained)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec, monkeypatch):
+    """Where processes are far apart, a stage may pass a cut with ruined parameters before the head sees it."""
+    finite, written = checkpoint._finite, []
+    spoilt = iter([False] * 4)  # of the second checkpoint's four stages
+
+    def only_at_first(tensors):
+        written.append(finite(tensors) if len(written) < 4 else next(spoilt, True))
+        return written[-1]
+
+    monkeypatch.setattr(checkpoint, "_finite", only_at_first)
+    run(spec, ["checkpoint.every=1 epoch"], Listener())
+    assert written == [True] * 4 + [False] * 4
+    assert checkpoint.numbers(only_run()) == [MICRO_BATCHES]
+    assert [path.name for path in (only_run() / "checkpoints").iterdir()] == ["000000000011"]
 
 
-def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys):
-    whole = uninterrupted()
-    run(spec, ["checkpoint.every=2 updates"], StopAt("trained 2/9"))
-    directory = only_run()
-    latest = checkpoint.folder_of(directory, checkpoint.numbers(directory)[0])
-    (latest / "stage-002.safetensors").write_bytes(b"")
-    assert resume() == 0
-    assert f"{latest} is not used: stage-002.safetensors has 0 bytes" in capsys.readouterr().err
-    same_run(whole, directory)
+def lose_a_stage(directory, latest):
+    (folder := checkpoint.folder_of(directory, latest)).joinpath("stage-002.safetensors").write_bytes(b"")
+    return f"{folder} is not used: stage-002.safetensors has 0 bytes"
 
 
-def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupted, capsys):
+def lose_events(directory, latest):
     """The run stopped with "has lost events", and the older checkpoint was not tried."""
-    whole = uninterrupted()
-    run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 3/9"))
-    directory = only_run()
-    latest, before = checkpoint.numbers(directory)[:2]
     kept = checkpoint.read_manifest(directory, latest).position["metrics_bytes"] - 1
-    with (directory / "metrics.jsonl").open("r+b") as file:
-        file.truncate(kept)
+    os.truncate(directory / "metrics.jsonl", kept)
+    return f"{latest} is not used: metrics.jsonl has {kept} bytes, and {kept + 1} were there at the checkpoint"
+
+
+@pytest.mark.parametrize("damage", [lose_a_stage, lose_events])
+def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys, damage):
+    run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 2/3"))
+    latest, before = checkpoint.numbers(only_run())
+    why = damage(only_run(), latest)
     assert resume() == 0
     said = capsys.readouterr().err
-    assert f"{latest} is not used: metrics.jsonl has {kept} bytes, and {kept + 1} were there at the checkpoint" in said
+    assert why in said
     assert f"continues before micro-batch {before}" in said
-    same_run(whole, directory)
+    same_run(uninterrupted(), only_run())
 
 
 def test_where_every_checkpoint_is_damaged_nothing_is_loaded(interrupted, capsys):
-    directory = interrupted
-    weights = weights_bytes(directory)
-    for path in directory.glob("checkpoints/*/manifest.json"):
+    weights = weights_bytes(interrupted)
+    for path in interrupted.glob("checkpoints/*/manifest.json"):
         path.write_text("{")
     assert resume() == 2
     assert "is not used: manifest.json is damaged" in capsys.readouterr().err
-    assert weights_bytes(directory) == weights
+    assert weights_bytes(interrupted) == weights
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["data.batch=64"], "is of another run: data.batch: 128 then, 64 now"),
-        (["data.options.test_share=0.5"], "micro-batches of an epoch: 11 then, 7 now"),
-        (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
-        (["run.epochs=0"], "run.epochs"),
-        (["graph.node.head.name=top", "partition.stages=per-block"], "parameters of top: unset then, 250 now"),
-        (["graph.node.stem.options.features=14"], "parameters of stem: 1560 then, 1820 now"),
-    ],
-)
-def test_another_network_is_refused(interrupted, capsys, settings, reason):
-    assert resume("latest", *(word for setting in settings for word in ("--set", setting))) == 2
+REFUSED = [
+    (["data.batch=64"], "is of another run: data.batch: 128 then, 64 now"),
+    (["data.options.test_share=0.5"], "micro-batches of an epoch: 11 then, 7 now"),
+    (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
+    (["run.epochs=0"], "run.epochs"),
+    (["graph.node.head.name=top", "partition.stages=per-block"], "parameters of top: unset then, 250 now"),
+    (["graph.node.stem.options.features=14"], "parameters of stem: 1560 then, 1820 now"),
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), REFUSED)
+def test_another_network_or_data_is_refused(interrupted, capsys, settings, reason):
+    assert resume("latest", *settings) == 2
     assert reason in capsys.readouterr().err
     assert summary_of(interrupted)["status"] == "interrupted"
 

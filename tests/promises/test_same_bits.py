@@ -6,7 +6,7 @@ The trainings are those of `tests.support.same_bits_cases`: every method, schedu
 from __future__ import annotations
 
 import json
-from itertools import cycle
+from itertools import count, cycle
 from typing import get_args
 from unittest import mock
 
@@ -22,15 +22,14 @@ from petra_graph.program.schedule import Policy
 from petra_graph.runtime import loop, nccl
 from petra_graph.training.resume import restore_at_cut
 from tests.support import strict_transport
-from tests.support.device_fabric import Fabric
 from tests.support.examples import examples
 from tests.support.forks import ended, ranks
 from tests.support.graph_strategies import FEATURES, cuts, networks
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import batches, built_graph, pipeline
-from tests.support.same_bits_cases import CASES, COMPUTED, EPOCHS, MICRO_BATCHES, USUAL, Case, alone, held, train
+from tests.support.same_bits_cases import CASES, COMPUTED, MICRO_BATCHES, USUAL, Case, alone, held, train
 from tests.support.simulated_pipelines import falling_depths, graph_programs
-from tests.support.strict_transport import AllReduce
+from tests.support.strict_transport import AllReduce, Fabric
 
 PATIENCE_SECONDS = 150
 
@@ -114,27 +113,19 @@ def test_devices_that_exchange_messages(name, which, policy, fabric, monkeypatch
     assert whole_run(case, hosts, fabric, seed=len(name), policy=policy) == alone(name)
 
 
-def asks_to_stop(executor, forward: int, supervisor) -> None:
-    """Let a stage's process be asked to stop in some forward."""
-    operation, count = executor.forward, iter(range(EPOCHS * MICRO_BATCHES))
-
-    def asking(*arguments):
-        if next(count) == forward:
-            supervisor.request_stop()
-        return operation(*arguments)
-
-    executor.forward = asking
-
-
 def interrupted(case: Case, hosts, fabric, asked: int, forward: int, **more):
-    """Train until a rank is asked to stop; return where all stages halted, and what they held there."""
+    """Train until a rank is asked to stop in some forward; return where all stages halted, and what they held there."""
     built = case.built()
     kept, program = KeptCut(built.programs), built.programs[0]
 
     def body(scheduler, supervisor):
         scheduler.allowed_cut = lambda at: aligned(at, MICRO_BATCHES, program.accumulation, program.flush)
-        if hosts[scheduler.executors[0].program.index - 1] == asked:
-            asks_to_stop(scheduler.executors[0], forward, supervisor)
+        first, forwards = scheduler.executors[0], count()
+        if hosts[first.program.index - 1] == asked:
+            operation = first.forward
+            first.forward = lambda *given: (next(forwards) == forward and supervisor.request_stop(), operation(*given))[
+                1
+            ]
         with pytest.raises(Interrupted):
             train(case, scheduler)
         if scheduler.halted is None:  # in an evaluation
@@ -204,16 +195,16 @@ def pipelines(draw):
 @pytest.mark.slow
 @examples(8)
 @given(pipelines(), st.integers(1, 9), st.integers(0, 1000))
-def test_any_graph_ends_with_the_same_bits(pipelines, count, seed):
+def test_any_graph_ends_with_the_same_bits(pipelines, micro_batches, seed):
     one, other, hosts = pipelines
-    data = batches((FEATURES,), count, size=2)
+    data = batches((FEATURES,), micro_batches, size=2)
     one.train(data)
     with mock.patch.object(nccl, "dist", fabric := Fabric()):
         strict_transport.run(
             other.executors,
             hosts,
             fabric,
-            lambda scheduler, _: scheduler.train(data, range(count), lambda _: None),
+            lambda scheduler, _: scheduler.train(data, range(micro_batches), lambda _: None),
             seed=seed,
         )
     found, expected = other.parameters(), one.parameters()

@@ -16,16 +16,11 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import read_run
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.runs import SPEC, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import SPEC, only_run, overrides, summary_of, weights_bytes, without_times
 
 SHARE = "data.validation=0.1"
-BEST = "checkpoint.best=validation/top1"
-FAST = "optimizer.options.lr=0.3"
-"""With it, the best epoch is not the last one."""
-
-
-def words(*settings: str) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
+BEST = ("checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
+"""With this rate, the best epoch is not the last one."""
 
 
 @pytest.fixture
@@ -33,17 +28,9 @@ def spec(write):
     return write("small.toml", SPEC)
 
 
-def same_run(one, other):
-    assert weights_bytes(one) == weights_bytes(other)
-    assert without_times(one) == without_times(other)
-    for key in ("train", "validation", "test", "test_weights", "best"):
-        assert summary_of(one).get(key) == summary_of(other).get(key)
-
-
 def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
-    count = len(opened.data.train) + len(opened.data.validation)
-    assert (count, len(opened.data.validation)) == (1438, 144)
+    assert (len(opened.data.train), len(opened.data.validation)) == (1294, 144)
     assert sum(opened.evaluated.sizes) == 144
     own = {id(opened.data.train): set(), id(opened.data.validation): set()}
     for batches in (opened.epoch(0), opened.epoch(1), opened.evaluated):
@@ -57,7 +44,7 @@ def test_no_sample_is_both_trained_on_and_validated(spec):
 
 
 def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
-    run(spec, [SHARE, BEST, FAST, "run.epochs=5"], Listener())
+    run(spec, [SHARE, *BEST, "run.epochs=5"], Listener())
     found, recorded = read_run(only_run()), Run(only_run())
     values = [value for _, value in recorded.metrics("validation/top1")]
     best = values.index(max(values)) + 1
@@ -69,18 +56,19 @@ def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
     assert [value for _, value in recorded.metrics("test/loss")] == [summary["test"]["loss"]]
     saved = SavedRun.open("latest")
     assert evaluate_run(saved, which="best").means == summary["test"], "to the bit"
-    assert evaluate_run(saved, split="validation").means == summary["validation"], "to the bit, with the last weights"
-    assert evaluate_run(saved, split="validation").changed == []
+    of_validation = evaluate_run(saved, split="validation")
+    assert of_validation.means == summary["validation"], "to the bit, with the last weights"
+    assert of_validation.changed == []
     assert evaluate_run(saved, split="train").samples == 1294
     # Nothing of the end is in the weights of the run: they are the last ones.
-    run(spec, [SHARE, FAST, "run.epochs=5", "run.directory=last"], Listener())
+    run(spec, [SHARE, BEST[1], "run.epochs=5", "run.directory=last"], Listener())
     assert weights_bytes(only_run("last")) == weights_bytes(only_run())
     assert summary_of(only_run("last"))["test_weights"] == {"weights": "last", "epoch": 5}
     assert summary_of(only_run("last"))["test"] == evaluate_run(SavedRun.open(only_run())).means
 
 
-@pytest.mark.parametrize("settings", [(), (BEST, FAST), ("checkpoint.every=3 updates",)], ids=str)
-def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, settings):
+@pytest.mark.parametrize("settings", [(), BEST], ids=str)
+def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, settings, whole_run):
     class InTheTest(Listener):
         def testing(self, weights):
             signal.raise_signal(signal.SIGINT)
@@ -88,8 +76,14 @@ def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, sett
     assert run(spec, [SHARE, *settings], InTheTest()).interrupted is not None
     assert summary_of(only_run())["test"] is None
     assert main(["run", "--resume", "latest"]) == 0
-    assert main(["run", spec, *words(SHARE, *settings, "run.directory=whole")]) == 0
-    same_run(only_run(), only_run("whole"))
+    one, other = only_run(), whole_run(SPEC, SHARE, *settings)
+    assert weights_bytes(one) == weights_bytes(other)
+    assert without_times(one) == without_times(other)
+    for key in ("train", "validation", "test", "test_weights", "best"):
+        assert summary_of(one).get(key) == summary_of(other).get(key)
+
+
+STOP = "callback=[{name='early-stopping', options={metric='test/loss'}}]"
 
 
 @pytest.mark.parametrize(
@@ -100,41 +94,31 @@ def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, sett
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),
         ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1"'),
         (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1"'),
-        (
-            [SHARE, STOP := "callback=[{name='early-stopping', options={metric='test/loss'}}]"],
-            "callback",
-            "validation/loss",
-        ),
+        ([SHARE, STOP], "callback", "validation/loss"),
         ([STOP.replace("test", "validation")], "callback", "or set data.validation"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, place, said):
-    assert main(["run", spec, "--dry-run", *words(*settings)]) == 2
+    assert main(["run", spec, "--dry-run", *overrides(*settings)]) == 2
     printed = capsys.readouterr().err
     assert said in printed
     assert place in printed
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "said"),
-    [
-        ([SHARE], "data.validation=0.2", "data.validation: 0.1 then, 0.2 now"),
-        ([SHARE], "run.seed=1", "run.seed: 0 then, 1 now"),
-    ],
-)
-def test_a_resumed_run_keeps_its_validation_samples(spec, capsys, before, now, said):
-    assert main(["run", spec, *words(*before, "run.epochs=1", "checkpoint.every=1 epoch")]) == 0
-    assert main(["run", "--resume", "latest", *words(now, "run.epochs=2")]) == 2
-    assert said in capsys.readouterr().err
+def test_a_resumed_run_keeps_its_validation_samples(spec, capsys):
+    run(spec, [SHARE, "checkpoint.every=1 epoch"], Listener())
+    for now, said in (("data.validation=0.2", "data.validation: 0.1 then, 0.2 now"), ("run.seed=1", "0 then, 1 now")):
+        assert main(["run", "--resume", "latest", *overrides(now, "run.epochs=3")]) == 2
+        assert said in capsys.readouterr().err
 
 
-def test_without_validation_samples_there_are_none_to_evaluate(spec):
-    run(spec, ["run.epochs=1"], Listener())
-    assert {"validation", "test_weights"}.isdisjoint(summary_of(only_run()))
+def test_without_validation_samples_there_are_none_to_evaluate(whole_run):
+    directory = whole_run(SPEC)
+    assert {"validation", "test_weights"}.isdisjoint(summary_of(directory))
     with pytest.raises(SpecError, match=r"no data\.validation"):
-        evaluate_run(SavedRun.open("latest"), split="validation")
+        evaluate_run(SavedRun.open(directory), split="validation")
     with pytest.raises(SpecError, match="those that it did not train on"):
-        evaluate_run(SavedRun.open("latest", [SHARE]), split="validation")
+        evaluate_run(SavedRun.open(directory, [SHARE]), split="validation")
 
 
 LOCAL = """\
@@ -156,18 +140,13 @@ class Data:
         self.train, self.test, self.validation = Split(40), Split(9), Split(11)
 """
 
-NETWORK = SPEC.partition("[data]")[0].replace("outputs = 10", "outputs = 3")
-
-
-def own_spec(name: str, validation: float | str) -> str:
-    return f'data = {{ name = "local_data:{name}", batch = 5, validation = {json.dumps(validation)} }}\n{NETWORK}'
-
 
 @pytest.mark.parametrize(("validation", "samples"), [(0.25, (30, 10)), ("validation", (40, 11))])
 def test_a_data_set_of_ones_own(write, validation, samples):
     write("local_data.py", LOCAL)
-    spec = write("own.toml", own_spec("Data", validation))
-    assert main(["run", spec]) == 0
-    opened = prepare(spec).opened
+    network = SPEC.partition("[data]")[0].replace("outputs = 10", "outputs = 3")
+    data = f'data = {{ name = "local_data:Data", batch = 5, validation = {json.dumps(validation)} }}\n'
+    assert main(["run", write("own.toml", data + network)]) == 0
+    opened = prepare("own.toml").opened
     assert (len(opened.data.train), len(opened.data.validation)) == samples
     assert all(Run(only_run()).metrics(name) for name in ("validation/loss", "test/loss"))

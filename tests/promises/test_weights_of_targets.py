@@ -6,13 +6,12 @@ import json
 
 import pytest
 import torch
-from torch.nn import functional
 
 from petra_graph.cli.main import main
 from tests.support.forks import SPEC as shared
 from tests.support.forks import ended, ranks
-from tests.support.pipelines import CHAIN, SHAPES, batches, pipeline, plain_network, relative_error
-from tests.support.runs import events, only_run
+from tests.support.pipelines import CHAIN, SHAPES, batches, pipeline, plain_gradients, plain_network, relative_error
+from tests.support.runs import events, only_run, overrides
 
 TOLERANCE = 1e-12
 WINDOW = 4
@@ -80,40 +79,22 @@ epochs = 3
 @pytest.fixture
 def spec(write):
     write("padded.py", MODULE)
-    write("padded.toml", SPEC)
-    return "padded.toml"
+    return write("padded.toml", SPEC)
 
 
-def train(*words: str, directory: str = "runs", processes: int = 1) -> dict[str, float]:
-    """Train, and return the losses and shares of all epochs."""
-    command = ["run", *words, "--set", f"run.directory={directory}"]
-    if processes == 1:
-        assert main(command) == 0
-    else:
-        with ranks(*[command] * processes) as running:
-            assert ended(running) == [0] * processes
-    return {
-        f"{event['name']} of epoch {event['epoch']}": event["value"]
-        for event in events(only_run(directory))
-        if event["name"].endswith(("/loss", "/top1", "/there"))
-    }
-
-
-@pytest.mark.parametrize("method", ["petra", "reversible-backprop", "gpipe"])
-def test_a_window_is_one_batch_of_everything(method):
+@pytest.mark.parametrize(
+    "how", [{"method": "petra", "schedule": "sequential"}, {"method": "reversible-backprop"}, {"method": "gpipe"}]
+)
+def test_a_window_is_one_batch_of_everything(how):
     """Of the four micro-batches one has all its targets, two have some, and one has none."""
-    how = {"method": method, "schedule": "sequential" if method == "petra" else None, "accumulation": WINDOW}
-    built = pipeline(CHAIN, SHAPES["chain"], **how, momentum=0.0, nesterov=False, weight_decay=0.0)
+    plain = {"momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    built = pipeline(CHAIN, SHAPES["chain"], **how, accumulation=WINDOW, **plain)
     parts = batches(SHAPES["chain"], WINDOW)
     parts[1][1][:1] = parts[2][1][:3] = parts[3][1][:] = -100
     modules, forward = plain_network(built)
-    samples, targets = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    functional.cross_entropy(forward(samples), targets).backward()
-    expected = {
-        f"{name}/{key}": p.detach() - 0.05 * p.grad
-        for name, one in modules.items()
-        for key, p in one.named_parameters()
-    }
+    together = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    gradients = plain_gradients(modules, forward, together)
+    expected = {key: value - 0.05 * gradients[key] for key, value in built.parameters().items()}
     results = built.train(parts)
     assert relative_error(built.parameters(), expected) <= TOLERANCE
     assert [result.weight for result in results] == [4, 3, 1, 0]
@@ -128,22 +109,32 @@ def test_a_window_without_targets_leaves_the_parameters():
     assert {executor.updater.updates for executor in built.executors} == {2}
 
 
-WEIGHTED = ("--set", 'loss.name="padded:OfClasses"')
+def train(*words: str, directory: str = "runs", processes: int = 1) -> dict[str, float]:
+    """Train with weights of classes, and return the losses and shares of all epochs."""
+    command = ["run", "padded.toml", *overrides('loss.name="padded:OfClasses"', *words, f"run.directory={directory}")]
+    if processes == 1:
+        assert main(command) == 0
+    else:
+        with ranks(*[command] * processes) as running:
+            assert ended(running) == [0] * processes
+    return {
+        f"{event['name']} of epoch {event['epoch']}": event["value"]
+        for event in events(only_run(directory))
+        if event["name"].endswith(("/loss", "/top1", "/there"))
+    }
 
 
 @pytest.mark.processes
 def test_replicas_are_one_pipeline_with_a_larger_micro_batch_and_metrics_are_divided_by_what_they_count(spec, capsys):
     """A network that was always right had 65 % where the weights of its classes were larger than 1, and 416 % where they were smaller."""
-    whole = train(spec, *WEIGHTED, "--set", "data.batch=16")
+    whole = train("data.batch=16")
     shares = {name: value for name, value in whole.items() if "/there" in name}
     assert (len(shares), set(shares.values())) == (6, {1.0})
-    assert train(spec, *WEIGHTED, "--set", "partition.replicas=2", processes=2, directory="two") == pytest.approx(
-        whole, rel=1e-10
-    )
+    assert train("partition.replicas=2", processes=2, directory="two") == pytest.approx(whole, rel=1e-10)
     last = {name: whole[f"test/{name} of epoch 3"] for name in ("loss", "top1", "there")}
     for size in (1, 7, 52):
         capsys.readouterr()
-        assert main(["evaluate", "latest", "--json", "--set", f"data.evaluation_batch={size}"]) == 0
+        assert main(["evaluate", "latest", "--json", *overrides(f"data.evaluation_batch={size}")]) == 0
         assert json.loads(capsys.readouterr().out)["means"] == pytest.approx(last, rel=TOLERANCE)
 
 

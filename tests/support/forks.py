@@ -6,7 +6,6 @@ They are real processes, as torchrun would start them, which can be killed and c
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import resource
@@ -76,8 +75,6 @@ log_every = 4
 """
 ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
 RUN = ("run", "shared.toml")
-_NETWORK = 0x40000000
-"""CLONE_NEWNET, of setns(2): `os` has it from Python 3.12 on."""
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
@@ -111,11 +108,17 @@ class Rank:
         os.kill(self.process.pid, number)
 
 
-def _begun(output: Path, **what: Any) -> Rank:
-    """Fork a process; `what` are the parameters of `_run`."""
-    process = _FORKS.Process(target=_run, kwargs={"outputs": (output, output), **what})
+def _begun(words: Sequence[str], output: Path, **what: Any) -> Rank:
+    """Fork a process whose output goes into a file; `what` are further parameters of `_run`."""
+    process = _FORKS.Process(target=_run, kwargs={"words": words, "outputs": (output, output), **what})
     process.start()
     return Rank(process=process, output=output)
+
+
+def _killed(running: Sequence[Rank]) -> None:
+    for rank in running:
+        rank.process.kill()
+        rank.process.join()
 
 
 @contextlib.contextmanager
@@ -124,7 +127,6 @@ def ranks(
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
-    paths: Sequence[Path] = (),
     program: str = "petra-graph",
     **environment: str,
 ) -> Iterator[list[Rank]]:
@@ -134,7 +136,6 @@ def ranks(
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
         folders: of each rank, in place of the current one.
-        paths: folders before all others of Python's path, the current one apart.
         environment: beside torchrun's variables.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
@@ -148,22 +149,13 @@ def ranks(
     }
     running = []
     for rank, words in enumerate(arguments):
-        folder = Path(folders[rank] if folders else "").absolute()
-        one = {
-            "words": words,
-            "folder": folder,
-            "variables": {"RANK": str(rank), **variables},
-            "paths": [folder, *paths],
-            "most": (file_bytes or {}).get(rank),
-            "program": program,
-        }
-        running.append(_begun(Path.cwd() / f"rank{rank}.txt", **one))
+        where = {"folder": Path(folders[rank] if folders else "").absolute(), "program": program}
+        own = {"variables": {"RANK": str(rank), **variables}, "most": (file_bytes or {}).get(rank)}
+        running.append(_begun(words, Path.cwd() / f"rank{rank}.txt", **where, **own))
     try:
         yield running
     finally:
-        for ran in running:
-            ran.process.kill()
-            ran.process.join()
+        _killed(running)
 
 
 @contextlib.contextmanager
@@ -171,19 +163,39 @@ def alone(
     *words: str,
     program: str = "petra-graph",
     ranks_fork: bool = False,
-    network: str | None = None,
     name: str = "alone",
     **environment: str,
 ) -> Iterator[Rank]:
     """Start one process of a program that belongs to no run, in the current folder; `name` is that of the file for what it says."""
-    here = Path.cwd()
-    what = {"program": program, "ranks_fork": ranks_fork, "network": network, "variables": environment}
-    rank = _begun(here / f"{name}.txt", words=words, folder=here, paths=[here], **what)
+    what = {"folder": Path.cwd(), "program": program, "ranks_fork": ranks_fork, "variables": environment}
+    rank = _begun(words, Path.cwd() / f"{name}.txt", **what)
     try:
         yield rank
     finally:
-        rank.process.kill()
-        rank.process.join()
+        _killed([rank])
+
+
+def command(
+    *words: str,
+    paths: Sequence[Path] = (),
+    program: str = "petra-graph",
+    folder: Path | None = None,
+    ranks_fork: bool = False,
+) -> CompletedProcess[str]:
+    """Run one command of a program in a folder, the current one where none is given, and wait for its end.
+
+    `paths` are folders before all others of Python's path, as an environment's own packages are; without any, it is the current one.
+    """
+    start_server()
+    # what the command starts in its turn finds the same packages
+    variables = {"PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ["PYTHONPATH"]])}
+    with TemporaryDirectory() as written:
+        output, said = Path(written, "output"), Path(written, "said")
+        what = {"folder": folder or Path.cwd(), "program": program, "ranks_fork": ranks_fork, "variables": variables}
+        process = _begun(words, output, outputs=(output, said), paths=paths, **what).process
+        process.join()
+        assert process.exitcode is not None
+        return CompletedProcess([program, *words], process.exitcode, output.read_text(), said.read_text())
 
 
 def children(pid: int) -> list[int]:
@@ -199,73 +211,40 @@ def children(pid: int) -> list[int]:
 
 def start_server() -> None:
     """Start what forks, in a folder of its own: it stays there."""
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
+    with contextlib.chdir(ROOT):
         forkserver.ensure_running()
-    finally:
-        os.chdir(before)
-
-
-def command(
-    *words: str,
-    paths: Sequence[Path] = (),
-    program: str = "petra-graph",
-    folder: Path | None = None,
-    ranks_fork: bool = False,
-) -> CompletedProcess[str]:
-    """Run one command of a program in a folder, the current one where none is given, and wait for its end.
-
-    `paths` are folders before all others of Python's path, as an environment's own packages are; without any, it is the current one.
-    """
-    start_server()
-    here = folder or Path.cwd()
-    # what the command starts in its turn finds the same packages
-    variables = {"PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ["PYTHONPATH"]])}
-    with TemporaryDirectory() as written:
-        output, said = Path(written, "out"), Path(written, "err")
-        what = {"program": program, "ranks_fork": ranks_fork, "variables": variables, "outputs": (output, said)}
-        process = _begun(output, words=words, folder=here, paths=paths or [here], **what).process
-        process.join()
-        assert process.exitcode is not None
-        return CompletedProcess([program, *words], process.exitcode, output.read_text(), said.read_text())
 
 
 def _run(
     *,
     words: Sequence[str],
-    folder: Path,
     outputs: tuple[Path, Path],
+    folder: Path,
     variables: Mapping[str, str],
-    paths: Sequence[Path],
     program: str,
+    paths: Sequence[Path] = (),
     most: int | None = None,
     ranks_fork: bool = False,
-    network: str | None = None,
 ) -> None:
     """Be one process of a run.
 
     Args:
         words: of its program, which is one of `PROGRAMS` or the location of a function that is called with them.
         outputs: files for both streams.
-        paths: folders before all others of Python's path.
+        folder: in which it works, and which comes first in Python's path.
+        paths: folders before all others of Python's path, in place of that one.
         most: the size of the largest file that it can write.
         ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
-        network: the name of a network of its own, as `ip netns` adds it.
     """
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
     os.chdir(folder)
     os.environ.update(variables)
-    sys.path[:0] = map(str, paths)
+    sys.path[:0] = map(str, paths or [folder])
     for descriptor, output in zip((1, 2), outputs, strict=True):
         with output.open("a") as file:
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
-    if network is not None:
-        with Path("/run/netns", network).open() as entered:
-            if ctypes.CDLL(None, use_errno=True).setns(entered.fileno(), _NETWORK) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.compiler.lower import MessageTypes
@@ -94,16 +95,6 @@ BRANCHES = (
 )
 SHAPES = {"chain": (8,), "revnet": (3, 6, 6), "skip": (8,), "branches": (8,)}
 GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
-
-
-class Quadratic:
-    """Half the squared distance to the target."""
-
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        return 0.5 * (output.squeeze() - target).square().sum()
-
-    def metrics(self, output: Tensor, target: Tensor) -> dict[str, float]:
-        return {}
 
 
 @frozen(kw_only=True)
@@ -252,6 +243,42 @@ def pipeline(
     global_clip = clip is not None and clip.scope == "global"
     runtime = Scheduler(made, global_clip=global_clip, policy=policy)
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
+
+
+def recorded_gradients(executor: StageExecutor) -> list[dict[str, torch.Tensor]]:
+    """The gradient at each update of a stage, as it trains."""
+    seen: list[dict[str, torch.Tensor]] = []
+    step = executor.updater.step
+
+    def recording(norm: torch.Tensor | None = None) -> None:
+        executor.updater.average()
+        seen.append(
+            {
+                f"{name}/{key}": p.grad.clone()
+                for name, module in executor.modules.items()
+                for key, p in module.named_parameters()
+                if p.grad is not None
+            }
+        )
+        step(norm)
+
+    executor.updater.step = recording  # type: ignore[method-assign]
+    return seen
+
+
+def plain_gradients(
+    modules: Mapping[str, Block], forward: Callable[[Tensor], Tensor], batch: Batch
+) -> dict[str, torch.Tensor]:
+    """The gradient of a plain network at one micro-batch, by node and parameter."""
+    for module in modules.values():
+        module.zero_grad()
+    cross_entropy(forward(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
+    return {
+        f"{name}/{key}": p.grad
+        for name, module in modules.items()
+        for key, p in module.named_parameters()
+        if p.grad is not None
+    }
 
 
 def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Tensor], torch.Tensor]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from petra_graph.plugins.callback import EpochEnded, Started
+from petra_graph.plugins.callback import EpochEnded, Listener, Started
 
 SPEC = """\
 name = "small"
@@ -89,6 +90,31 @@ def weights_bytes(directory: Path | str) -> bytes:
 def files_of(directory: Path) -> set[str]:
     """All that a run left, TensorBoard's folder apart, which only some environments have."""
     return {path.name for path in directory.iterdir()} - {"tensorboard"}
+
+
+def overrides(*settings: str) -> list[str]:
+    """The words that set these on a command line."""
+    return [word for one in settings for word in ("--set", one)]
+
+
+class StopAt(Listener):
+    """Asks the run once to stop, as Ctrl-C would: at "trained 2/5", "evaluating 1" or "ended 1"."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+
+    def trained(self, epoch: int, micro_batches: int, _means: Mapping[str, float]) -> None:
+        self._seen(f"trained {epoch}/{micro_batches}")
+
+    def evaluating(self, epoch: int) -> None:
+        self._seen(f"evaluating {epoch}")
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        self._seen(f"ended {report.epoch}")
+
+    def _seen(self, call: str) -> None:
+        if call == self.call:
+            signal.raise_signal(signal.SIGINT)
 
 
 class FakeListener:

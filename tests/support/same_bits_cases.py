@@ -87,68 +87,49 @@ class Case:
         return pipeline(self.nodes, self.shape, policy=self.policy, **{**usual, **self.settings})
 
 
-KEPT: tuple[dict[str, Any], ...] = (
-    {"schedule": "1f1b", "settings": {"keep": {"a0": "input", "b0": "graph"}}},
-    {
-        "schedule": "1f1b",
-        "accumulation": 2,
-        "settings": {"keep": {"stem": "graph", "a1": "graph", "down": "graph"}, "allow_stored": True},
-    },
-    {
-        "method": "1f1b-flush",
-        "accumulation": 3,
-        "settings": {"keep": {"a0": "nothing", "a1": "input", "join": "input", "down": "graph"}},
-    },
-)
-"""What single nodes keep: what is kept beside other parameters than the forward's, beside the forward's, and beside those of both."""
-
-
-def in_few_bits(stored: str) -> dict[str, str]:
-    return {"channel_dtype": stored, "buffer_dtype": stored}
-
-
+FEW_BITS = {stored: {"channel_dtype": stored, "buffer_dtype": stored} for stored in ("bfloat16", "int8")}
+LATE: dict[str, Any] = {"schedule": "1f1b"}
+CLIPPED = ClipSpec(by="norm", limit=0.1, scope="global")
+GROUP: dict[str, Any] = {"transport": "process-group"}
+STATIC: dict[str, Any] = {"policy": "static"}
 CASES = {
     case.name: case
     for case in (
-        Case(
-            {"method": "backprop", "schedule": "sequential", "accumulation": 4, "stages": CUTS},
-            transport="process-group",
-            policy="static",
-            delayed=True,
-        ),
-        Case(
-            {"method": "gpipe", "schedule": "fill-drain", "accumulation": 1},
-            2,
-            transport="nccl",
-            policy="static",
-            delayed=True,
-        ),
-        Case(
-            {"method": "pipedream", "schedule": "lockstep", "accumulation": 1}, transport="process-group", delayed=True
-        ),
-        Case({"method": "dsp", "schedule": "lockstep", "accumulation": 4, "stages": CUTS}, 2, policy="static"),
-        Case(
-            {"method": "delayed-reconstructed", "schedule": "lockstep", "accumulation": 4, "stages": CUTS},
-            transport="process-group",
-        ),
+        Case({"method": "backprop", "accumulation": 4, "stages": CUTS}, **GROUP, **STATIC, delayed=True),
+        Case({"method": "gpipe"}, 2, transport="nccl", **STATIC, delayed=True),
+        Case({"method": "pipedream", "schedule": "lockstep"}, **GROUP, delayed=True),
+        Case({"method": "dsp", "schedule": "lockstep", "accumulation": 4, "stages": CUTS}, 2, **STATIC),
+        Case({"method": "delayed-reconstructed", "schedule": "lockstep", "accumulation": 4, "stages": CUTS}, **GROUP),
         # The skip edge passes over a process.
-        Case({"method": "petra", "schedule": "lockstep", "accumulation": 4}, ranks=(0, 0, 1, 2, 2, 3, 3), delayed=True),
-        Case({"method": "petra", "schedule": "1f1b", "accumulation": 4}, 2, policy="static", delayed=True),
+        Case({"schedule": "lockstep", "accumulation": 4}, ranks=(0, 0, 1, 2, 2, 3, 3), delayed=True),
+        Case({**LATE, "accumulation": 4}, 2, **STATIC, delayed=True),
         Case({"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, delayed=True),
-        Case({"schedule": (6, 4, 4, 3, 3, 2, 1), "accumulation": 3}, 2, delayed=True),
-        Case({"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}, nodes=BRANCHES, shape=(8,), delayed=True),
-        *(Case({**kept, "stages": CUTS}, 2, delayed=True) for kept in KEPT),
-        Case({"compute": "bfloat16", "memory_format": "contiguous"}, 2),
-        Case({"schedule": "1f1b", "precision": in_few_bits("bfloat16")}, 2, delayed=True),
-        Case({"schedule": "1f1b", "precision": in_few_bits("int8")}, 2, transport="process-group", delayed=True),
-        Case({"stages": CUTS, "precision": {"channel_dtype": "int8"}}),
+        Case({"schedule": (4, 3, 3, 3, 2, 1), "accumulation": 3}, 2, nodes=BRANCHES, shape=(8,), delayed=True),
+        # What nodes keep beside other parameters than the forward's, beside the forward's, and beside those of both.
+        Case({**LATE, "settings": {"keep": {"a0": "input", "b0": "graph"}}, "stages": CUTS}, 2, delayed=True),
         Case(
             {
-                "method": "reversible-backprop",
-                "clip": ClipSpec(by="norm", limit=0.1, scope="global"),
-                "accumulation": 4,
+                **LATE,
+                "accumulation": 2,
+                "settings": {"keep": dict.fromkeys(("stem", "a1", "down"), "graph"), "allow_stored": True},
+                "stages": CUTS,
             },
+            2,
+            delayed=True,
         ),
+        Case(
+            {
+                "method": "1f1b-flush",
+                "accumulation": 3,
+                "settings": {"keep": {"a0": "nothing", "a1": "input", "join": "input", "down": "graph"}},
+                "stages": CUTS,
+            },
+            2,
+        ),
+        Case({"compute": "bfloat16", "memory_format": "contiguous"}, 2),
+        Case({**LATE, "precision": FEW_BITS["bfloat16"]}, 2, delayed=True),
+        Case({**LATE, "precision": FEW_BITS["int8"], "stages": CUTS}, **GROUP, delayed=True),
+        Case({"method": "reversible-backprop", "clip": CLIPPED, "accumulation": 4}),
     )
 }
 """Every method, schedule, transport, policy and precision, shared by two and by four processes."""

@@ -1,8 +1,10 @@
-"""Processes as threads, one of which moves at a time, with device channels between them over a `Fabric`.
+"""Processes as threads, one of which moves at a time, with device channels between them over what stands for torch.distributed, at its strictest.
 
-Which process moves next, and when one learns what another has done or announced, follows from numbers that are drawn: each has a priority,
-which is drawn anew now and then. So a process may start when others wait for it already, and may be told as late as can be. Where nothing
-can move, and some process has not ended, all stand still, which is known at once and needs no patience.
+Which process moves next, and when one learns what another has done or announced, follows from numbers that are drawn: each mover has a
+priority, which is drawn anew now and then. So a process may start when others wait for it already, and may be told as late as can be. A
+message passes as late as can be, too: when an end waits for it. Whoever waits where the other end has not enqueued its part yet would let
+a device depend on what a host is still to do: that fails. Where nothing can move, and some process has not ended, all stand still, which
+is known at once and needs no patience.
 """
 
 from __future__ import annotations
@@ -10,26 +12,119 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Semaphore, Thread, local
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
+from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.channels import LocalChannel
+from petra_graph.runtime.channels import LocalChannel, read_message, slots, write_message
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender
+from petra_graph.runtime.nccl import ANNOUNCEMENT, DevicePeer, DeviceReceiver, DeviceSender
 from petra_graph.runtime.open_channels import ProcessChannels
 from petra_graph.runtime.watchdog import Supervisor
-from tests.support.device_fabric import Fabric, HostChannel
 
 _HERE = local()
 """The process of this thread."""
 REDRAWN = 0.1
 """Of all moves, after which some priority is drawn anew."""
+
+# --- messages between devices ----------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Group:
+    """What both ends of a channel have enqueued, in their orders."""
+
+    sent: list[Tensor] = field(factory=list)
+    received: list[Tensor] = field(factory=list)
+    passed: int = 0
+    awaited: set[int] = field(factory=set)
+    """Where the memory begins of what was waited for."""
+
+
+@frozen(eq=False)
+class Work:
+    group: Group
+    number: int
+    memory: Tensor
+
+    def wait(self) -> None:
+        """Let the messages up to this one pass."""
+        of = self.group
+        assert self.number < min(len(of.sent), len(of.received)), "a device waits for what no host has enqueued"
+        while of.passed <= self.number:
+            of.received[of.passed].copy_(of.sent[of.passed])
+            of.passed += 1
+        of.awaited.add(self.memory.data_ptr())
+
+
+@define(eq=False)
+class Fabric:
+    """Stands for torch.distributed in `nccl`."""
+
+    broken: bool = False
+    bytes_sent: list[int] = field(factory=list)
+    groups: list[Group] = field(factory=list)
+
+    def group(self) -> Any:
+        self.groups.append(Group())
+        return self.groups[-1]
+
+    def isend(self, memory: Tensor, _rank: int, *, group: Group) -> Work:
+        self.bytes_sent.append(len(memory))
+        return self._posted(group, group.sent, memory)
+
+    def irecv(self, memory: Tensor, _rank: int, *, group: Group) -> Work:
+        return self._posted(group, group.received, memory)
+
+    send, recv = isend, irecv
+
+    def _posted(self, group: Group, end: list[Tensor], memory: Tensor) -> Work:
+        if self.broken:
+            raise RuntimeError("connection closed")
+        place = memory.data_ptr()
+        used = any(other.data_ptr() == place for other in end[1:])  # behind the byte that connects
+        assert not used or place in group.awaited, "memory is used again that a message may still need"
+        group.awaited.discard(place)
+        end.append(memory)
+        return Work(group, len(end) - 1, memory)
+
+
+class HostChannel:
+    """Both ends of a channel of announcements; what one end does reaches the other through `hand_over`, at once unless it is replaced."""
+
+    def __init__(self, capacity: int, hand_over: Callable[[Callable[[], object]], object] = lambda act: act()) -> None:
+        self._slots = slots(capacity, ANNOUNCEMENT.most_bytes)
+        self._free, self._full = deque(range(capacity)), deque[int]()
+        self._hand_over = hand_over
+
+    def begin(self, *_: object) -> None: ...
+
+    def has_room(self) -> bool:
+        return bool(self._free)
+
+    def send(self, message: EncodedTensors) -> None:
+        slot = self._free.popleft()
+        write_message(ANNOUNCEMENT, self._slots[slot], message)
+        self._hand_over(lambda: self._full.append(slot))
+
+    def ready(self) -> bool:
+        return bool(self._full)
+
+    def receive(self) -> EncodedTensors:
+        slot = self._full.popleft()
+        message = read_message(ANNOUNCEMENT, self._slots[slot], 0)
+        self._hand_over(lambda: self._free.append(slot))
+        return message
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
 
 
 class Standstill(Exception):
@@ -40,46 +135,29 @@ class Stopped(BaseException):
     """Ends a process after the end of its world."""
 
 
-class Mover(Protocol):
-    """Something that moves by itself."""
-
-    def can_move(self) -> bool: ...
-
-    def move(self) -> None: ...
-
-
 class World:
-    """All that moves: processes, communicators, and what processes are told."""
+    """All that moves: processes, and what is on its way to one."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
-        self._movers: dict[Mover, float] = {}
+        self._movers: dict[Process | Late, float] = {}
         """With their priorities."""
+        self.processes: list[Process] = []
 
-    @property
-    def processes(self) -> list[Process]:
-        return [mover for mover in self._movers if isinstance(mover, Process)]
-
-    def add(self, mover: Mover) -> None:
+    def add(self, mover: Process | Late) -> None:
         self._movers[mover] = self._dice.random()
 
     def run(self) -> None:
-        """Let all processes come to their ends.
-
-        Raises:
-            Standstill: they cannot.
-            BaseException: what a process raises.
-        """
-        processes = self.processes
+        """Let all processes come to their ends; raise what one of them raises, or `Standstill` where they cannot."""
         try:
             while able := [mover for mover in self._movers if mover.can_move()]:
                 max(able, key=self._movers.__getitem__).move()
                 if self._dice.random() < REDRAWN:
                     self._movers[self._dice.choice(list(self._movers))] = self._dice.random()
-            if waiting := [process for process in processes if not process.ended]:
+            if waiting := [process for process in self.processes if not process.ended]:
                 raise Standstill("; ".join(f"process {process.rank}: {process.waits_for}" for process in waiting))
         finally:
-            for process in processes:
+            for process in self.processes:
                 process.stop()
 
 
@@ -87,18 +165,15 @@ class Process:
     """A process as a thread, which moves until it waits for something."""
 
     def __init__(self, world: World, rank: int, body: Callable[[], object]) -> None:
-        self.rank, self._body, self._world = rank, body, world
+        self.rank, self._body, self.world = rank, body, world
         self.waits_for = "its start"
         self._until: Callable[[], bool] = lambda: True
         self._turn, self._handed_back = Semaphore(0), Semaphore(0)
-        self._stopped = False
+        self._stopped = self.ended = False
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
+        world.processes.append(self)
         world.add(self)
-
-    @property
-    def ended(self) -> bool:
-        return self._thread.ident is not None and not self._thread.is_alive()
 
     def can_move(self) -> bool:
         return not self.ended and self._until()
@@ -111,8 +186,6 @@ class Process:
         self._handed_back.acquire()
         if self._error is not None:
             raise self._error
-        if self._until is _ended:
-            self._thread.join()
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
         """Called in the process: let others move until something holds."""
@@ -125,7 +198,7 @@ class Process:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._thread.ident is not None and self._thread.is_alive():
+        if self._thread.is_alive():
             self._turn.release()
             self._thread.join()
 
@@ -138,20 +211,17 @@ class Process:
             return
         except BaseException as error:  # noqa: BLE001  raised where the world runs
             self._error = error
-        self._until = _ended
+        self.ended = True
         self._handed_back.release()
 
 
-def _ended() -> bool:
-    return False
-
-
-@define(eq=False)
 class Late:
-    """What one process does for another, each thing done as late as the world lets it be."""
+    """What one process does for others, each thing done as late as the world lets it be."""
 
-    supervisors: Sequence[ToldLater]
-    _pending: deque[Callable[[], object]] = field(factory=deque)
+    def __init__(self, world: World, *supervisors: ToldLater) -> None:
+        self._pending: deque[Callable[[], object]] = deque()
+        self._supervisors = supervisors
+        world.add(self)
 
     def __call__(self, act: Callable[[], object]) -> None:
         self._pending.append(act)
@@ -161,7 +231,7 @@ class Late:
 
     def move(self) -> None:
         self._pending.popleft()()
-        for supervisor in self.supervisors:
+        for supervisor in self._supervisors:
             supervisor.wake()
 
 
@@ -173,7 +243,7 @@ class ToldLater(Supervisor):
         super().__init__()
         self.process, self.others = process, others
         self.awake = False
-        self._told: deque[tuple[str, Any]] = deque()
+        self.told = Late(process.world, self)
 
     def announce_cut(self, at: int) -> None:
         raise NotImplementedError
@@ -190,14 +260,7 @@ class ToldLater(Supervisor):
 
     def _tell(self, name: str, value: Any) -> None:
         for one in self.others:
-            one._told.append((name, value))
-
-    def can_move(self) -> bool:
-        return bool(self._told)
-
-    def move(self) -> None:
-        setattr(self, *self._told.popleft())
-        self.wake()
+            one.told(partial(setattr, one, name, value))
 
     def wake(self) -> None:
         self.awake = True
@@ -228,38 +291,25 @@ def run(
         Standstill: the processes wait for one another.
     """
     world, returned = World(seed), dict[int, Any]()
-    programs = [executor.program for executor in executors]
-    size = max(ranks) + 1
+    programs, size = [executor.program for executor in executors], max(ranks) + 1
     supervisors: list[ToldLater] = []
+    channels = [ProcessChannels(programs=programs, ranks=ranks) for _ in range(size)]
 
-    def process_of(rank: int) -> Process:
-        def act() -> None:
-            own = [executor for executor, host in zip(executors, ranks, strict=True) if host == rank]
-            scheduler = Scheduler(
-                own,
-                channels[rank],
-                supervisor=supervisors[rank],
-                policy=policy,
-                global_clip=global_clip,
-                size=size,
-            )
-            returned[rank] = body(scheduler, supervisors[rank])
-
-        return Process(world, rank, act)
+    def act(rank: int) -> None:
+        own = [executor for executor, host in zip(executors, ranks, strict=True) if host == rank]
+        told = supervisors[rank]
+        scheduler = Scheduler(own, channels[rank], supervisor=told, policy=policy, global_clip=global_clip, size=size)
+        returned[rank] = body(scheduler, told)
 
     for rank in range(size):
-        supervisors.append(ToldLater(process_of(rank), supervisors))
-        world.add(supervisors[rank])
-    channels = [ProcessChannels(programs=programs, ranks=ranks) for _ in range(size)]
+        supervisors.append(ToldLater(Process(world, rank, partial(act, rank)), supervisors))
     for key, channel in channels[0].channels.items():
         sender, receiver = channels[0].ends(channel)
         if sender == receiver:
             channels[sender].senders[key] = channels[sender].receivers[key] = LocalChannel()
             continue
-        late = Late([supervisors[sender], supervisors[receiver]])
-        world.add(late)
         peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_raised)
-        announcements = HostChannel(channel.capacity, late)
+        announcements = HostChannel(channel.capacity, Late(world, supervisors[sender], supervisors[receiver]))
         channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
         channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
     world.run()
@@ -278,7 +328,7 @@ class AllReduce:
 
     def all_reduce(self, own: Tensor) -> None:
         process: Process = _HERE.process
-        size = len(process._world.processes)
+        size = len(process.world.processes)
         self._parts.append(own.clone())
         turn = (len(self._parts) - 1) // size
         process.wait("the others' numbers", lambda: len(self._parts) >= (turn + 1) * size)

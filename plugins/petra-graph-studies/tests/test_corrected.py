@@ -21,8 +21,7 @@ from petra_graph.testing import OptimizerTrial
 from petra_graph.training.run import run
 from tests.support.forks import ended, ranks
 from tests.support.kit import kept
-from tests.support.runs import SPEC, only_run, weights_bytes, without_times
-from tests.support.stopping import StopAt
+from tests.support.runs import SPEC, StopAt, only_run, weights_bytes, without_times
 
 SHAPES = [(), (5,), (4, 3), (2, 3, 3, 3), (40, 50)]
 SPIKE, FEEDBACK = {"correction": "spike"}, {"correction": "error-feedback"}

@@ -13,8 +13,7 @@ from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
 from tests.support.loggers import named, recorded
-from tests.support.runs import SPEC, only_run
-from tests.support.stopping import StopAt
+from tests.support.runs import SPEC, StopAt, only_run
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow and of what it imports are none of ours
 PROBED = ["callback.probe.options.per_epoch=3", "run.log_every=1"]
