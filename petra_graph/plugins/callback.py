@@ -1,17 +1,11 @@
 """What a callback is: a listener of the run's progress that may also stop it early, and keep tensors with the stages.
 
     in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, stopped, ended,
-                                   testing
+                                   testing; record, whenever values are in `metrics.jsonl`, and close, at the very end
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
-
-and, there too,                record, whenever values are in `metrics.jsonl`, and close, at the very end
 
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
 them. A callback is built in every process, so that its companions are where the stages are: what it writes to, it opens in `started`.
-
-A class says in `changes` what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
-`stops` is asked; or "weights", so that its companions may write to the parameters. What a callback returns from `state` is in
-every checkpoint, with the tensors of its companions, and is given to `restore` when the run is resumed.
 """
 
 from __future__ import annotations
@@ -30,6 +24,10 @@ from petra_graph.plugins.tensor_trees import Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+OBSERVES = "observe_stages"
+"""The method of a callback that observes operations of all stages of a run of one process, (stages, record, warn) -> begin. Such a callback also has
+`problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
 
 
 @frozen(kw_only=True)
@@ -52,7 +50,7 @@ class Started:
     """Trained values."""
     processes: int = 1
     evaluates: Literal["validation", "test"] = "test"
-    """The split that evaluations after epochs read: "validation" if the specification has `data.validation`; its name begins those of values."""
+    """The split that evaluations after epochs read; its name begins those of values."""
     tested: str = ""
     """The samples of such an evaluation, where it does not read all, as in "64 of 360 samples"."""
     resumed_at: int | None = None
@@ -62,8 +60,7 @@ class Started:
     warnings: tuple[str, ...] = ()
     """Of its plan, each with the key that changes it; or why the run could not be planned."""
     metrics: Mapping[str, Scale] = field(factory=dict)
-    """How the values of the listed metrics are read, by the names under which they are recorded: `scale_of("test/f1", run.metrics)` says which of
-    two is better."""
+    """How the values of the listed metrics are read: `scale_of("test/f1", run.metrics)` says which of two is better."""
     spec: Mapping[str, Any] = field(factory=dict, repr=False)
     """The resolved specification, in TOML's types."""
 
@@ -96,7 +93,7 @@ class EpochEnded:
 
 
 class Listener:
-    """Observes a run and does nothing: override the calls of interest."""
+    """Observes a run and does nothing: override the calls of interest. Epochs are counted from 1."""
 
     def started(self, run: Started) -> None:
         """Begin to observe a run that is about to train."""
@@ -123,12 +120,6 @@ class Listener:
         """Observe, after `stopped`, that the test begins with which a run with `data.validation` ends; `weights` says of which weights."""
 
 
-Changes = Literal["nothing", "length", "weights"]
-OBSERVES = "observe_stages"
-"""The method of a callback that observes operations of all stages of a run of one process, (stages, record) -> begin. Such a callback also has
-`problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
-
-
 class Companion:
     """A callback's part at one stage, in the process of that stage. Tensors are named "NODE/NAME", as in the weights."""
 
@@ -146,8 +137,9 @@ class Companion:
 class Callback(Listener):
     """A callback: override the calls of interest. An exception fails the run, and its message names the callback."""
 
-    changes: Changes = "nothing"
-    """The most that it may change of a run: nothing that the run computes, its number of epochs, or its weights."""
+    changes: Literal["nothing", "length", "weights"] = "nothing"
+    """The most that it may change of a run: nothing, so that its results are the same bits as without it; "length": `stops` is asked; or
+    "weights": companions may write to the parameters."""
     reads_weights: bool = False
     """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
 
@@ -156,21 +148,16 @@ class Callback(Listener):
 
         Args:
             epoch: counted from 1.
-            first: position of the batch's first sample in the evaluation, which reads the validation data in order or, if the run has
-                none, the test data.
+            first: position of the batch's first sample in the evaluation, which reads its data in order.
             outputs: of the head [n, ...], without a graph; not to be changed.
             targets: [n, ...]; several targets in the tuple or dictionary that the data set has them in.
         """
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Observe all weights after the evaluation after an epoch; called only if the class has `reads_weights`.
+        """Observe all weights after the evaluation after an epoch: parameters and running statistics by their names in `weights.safetensors`.
 
+        They are those of all stages, on the CPU, and not to be changed or kept: the training continues in the same memory.
         `petra_graph.load(run.directory, weights=weights)` is the network with them, where `run` is what `started` was given.
-
-        Args:
-            epoch: counted from 1.
-            weights: parameters and running statistics by their names in `weights.safetensors`, of all stages and on the CPU; not to
-                be changed or kept, since the training continues in the same memory.
         """
 
     def stops(self) -> str:
@@ -180,12 +167,8 @@ class Callback(Listener):
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
         """Return the companion of a stage, or None where the callback needs no companion there.
 
-        Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too: its number, its delay, and how many
-        updates it makes in an epoch.
-
-        Args:
-            parameters: the stage's own, not copies; a shared one under all its names. Read them in `updated`; they are not to be changed
-                unless `changes` is "weights".
+        Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too. The parameters are the stage's own,
+        not copies; a shared one under all its names. Read them in `updated`.
         """
         return None
 
@@ -201,12 +184,8 @@ class Callback(Listener):
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Keep values by name, such as "train/loss", elsewhere than in `metrics.jsonl`; they may be infinite or NaN.
 
-        Where a run is resumed, `metrics.jsonl` ends at the checkpoint (`Started.resumed_at`), and later values come a second time.
-
-        Args:
-            epoch: counted from 1.
-            step: micro-batches since the run's start.
-            values: what is recorded at once.
+        `step` counts micro-batches since the run's start. Where a run is resumed, `metrics.jsonl` ends at the checkpoint
+        (`Started.resumed_at`), and later values come a second time.
         """
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The keys of a table: each with its default, its meaning and its bounds, of the specification and of a plugin's options alike.
 
-    lr: float = key(0.1, "base learning rate", bound=AtLeast(0))
-    betas: tuple[float, ...] = key((0.9, 0.999), "shares", bound=[Length(2), Each(AtLeast(0), LessThan(1))])
+    lr: float = key(0.1, "base learning rate", AtLeast(0))
+    betas: tuple[float, ...] = key((0.9, 0.999), "shares", Length(2), Each(AtLeast(0), LessThan(1)))
 
 A bound knows its own words, so that messages and pages can say it. It applies to values of its own kind, numbers or lists and texts, and lets
 all others pass: the type of the key says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
@@ -29,14 +29,13 @@ LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
-def key(default: Any, text: str, *, unit: str = "", bound: Any = None) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit, and a bound or a list of them."""
-    checked = together(*bound) if isinstance(bound, list) else bound
-    return field(default=default, metadata={"help": text, "unit": unit, BOUND: checked})
+def key(default: Any, text: str, *bounds: Bound, unit: str = "") -> Any:
+    """Return an optional key of a table: its default, its meaning, its bounds, and its unit."""
+    return field(default=default, metadata={"help": text, "unit": unit, BOUND: together(*bounds) if bounds else None})
 
 
-def required(text: str, *, unit: str = "", bound: Any = None) -> Any:
-    return key(attrs.NOTHING, text, unit=unit, bound=bound)
+def required(text: str, *bounds: Bound, unit: str = "") -> Any:
+    return key(attrs.NOTHING, text, *bounds, unit=unit)
 
 
 def table(cls: type, text: str = "") -> Any:

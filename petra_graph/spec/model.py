@@ -58,7 +58,7 @@ class PluginSpec:
 class InputSpec:
     """Shape and type of a sample that enters the graph."""
 
-    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", bound=Length(at_least=1))
+    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", Length(at_least=1))
     dtype: Dtype = key("uint8", "element type of the data set's samples")
 
 
@@ -66,11 +66,11 @@ class InputSpec:
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", bound=FILE_NAME)
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", FILE_NAME)
     block: str = required('block plugin, or "module:attribute"')
     kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
-    repeat: int = key(1, "number of copies in a row", bound=[AtLeast(1), MOST_NODES])
+    repeat: int = key(1, "number of copies in a row", AtLeast(1), MOST_NODES)
     options: Mapping[str, Any] = table(dict, "the block's own options")
 
 
@@ -79,7 +79,7 @@ class GraphSpec:
     """The network, node by node."""
 
     input: InputSpec | None = key(None, "one sample; default: the data set's")
-    node: tuple[NodeSpec, ...] = required("the nodes, in order", bound=Length(at_least=1))
+    node: tuple[NodeSpec, ...] = required("the nodes, in order", Length(at_least=1))
 
 
 @frozen(kw_only=True)
@@ -91,16 +91,16 @@ class MethodSpec:
         None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: "1f1b", or the only one of a method without delay',
-        bound=[Length(at_least=1), Each(AtLeast(1))],
+        Length(at_least=1),
+        Each(AtLeast(1)),
     )
-    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", bound=AtLeast(1))
+    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", AtLeast(1))
     keep: Literal["auto"] | KeepsByNode | None = key(
         None,
         'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
     )
     allow_stored: bool = key(
-        False,
-        "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward",
+        False, "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward"
     )
 
 
@@ -109,7 +109,7 @@ class ClipSpec:
     """Gradient clipping."""
 
     by: Literal["norm", "value"] = key("norm", "clip the gradient's norm, or each of its values")
-    limit: float = required("largest norm or absolute value", bound=GreaterThan(0))
+    limit: float = required("largest norm or absolute value", GreaterThan(0))
     scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
 
 
@@ -126,12 +126,12 @@ class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
     name: str = key("constant", 'learning-rate schedule plugin, or "module:attribute"')
-    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", bound=AtLeast(0))
+    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", AtLeast(0), unit="epochs")
     delay_epochs: float = key(
         0.0,
         "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1)",
+        AtLeast(0),
         unit="epochs",
-        bound=AtLeast(0),
     )
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
@@ -175,27 +175,23 @@ class DataSpec(PluginSpec):
     """The data set and its batches."""
 
     name: str = required('data set plugin, or "module:attribute"')
-    batch: int = key(64, "samples in a micro-batch, of one replica", bound=AtLeast(1))
-    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", bound=AtLeast(1))
+    batch: int = key(64, "samples in a micro-batch, of one replica", AtLeast(1))
+    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", AtLeast(1))
     validation: float | str | None = key(
         None,
         "samples that evaluations after epochs read: a share of the training samples, drawn from the run's seed, or the name of a split; "
         "default: the test data",
-        bound=[
-            GreaterThan(0),
-            LessThan(1),
-            Length(at_least=1),
-            rule(
-                "",
-                lambda value: (
-                    "must be a split of its own, or a share of the training samples"
-                    if value in {"train", "test"}
-                    else ""
-                ),
+        GreaterThan(0),
+        LessThan(1),
+        Length(at_least=1),
+        rule(
+            "",
+            lambda value: (
+                "must be a split of its own, or a share of the training samples" if value in {"train", "test"} else ""
             ),
-        ],
+        ),
     )
-    workers: int = key(0, "loader processes; the samples do not depend on their number", bound=AtLeast(0))
+    workers: int = key(0, "loader processes; the samples do not depend on their number", AtLeast(0))
 
     @property
     def test_batch(self) -> int:
@@ -214,12 +210,8 @@ class MetricSpec(PluginSpec):
     recorded_as: str | None = key(
         None,
         'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
-        bound=[
-            FILE_NAME,
-            rule(
-                "", lambda value: 'must be another name than "loss", which every run records' if value == "loss" else ""
-            ),
-        ],
+        FILE_NAME,
+        rule("", lambda value: 'must be another name than "loss", which every run records' if value == "loss" else ""),
     )
 
 
@@ -227,7 +219,7 @@ class MetricSpec(PluginSpec):
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key("run", "names the run directory; default: the file's name", bound=FILE_NAME)
+    name: str = key("run", "names the run directory; default: the file's name", FILE_NAME)
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
     loss: LossSpec = table(LossSpec)
@@ -241,8 +233,7 @@ class Spec:
     init: InitSpec = table(InitSpec)
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     callback: tuple[PluginSpec, ...] | None = key(
-        None,
-        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list",
+        None, "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list"
     )
     metric: tuple[MetricSpec, ...] | None = key(
         None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"

@@ -32,12 +32,12 @@ Unit = Literal["epochs", "updates", "seconds"]
 class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
-    float32: float = required("in float32, without TF32", unit="FLOP/s", bound=GreaterThan(0))
+    float32: float = required("in float32, without TF32", GreaterThan(0), unit="FLOP/s")
     tf32: float | None = key(
-        None, "in TF32; default: half of bfloat16's, at least float32's", unit="FLOP/s", bound=GreaterThan(0)
+        None, "in TF32; default: half of bfloat16's, at least float32's", GreaterThan(0), unit="FLOP/s"
     )
-    bfloat16: float | None = key(None, "in bfloat16; default: float32's", unit="FLOP/s", bound=GreaterThan(0))
-    float64: float | None = key(None, "in float64; default: half of float32's", unit="FLOP/s", bound=GreaterThan(0))
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's", GreaterThan(0), unit="FLOP/s")
+    float64: float | None = key(None, "in float64; default: half of float32's", GreaterThan(0), unit="FLOP/s")
 
 
 @frozen(kw_only=True)
@@ -45,21 +45,21 @@ class DeviceSpec:
     """A device type that no data sheet here has; `device_type` may name it."""
 
     kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
-    memory: str = required('memory, as in "24GiB"', bound=[SIZE, Each(SIZE)])
+    memory: str = required('memory, as in "24GiB"', SIZE, Each(SIZE))
     flops: FlopsSpec = required("rate of arithmetic by type")
-    memory_bandwidth: float = required("bandwidth of its memory", unit="bytes a second", bound=GreaterThan(0))
-    link_latency: float = key(1e-5, "latency to its neighbour in the same machine", unit="seconds", bound=AtLeast(0))
+    memory_bandwidth: float = required("bandwidth of its memory", GreaterThan(0), unit="bytes a second")
+    link_latency: float = key(1e-5, "latency to its neighbour in the same machine", AtLeast(0), unit="seconds")
     link_bandwidth: float = key(
         32e9,
         "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
+        GreaterThan(0),
         unit="bytes a second",
-        bound=GreaterThan(0),
     )
     operation_seconds: float | None = key(
         None,
         "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
+        AtLeast(0),
         unit="seconds",
-        bound=AtLeast(0),
     )
 
 
@@ -71,21 +71,17 @@ class PartitionSpec:
         "per-block",
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
         "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
-        bound=[AtLeast(1), MOST_NODES],
+        AtLeast(1),
+        MOST_NODES,
     )
     profile: str | None = key(
-        None,
-        "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
+        None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
     )
     devices: int | tuple[str, ...] = key(
-        1,
-        'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
-        bound=[AtLeast(1), Length(at_least=1)],
+        1, 'devices of each replica: their number, or names: ["cuda:0", "cpu"]', AtLeast(1), Length(at_least=1)
     )
     replicas: int = key(
-        1,
-        "copies of the pipeline, each with processes and rows of a micro-batch of its own",
-        bound=AtLeast(1),
+        1, "copies of the pipeline, each with processes and rows of a micro-batch of its own", AtLeast(1)
     )
     untie: bool = key(
         False,
@@ -98,19 +94,14 @@ class PartitionSpec:
     memory: str | tuple[str, ...] | None = key(
         None,
         'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
-        bound=[SIZE, Each(SIZE)],
+        SIZE,
+        Each(SIZE),
     )
     link_latency: float | None = key(
-        None,
-        "latency between devices, for plans; default: the device type's",
-        unit="seconds",
-        bound=AtLeast(0),
+        None, "latency between devices, for plans; default: the device type's", AtLeast(0), unit="seconds"
     )
     link_bandwidth: float | None = key(
-        None,
-        "bandwidth between devices, for plans; default: the device type's",
-        unit="bytes a second",
-        bound=GreaterThan(0),
+        None, "bandwidth between devices, for plans; default: the device type's", GreaterThan(0), unit="bytes a second"
     )
 
 
@@ -118,28 +109,23 @@ class PartitionSpec:
 class RunSpec:
     """Length, seed, processes and directory of a run."""
 
-    epochs: int = key(1, "passes over the training data", bound=AtLeast(1))
-    seed: int = key(0, "seed of every random number", bound=AtLeast(0))
-    threads: int = key(
-        1,
-        "CPU threads of a stage executor; the last bits of results depend on it",
-        bound=AtLeast(1),
-    )
-    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", bound=AtLeast(1))
-    log_every: int = key(50, "record the training loss every n micro-batches", bound=AtLeast(1))
+    epochs: int = key(1, "passes over the training data", AtLeast(1))
+    seed: int = key(0, "seed of every random number", AtLeast(0))
+    threads: int = key(1, "CPU threads of a stage executor; the last bits of results depend on it", AtLeast(1))
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", AtLeast(1), unit="epochs")
+    log_every: int = key(50, "record the training loss every n micro-batches", AtLeast(1))
     micro_batches: int | None = key(
         None,
         "most micro-batches of an epoch, the first of its order; default: all; of a stream of samples, their number, which it needs",
-        bound=AtLeast(1),
+        AtLeast(1),
     )
     evaluation_batches: int | None = key(
         None,
         "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
-        bound=AtLeast(1),
+        AtLeast(1),
     )
     overfit: bool = key(
-        False,
-        "every epoch has the micro-batches of the first one, and an evaluation reads their samples",
+        False, "every epoch has the micro-batches of the first one, and an evaluation reads their samples"
     )
     compile: bool = key(
         False,
@@ -154,13 +140,13 @@ class RunSpec:
     directory: str = key(
         "runs",
         "parent of the run directories; relative to the working directory, wherever the specification lies",
-        bound=Length(at_least=1),
+        Length(at_least=1),
     )
     watchdog: float = key(
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
+        GreaterThan(0),
         unit="seconds",
-        bound=GreaterThan(0),
     )
     transport: Transport = key(
         "auto",
@@ -179,19 +165,18 @@ class InitSpec:
     """Parameters and running statistics at the start."""
 
     weights: str | None = key(
-        None,
-        "a run, or a `state_dict` (safetensors or torch.save), to begin with; default: random, from the seed",
+        None, "a run, or a `state_dict` (safetensors or torch.save), to begin with; default: random, from the seed"
     )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
     leave_out: tuple[str, ...] = key(
         (),
         'nodes and tensors of the network, or of the file, that stay out, by name or pattern: "head", "*/alpha"',
-        bound=Each(Length(at_least=1)),
+        Each(Length(at_least=1)),
     )
     freeze: tuple[str, ...] = key(
         (),
         'nodes and parameters that are not trained, by name or pattern: "stem", "layer*", "*.bias"',
-        bound=Each(Length(at_least=1)),
+        Each(Length(at_least=1)),
     )
 
 
@@ -241,9 +226,9 @@ class CheckpointSpec:
     every: str | None = key(
         None,
         'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
-        bound=rule('as "1 epoch", "500 updates", "10 min"', _no_interval),
+        rule('as "1 epoch", "500 updates", "10 min"', _no_interval),
     )
-    keep: int = key(3, "latest checkpoints to keep", bound=[AtLeast(1), AtMost(1000)])
+    keep: int = key(3, "latest checkpoints to keep", AtLeast(1), AtMost(1000))
     best: str | None = key(
         None,
         'metric of the evaluations, as in "validation/top1" or, without `data.validation`, "test/top1", whose best checkpoint is kept in '

@@ -1,30 +1,12 @@
-"""What a plugin builds and raises: refused by name before a training, a traceback with a note in it."""
+"""What a plugin raises: refused by name before a training, a traceback with a note in it."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 import torch
 
-import petra_graph
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.plugins.author_code import author_code, author_line, is_author_code, noted
-
-
-@pytest.mark.parametrize(
-    ("file", "authors"),
-    [
-        (__file__, True),
-        (torch.__file__, False),
-        (petra_graph.__file__, False),
-        (json.__file__, False),
-        ("<string>", False),
-        ("/anywhere/lib/site-packages/my_package/blocks.py", True),
-    ],
-)
-def test_files_of_authors(file, authors):
-    assert is_author_code(file) is authors
+from petra_graph.plugins.author_code import author_code, author_line, noted
 
 
 def test_the_innermost_line_of_the_author():

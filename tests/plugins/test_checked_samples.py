@@ -17,105 +17,65 @@ from petra_graph.plugins.data_set import DataFacts
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 
 
-def plain(indices):
+def pair(indices):
     rows = [np.random.default_rng(index).standard_normal(8, np.float32) for index in indices]
     return torch.from_numpy(np.stack(rows)), torch.from_numpy(indices % 3)
 
 
-def raises(indices):
-    if 441 in indices:
-        raise ValueError("no such key")
-    return plain(indices)
-
-
-def short(indices):
-    samples, targets = plain(indices)
-    return samples[1:], targets[1:]
-
-
 @frozen
 class Given:
-    function: object
+    """600 samples, with what a function makes of samples, targets and indices."""
+
+    change: object = lambda x, y, _: (x, y)
 
     def __len__(self):
         return 600
 
     def fetch(self, indices, *, seed, epoch):
-        return self.function(indices)
+        return self.change(*pair(indices), indices)
 
 
-def with_samples(change):
-    def fetch(indices):
-        samples, targets = plain(indices)
-        return change(samples, indices), targets
-
-    return fetch
+def checked(split, facts=FACTS):
+    return CheckedSplit(name='data set "mine"', part="training", split=split, facts=facts)
 
 
-def with_targets(change):
-    def fetch(indices):
-        samples, targets = plain(indices)
-        return samples, change(targets, indices)
-
-    return fetch
+def raises(x, y, indices):
+    if 441 in indices:
+        raise ValueError("no such key")
+    return x, y
 
 
-def nan_in_441(samples, indices):
-    samples[indices == 441] = float("nan")
-    return samples
+def nan_in_441(x, y, indices):
+    x[indices == 441] = float("nan")
+    return x, y
 
 
-WRONG = {
-    "raises": (raises, 'data set "mine", sample 441 of its training data: ValueError: no such key'),
-    "rows": (
-        short,
-        "samples 440..459 of its training data: samples are float32 [19, 8] on cpu, where the data set declares float32 [20, 8] on cpu",
-    ),
-    "dtype": (with_samples(lambda x, _: x.double()), "samples are float64 [20, 8] on cpu, where"),
-    "numpy": (with_samples(lambda x, _: x.numpy()), "samples are ndarray, where the data set declares"),
-    "none": (lambda _: None, "fetch returned a NoneType, not a pair of samples and targets"),
-    "targets": (
-        with_targets(lambda y, _: y.float()),
-        "targets are float32 [20] on cpu, where the data set declares int64",
-    ),
-    "classes": (with_targets(lambda y, _: y + 2), "targets are 2 .. 4, where the data set declares classes 0 .. 2"),
-    "dense": (
-        with_targets(lambda y, _: y[:, None]),
-        "targets are int64 [20, 1] on cpu, where the data set declares int64 [20]",
-    ),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_the_data_set_is_named_with_its_samples(wrong):
-    function, message = WRONG[wrong]
-    split = CheckedSplit(name='data set "mine"', part="training", split=Given(function), facts=FACTS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (raises, "sample 441 of its training data: ValueError: no such key"),
+        (lambda x, y, _: (x[1:], y[1:]), "samples 440..459 of its training data: samples are float32 [19, 8] on cpu, where the"),
+        (lambda x, y, _: (x.double(), y), "samples are float64 [20, 8] on cpu, where"),
+        (lambda x, y, _: (x.numpy(), y), "samples are ndarray, where the data set declares"),
+        (lambda x, y, _: None, "fetch returned a NoneType, not a pair of samples and targets"),
+        (lambda x, y, _: (x, y.float()), "targets are float32 [20] on cpu, where the data set declares int64"),
+        (lambda x, y, _: (x, y + 2), "targets are 2 .. 4, where the data set declares classes 0 .. 2"),
+        (lambda x, y, _: (x, y[:, None]), "targets are int64 [20, 1] on cpu, where the data set declares int64 [20]"),
+    ],
+)  # fmt: skip
+def test_the_data_set_is_named_with_its_samples(change, message):
     with pytest.raises(RunFailed) as caught:
-        split.fetch(np.arange(440, 460), seed=0, epoch=0)
+        checked(Given(change)).fetch(np.arange(440, 460), seed=0, epoch=0)
     (problem,) = caught.value.problems
     assert problem.message.startswith('data set "mine", sample')
     assert message in problem.message
     assert problem.hint
 
 
-def tokens_and_mask(indices):
-    return {"mask": torch.ones(len(indices), 4), "tokens": torch.zeros(len(indices), 4, dtype=torch.int64)}
-
-
-TWO_INPUTS = DataFacts(shape={"tokens": (4,), "mask": (4,)}, dtype={"tokens": "int64", "mask": "float32"}, classes=3)
-
-
-def test_several_inputs_come_in_the_declared_order():
-    given = Given(lambda indices: (tokens_and_mask(indices), torch.from_numpy(indices % 3)))
-    split = CheckedSplit(name="x", part="training", split=given, facts=TWO_INPUTS)
-    assert list(split.fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
-
-
-def test_targets_that_torchs_losses_pass_over():
-    split = CheckedSplit(
-        name="x", part="test", split=Given(with_targets(lambda y, _: torch.where(y == 1, -100, y))), facts=FACTS
-    )
-    split.fetch(np.arange(9), seed=0, epoch=0)
+def test_several_inputs_come_in_the_declared_order_and_targets_may_be_ignored():
+    facts = DataFacts(shape={"tokens": (8,), "mask": (8,)}, dtype={"tokens": "float32", "mask": "float32"}, classes=3)
+    split = Given(lambda x, y, _: ({"mask": x, "tokens": x}, torch.where(y == 1, -100, y)))
+    assert list(checked(split, facts).fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
 
 
 class Rows:
@@ -124,33 +84,24 @@ class Rows:
     facts = FACTS
 
     def __init__(self) -> None:
-        self.train, self.test = Given(with_samples(nan_in_441)), Given(plain)
+        self.train, self.test = Given(nan_in_441), Given()
 
 
 def test_a_sample_that_is_not_finite_is_blamed_and_not_the_stem(here):
     """The run said that the loss began in stage 1 (stem), and advised a lower learning rate."""
-    spec = pg.make_spec(
-        data={"name": Rows, "batch": 20},
-        graph={
-            "node": [
-                {"name": "stem", "block": "linear-stem", "options": {"features": 6}},
-                {"name": "head", "block": "pool-linear", "options": {"outputs": 3}},
-            ]
-        },
-    )
+    nodes = [
+        {"name": "stem", "block": "linear-stem", "options": {"features": 6}},
+        {"name": "head", "block": "pool-linear", "options": {"outputs": 3}},
+    ]
     with pytest.raises(RunFailed) as caught:
-        pg.train(spec)
+        pg.train(pg.make_spec(nodes, data={"name": Rows, "batch": 20}))
     (problem,) = caught.value.problems
-    assert (
-        problem.message == f'data set "{Rows.__module__}:Rows", sample 441 of its training data: samples are not finite'
-    )
+    said = f'data set "{Rows.__module__}:Rows", sample 441 of its training data: samples are not finite'
+    assert problem.message == said
     assert "learning rate" not in problem.hint
 
 
-# Validation samples
-
-
-NUMBER = DataFacts(shape=(), dtype="int64")
+# --- validation samples ---
 
 
 @frozen
@@ -196,13 +147,12 @@ class Halves(Plainless):
 class Data:
     train: object
     test: object = Numbers(500, 10)
-    validation: object = None
     dev: object = None
-    facts: DataFacts = NUMBER
+    facts: DataFacts = DataFacts(shape=(), dtype="int64")
 
 
-def checked(data, validation, seed=0):
-    return CheckedData.of('data set "mine"', data, validation, seed)
+def split_up(data, validation):
+    return CheckedData.of('data set "mine"', data, validation, seed=0)
 
 
 def contents(split):
@@ -224,7 +174,7 @@ def test_the_draw_is_frozen_and_follows_the_seed():
 
 
 def test_a_share_is_not_augmented_and_the_rest_is_as_before():
-    data = checked(Data(Numbers(0, 12, augments=True)), 0.25)
+    data = split_up(Data(Numbers(0, 12, augments=True)), 0.25)
     assert contents(data.validation) == [1, 8, 9]
     assert sorted(contents(data.train) + contents(data.validation)) == list(range(12))
     images, _ = data.validation.fetch(np.array([0, 2]), seed=0, epoch=3)
@@ -236,30 +186,30 @@ def test_a_share_is_not_augmented_and_the_rest_is_as_before():
 
 
 def test_messages_name_the_samples_own_rows():
-    data = checked(Data(Numbers(0, 40)), 0.5)
+    data = split_up(Data(Numbers(0, 40)), 0.5)
     held = 13 in data.validation.rows
     with pytest.raises(RunFailed, match=rf"sample 13 of its {'validation' if held else 'training'} data: .*unlucky"):
         contents(data.validation if held else data.train)
 
 
 def test_overlapping_samples_are_set_apart_by_their_split():
-    data = checked(Data(Halves(0, 10)), 0.3)
+    data = split_up(Data(Halves(0, 10)), 0.3)
     assert (contents(data.train), contents(data.validation)) == (list(range(7)), [7, 8, 9])
 
 
 @pytest.mark.parametrize(
-    ("data", "validation", "error", "said"),
+    ("data", "validation", "said"),
     [
-        (Data(Numbers(0, 10)), "validation", SpecError, 'data set "mine" has no split "validation"'),
-        (Data(Numbers(0, 10), dev=Numbers(0, 3)), "def", SpecError, "did you mean 'dev'?"),
-        (Data(Numbers(0, 10)), 0.01, SpecError, "a share of 0.01 of 10 training samples is no sample"),
-        (Data(Plainless(0, 10)), 0.5, SpecError, "no view of them without augmentation"),
-        (Data(Halves(0, 10)), 0.99, SpecError, "too short"),
+        (Data(Numbers(0, 10)), "validation", 'data set "mine" has no split "validation"'),
+        (Data(Numbers(0, 10), dev=Numbers(0, 3)), "def", "did you mean 'dev'?"),
+        (Data(Numbers(0, 10)), 0.01, "a share of 0.01 of 10 training samples is no sample"),
+        (Data(Plainless(0, 10)), 0.5, "no view of them without augmentation"),
+        (Data(Halves(0, 10)), 0.99, "too short"),
     ],
 )
-def test_what_cannot_be_given_is_refused_at_its_key(data, validation, error, said):
-    with pytest.raises(error) as caught:
-        checked(data, validation)
+def test_what_cannot_be_given_is_refused_at_its_key(data, validation, said):
+    with pytest.raises(SpecError) as caught:
+        split_up(data, validation)
     (problem,) = caught.value.problems
     assert said in f"{problem.message}; {problem.hint}"
     assert problem.path == ("data", "validation")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.plugins import AdditiveCoupling, AtLeast, Callback, Code, DataFacts, Horizon, ParameterGroups
+from petra_graph.plugins import AdditiveCoupling, AtLeast, Code, DataFacts, Horizon, ParameterGroups
 from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
 from petra_graph.plugins.data_set import declared_facts
 from petra_graph.plugins.kinds import (
@@ -95,7 +95,6 @@ def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
 def test_options_that_a_constructor_passes_on_are_those_of_its_base():
     names = [one.name for one in attrs.fields(plugin_of(BLOCK, "mine", Wider).options)]
     assert names == ["bias", "kernel", "mode", "shares"]
-    assert problems(BLOCK, Wider, {"kernel": 0, "size": 1})[0].startswith("kernel in the options")
 
 
 def test_paths_code_tables_and_what_toml_cannot_say():
@@ -110,12 +109,7 @@ def test_paths_code_tables_and_what_toml_cannot_say():
     assert [name for name, one in fields.items() if one.metadata["is_path"]] == ["root"]
     assert [name for name, one in fields.items() if one.metadata["is_code"]] == ["code"]
     given = {}
-    built(DATA_SET, made := recorder(given), root="a/b")
-    assert given == {"root": Path("a/b"), "size": 1}
-    assert made.facts is FACTS
 
-
-def recorder(given):
     class Data:
         facts = FACTS
         train = test = ()
@@ -123,7 +117,8 @@ def recorder(given):
         def __init__(self, *, root: Path, size: int = 1, unset: int | None = None):
             given.update(root=root, size=size)
 
-    return Data
+    assert built(DATA_SET, Data, root="a/b").facts is FACTS
+    assert given == {"root": Path("a/b"), "size": 1}
 
 
 @pytest.mark.parametrize(
@@ -132,20 +127,14 @@ def recorder(given):
         (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) -> a Block"),
         (BLOCK, lambda inputs: None, "is no class of torch.nn.Module, nor of petra_graph.blocks"),
         (BLOCK, type("Old", (Wide,), {"__init__": lambda self, inputs, options: None}), "is written for petra-graph 0.2"),
-        (BLOCK, type("Older", (Wide,), {"Options": object}), "is written for petra-graph 0.2"),
         (ARCHITECTURE, lambda *, depth=1: (), "its parameters are (depth)"),
-        (ARCHITECTURE, lambda options, facts: (), "is written for petra-graph 0.2"),
         (OPTIMIZER, lambda groups: None, "has no option `lr`, the base learning rate"),
         (OPTIMIZER, torch.optim.LBFGS, "has a step that needs a closure"),
-        (OPTIMIZER, lambda groups, options: None, "is written for petra-graph 0.2"),
         (OPTIMIZER, dict, "has no signature"),
         (LR_SCHEDULE, lambda horizon: 1.0, "must be a class or function (update, horizon, *, ...options)"),
-        (LR_SCHEDULE, lambda options, horizon: 1.0, "is written for petra-graph 0.2"),
         (LOSS, "cross-entropy", "is an object of class str, not a class or function"),
-        (LOSS, type("Old", (), {"__init__": lambda self, options: None}), "is written for petra-graph 0.2"),
         (DATA_SET, lambda: None, "has no `facts`"),
         (CALLBACK, object, "is not a subclass of petra_graph.plugins.Callback"),
-        (CALLBACK, Callback, "is not a subclass of petra_graph.plugins.Callback"),
     ],
 )  # fmt: skip
 def test_what_is_no_plugin_of_its_kind_is_refused_when_it_is_resolved(kind, code, fault):
@@ -185,15 +174,12 @@ def of_facts(made, facts=FACTS):
         (OPTIMIZER, lambda groups, lr=1.0: torch.optim.SGD(groups.decayed), (groups(),), "its groups leave out 1 of the 2"),
         (OPTIMIZER, lambda groups, lr=1.0: torch.optim.SGD([*groups.decayed, *groups.undecayed] * 2), (groups(),),
          "a parameter is in its groups twice"),
-        (METRIC, dict, (), "has no update and no compute"),
+        (METRIC, type("M", (), {}), (), "has no update and no compute"),
         (DATA_SET, of_facts(None), (), "what it builds, an object of class NoneType, has no `train`"),
         (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, shape=(3,)))), (), "its facts say shape = [2], and its files [3]"),
-        (DATA_SET, of_facts(a_set(facts=attrs.evolve(FACTS, classes=7))), (), "its facts say classes = 3, and its files 7"),
     ],
 )  # fmt: skip
 def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
-    if kind is METRIC:
-        code = type("M", (), {})
     with pytest.raises(PluginError) as error:
         built(kind, code, *given)
     assert fault in str(error.value)
@@ -205,13 +191,10 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
         (None, "are NoneType, not DataFacts"),
         (DataFacts(shape=[3, 8, 8]), "have shape = [3, 8, 8], not a tuple of integers above 0"),
         (DataFacts(shape=(3,), dtype="float16"), "have dtype = 'float16', not one of uint8, int64, float32, float64"),
-        (DataFacts(shape=(3,), target_dtype="uint8"), "have target_dtype = 'uint8', not one of int64, float32, float64"),
         (DataFacts(shape=(3,), classes="ten"), "have classes = 'ten', not the number of classes of one target"),
         (DataFacts(shape=(3,), mean=(0.5,)), "have std = None, not a number for each channel of one input"),
-        (DataFacts(shape=(3, 8, 8), mean=(0.5,) * 2, std=(1.0,) * 3), "have mean = (0.5, 0.5), not a number for each"),
         (DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)), "have mean = (5.0,), not within [0, 1]"),
         (DataFacts(shape={"a": (2,)}), "have not a type in dtype"),
-        (DataFacts(shape={"a": (2,)}, dtype={"a": "int8"}), "have dtypea = 'int8', not one of"),
     ],
 )  # fmt: skip
 def test_facts_that_no_samples_could_have(facts, message):

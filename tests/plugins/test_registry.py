@@ -1,9 +1,13 @@
-"""Resolving names: unknown, ambiguous, broken, and where each is blamed."""
+"""Names of plugins: found in entry points and in files beside a specification, unknown, ambiguous, broken, and where each is blamed."""
+
+from __future__ import annotations
 
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
+from petra_graph.plugins.entry_points import Entry, scan
 from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
+from petra_graph.plugins.local_plugins import find_code
 from petra_graph.plugins.registry import Registry, discover
 
 CODE = """\
@@ -13,15 +17,59 @@ class Block:
 
 def optimizer(groups, *, lr: float = 0.1): ...
 """
+MINE = "[petra_graph.blocks]\nmine = my_code:Block\n"
+ENTRY = Entry(group="petra_graph.blocks", name="mine", distribution="my-blocks", target="my_code:Block")
+
+
+# --- entry points ---
+
+
+@pytest.mark.parametrize(
+    "malformed", ["no section\n", "[a]\nno equals sign\n", "[a\n", "[a]\nx = y\nx = z\n", "\xff\xfe"]
+)
+def test_a_malformed_file_of_an_unrelated_distribution_hides_nothing(install, site, malformed):
+    install("aaa-unrelated", malformed)
+    install("my-blocks", f"{MINE}[console_scripts]\nx = y:z\n")
+    install("zzz-unrelated", malformed)
+    assert scan([str(site)]) == ((ENTRY,), ())
+
+
+def test_a_file_of_ours_that_cannot_be_read_is_named(install, site):
+    (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\xfe\n")
+    (install("twice", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = a:B\nx = a:C\n")
+    install("my-blocks", MINE)
+    assert scan([str(site)]) == ((ENTRY,), ("broken", "twice"))
+    assert problem(discover([str(site)]), BLOCK, "x", SpecError) == (
+        'unknown block "x"\n    help: allowed: mine; entry points that could not be read: broken, twice'
+    )
+
+
+def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
+    # An editable install is found by its metadata, and again by the egg-info in its own folder.
+    install("my-blocks", MINE)
+    info = tmp_path / "source" / "my_blocks.egg-info"
+    info.mkdir(parents=True)
+    (info / "entry_points.txt").write_text(MINE)
+    assert scan([str(site), str(tmp_path / "source")])[0] == (ENTRY,)
+
+
+def test_a_distribution_that_comes_between_two_scans_is_found(install, site):
+    """What a scan found in a folder is kept while that folder does not change."""
+    install("my-blocks", MINE)
+    assert scan([str(site)])[0][0] is scan([str(site)])[0][0]
+    install("others", "[petra_graph.blocks]\nGröße = %(x)s:MINE\n")
+    assert {(one.distribution, one.name) for one in scan([str(site)])[0]} == {
+        ("my-blocks", "mine"),
+        ("others", "Größe"),
+    }
+
+
+# --- names ---
 
 
 @pytest.fixture
 def found(install, site):
-    install(
-        "my-blocks",
-        "[petra_graph.blocks]\nmine = my_code:Block\n[petra_graph.optimizers]\nmine = my_code:optimizer\n",
-        my_code=CODE,
-    )
+    install("my-blocks", f"{MINE}[petra_graph.optimizers]\nmine = my_code:optimizer\n", my_code=CODE)
     return discover([str(site)])
 
 
@@ -38,23 +86,11 @@ def test_resolves_a_name_and_a_name_with_its_distribution(found, name):
     assert (plugin.name, plugin.distribution, plugin.code.kind) == (name, "my-blocks", "buffered")
 
 
-def test_finding_plugins_imports_none(install, site):
-    install("my-blocks", "[petra_graph.blocks]\nmine = raises_at_once:X\n", raises_at_once="raise SystemExit(3)\n")
-    assert discover([str(site)]).names(BLOCK) == ("mine",)
-
-
 def test_unknown_name(found):
     said = "unknown block \"mime\"\n    help: did you mean 'mine'? allowed: mine"
     assert problem(found, BLOCK, "mime", SpecError) == said
     assert problem(found, LOSS, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
     assert problem(found, BLOCK, "my-blocks:other", SpecError).startswith('unknown block "my-blocks:other"')
-
-
-def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
-    (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\n\xff\xfe")
-    assert problem(discover([str(site)]), BLOCK, "mine", SpecError) == (
-        'unknown block "mine"\n    help: allowed: nothing; entry points that could not be read: broken'
-    )
 
 
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):
@@ -66,7 +102,6 @@ block "mine" is in 2 distributions: my-blocks, other-blocks
     help: write one of them: "my-blocks:mine" or "other-blocks:mine\""""
     )
     assert registry.resolve(BLOCK, "other-blocks:mine").distribution == "other-blocks"
-    assert registry.resolve(BLOCK, "free").distribution == "other-blocks"
     assert registry.resolve(OPTIMIZER, "mine").distribution == "my-blocks"
     assert registry.names(BLOCK) == ("free", "my-blocks:mine", "other-blocks:mine")
     assert registry.only(["other_blocks"]).names(BLOCK) == ("free", "mine")
@@ -80,8 +115,7 @@ block "mine" is in 2 distributions: my-blocks, other-blocks
     ("text", "reason", "line"),
     [
         ("import nothing_of_this_name\n", "ModuleNotFoundError: No module named 'nothing_of_this_name'", 1),
-        ("x = 1\nraise RuntimeError('not today')\n", "RuntimeError: not today", 2),
-        ("raise SystemExit(3)\n", "SystemExit: 3", 1),
+        ("x = 1\nraise SystemExit(3)\n", "SystemExit: 3", 2),
         ("def f(:\n", "SyntaxError: invalid syntax", 1),
     ],
 )
@@ -94,13 +128,35 @@ block "bad" of bad-blocks cannot be loaded from 'bad_module:BLOCK': {reason}
     )
 
 
-def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site):
-    install("slow-blocks", "[petra_graph.blocks]\nslow = slow_module:BLOCK\n", slow_module="raise KeyboardInterrupt\n")
-    with pytest.raises(KeyboardInterrupt):
-        discover([str(site)]).resolve(BLOCK, "slow")
-
-
 def test_plugins_of_other_projects_can_be_left_out(found, monkeypatch, site):
     monkeypatch.setenv("PETRA_GRAPH_PLUGINS", "0")
     assert discover([str(site)]).names(BLOCK) == ()
     assert "rev-basic" in discover().names(BLOCK)
+
+
+# --- files beside a specification ---
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name, width in (("a", 11), ("b", 13)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "sizes_of_this_test.py").write_text(f"WIDTH = {width}\n")
+        for module in ("net_of_this_test", "test", "json"):
+            (folder / f"{module}.py").write_text(
+                "from sizes_of_this_test import WIDTH\n\nclass Net:\n    width = WIDTH\n"
+            )
+    return {name: (str(tmp_path / name), str(tmp_path)) for name in "ab"}
+
+
+@pytest.mark.parametrize("module", ["net_of_this_test", "test", "json"])
+def test_each_specification_has_the_file_beside_it_in_whatever_order(folders, module):
+    """Two folders' modules never mix, nor one with an installed module of its name."""
+    found = [find_code(f"{module}:Net", folders[name]) for name in "abab"]
+    assert [one.width for one in found] == [11, 13, 11, 13]
+    assert found[0] is found[2]
+    import json
+
+    assert json.loads("1") == 1
+    assert find_code("os.path:join", folders["a"])("a", "b") == "a/b"

@@ -15,49 +15,37 @@ from petra_graph.spec.strict_values import as_mapping, structure_as
 
 @frozen(kw_only=True)
 class Inner:
-    size: int = required("", bound=AtLeast(1))
+    size: int = required("", AtLeast(1))
     word: Literal["one", "two"] = "one"
 
 
 @frozen(kw_only=True)
 class Outer:
     count: int = 1
-    rate: float = key(0.5, "", bound=[GreaterThan(0), AtMost(1)])
-    share: float = key(0.5, "", bound=[AtLeast(0), LessThan(1)])
+    rate: float = key(0.5, "", GreaterThan(0), AtMost(1))
     flag: bool = False
     level: Literal[0, 1] = 0
-    text: str = key("x", "", bound=Length(at_least=1))
-    code: str = key("abc", "", bound=Length(at_least=2, at_most=3))
-    size: int = key(2, "", bound=[AtLeast(1), rule("even", lambda value: "must be even" if value % 2 else "")])
+    code: str = key("abc", "", Length(at_least=2, at_most=3))
+    size: int = key(2, "", AtLeast(1), rule("even", lambda value: "must be even" if value % 2 else ""))
     pair: tuple[int, int] = (1, 2)
-    betas: tuple[float, ...] = key((0.5, 0.5), "", bound=[Length(2), Each(AtLeast(0), LessThan(1))])
-    rows: tuple[tuple[int, ...], ...] = key((), "", bound=Each(Length(at_least=1), Each(AtLeast(0))))
+    betas: tuple[float, ...] = key((0.5, 0.5), "", Length(2), Each(AtLeast(0), LessThan(1)))
+    rows: tuple[tuple[int, ...], ...] = key((), "", Each(Length(at_least=1), Each(AtLeast(0))))
     numbers: list[float] = field(factory=list)
     stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = "per-block"
-    devices: int | tuple[str, ...] = key(1, "", bound=[AtLeast(1), Length(at_least=1)])
-    limit: int | None = key(None, "", bound=AtLeast(1))
+    devices: int | tuple[str, ...] = key(1, "", AtLeast(1), Length(at_least=1))
+    limit: int | None = key(None, "", AtLeast(1))
     free: Mapping[str, Any] = field(factory=dict)
     sizes: Mapping[str, int] = field(factory=dict)
     inner: Inner | None = None
     many: tuple[Inner, ...] = ()
 
 
-def faults(**given):
-    value, problems = structure_as(Outer, given, ("t",))
-    assert (value is None) == bool(problems)
-    return [problem.message for problem in problems]
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"count": 3}, 3),
         ({"rate": 1}, 1.0),
-        ({"flag": True}, True),
-        ({"pair": [3, 4]}, (3, 4)),
         ({"numbers": [1, 2.5]}, [1.0, 2.5]),
         ({"stages": [["a"], ["b", "c"]]}, (("a",), ("b", "c"))),
-        ({"devices": ["cpu"]}, ("cpu",)),
         ({"limit": 2}, 2),
         ({"free": {"a": {"b": 1}}}, {"a": {"b": 1}}),
         ({"many": [{"size": 1}, {"size": 2, "word": "two"}]}, (Inner(size=1), Inner(size=2, word="two"))),
@@ -83,16 +71,11 @@ def leaves(value):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"count": "3"}, 'count in [t] must be an integer (got "3")'),
-        ({"count": True}, "count in [t] must be an integer (got true)"),
         ({"count": np.float64(3.0)}, "count in [t] must be an integer (got 3.0)"),
-        ({"rate": float("nan")}, "rate in [t] must be a finite number (got nan)"),
         ({"rate": 0}, "rate in [t] must be greater than 0 (got 0)"),
         ({"rate": 1.5}, "rate in [t] must be at most 1 (got 1.5)"),
-        ({"share": 1}, "share in [t] must be less than 1 (got 1)"),
         ({"flag": 1}, "flag in [t] must be true or false (got 1)"),
         ({"level": True}, "level in [t] must be one of 0, 1 (got true)"),
-        ({"text": ""}, "text in [t] must not be empty"),
         ({"code": "a"}, 'code in [t] must have at least 2 characters (got "a")'),
         ({"code": "abcd"}, 'code in [t] must have at most 3 characters (got "abcd")'),
         ({"size": 3}, "size in [t] must be even (got 3)"),
@@ -102,32 +85,18 @@ def leaves(value):
         ({"betas": [0.5, 1]}, "betas[1] in [t] must be less than 1 (got 1)"),
         ({"rows": [[1], []]}, "rows[1] in [t] must not be empty"),
         ({"rows": [[1], [2, -1]]}, "rows[1][1] in [t] must be at least 0 (got -1)"),
-        ({"stages": "x"}, 'stages in [t] must be "per-block", or a list of lists of strings (got "x")'),
         ({"stages": [["a", 1]]}, "stages[0][1] in [t] must be a string (got 1)"),
         ({"devices": True}, "devices in [t] must be an integer, or a list of strings (got true)"),
         ({"limit": 0}, "limit in [t] must be at least 1 (got 0)"),
         ({"sizes": {"b": "x"}}, 'b in [t.sizes] must be an integer (got "x")'),
-        ({"inner": 3}, "inner in [t] must be a table (got 3)"),
         ({"inner": {}}, "size is missing in [t.inner]"),
-        ({"inner": {"size": 1, "word": "x"}}, 'word in [t.inner] must be one of "one", "two" (got "x")'),
         ({"many": [{"size": 1}, {"sise": 1}]}, 'unknown key "sise" in [t.many.1]'),
         ({"count": "y" * 100}, f'count in [t] must be an integer (got "{"y" * 56}...)'),
     ],
 )
 def test_refused_values(given, expected):
-    assert faults(**given) == [expected]
-
-
-def test_everything_that_is_wrong_with_a_table():
-    assert faults(count="3", betas=[-1, 2], inner={"siz": 1, "word": "three", "much": 1}, coun=1) == [
-        'count in [t] must be an integer (got "3")',
-        "betas[0] in [t] must be at least 0 (got -1)",
-        "betas[1] in [t] must be less than 1 (got 2)",
-        'word in [t.inner] must be one of "one", "two" (got "three")',
-        'unknown key "siz" in [t.inner]',
-        'unknown key "much" in [t.inner]',
-        'unknown key "coun" in [t]',
-    ]
+    value, problems = structure_as(Outer, given, ("t",))
+    assert (value, [problem.message for problem in problems]) == (None, [expected])
 
 
 @pytest.mark.parametrize(
@@ -135,20 +104,16 @@ def test_everything_that_is_wrong_with_a_table():
     [
         ({"count": "three"}, ""),
         ({"inner": {"size": 1, "word": "ones"}}, "did you mean 'one'? allowed: one, two"),
-        ({"stages": "per-blok"}, "did you mean 'per-block'? allowed: per-block"),
         ({"devices": "cuda"}, 'write ["cuda"]'),
     ],
 )
 def test_hints(given, hint):
-    _, problems = structure_as(Outer, given, ("t",))
-    assert problems[0].hint == hint
+    assert structure_as(Outer, given, ("t",))[1][0].hint == hint
 
 
 def test_bounds_as_they_are_listed():
     assert {one.name: bound.brief for one in fields(Outer) if (bound := one.metadata.get("bound"))} == {
         "rate": "> 0, <= 1",
-        "share": ">= 0, < 1",
-        "text": "not empty",
         "code": "length >= 2, length <= 3",
         "size": ">= 1, even",
         "betas": "length 2, each >= 0, < 1",
@@ -158,36 +123,31 @@ def test_bounds_as_they_are_listed():
     }
 
 
+BROKEN = """
+[data]
+name = "digits"
+batch = 0
+[optimizer]
+{optimizer}
+options = { lr = 1 }
+[loss]
+options = 3
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+kind = "bufered"
+options = { features = 3 }
+[[graph.node]]
+block = 3
+"""
+
+
 def test_readable_tables_are_there_beside_problems(write):
-    parts = load(
-        write(
-            "a.toml",
-            """
-            [data]
-            name = "digits"
-            batch = 0
-            [optimizer]
-            nam = "adam"
-            options = { lr = 1 }
-            [loss]
-            options = 3
-            [[graph.node]]
-            name = "stem"
-            block = "linear-stem"
-            kind = "bufered"
-            options = { features = 3 }
-            [[graph.node]]
-            block = 3
-            """,
-        )
-    ).parts
+    parts = load(write("a.toml", BROKEN.replace("{optimizer}", 'nam = "adam"'))).parts
     # `nam` may have meant another plugin than the default, so that its options say nothing.
     assert not parts.keys() & {(), ("optimizer",), ("loss",), ("graph", "node", 1)}
     assert parts[("data",)] == DataSpec(name="digits")
     assert parts[("graph", "node", 0)] == NodeSpec(name="stem", block="linear-stem", options={"features": 3})
     assert ("method",) in parts
-
-
-def test_a_wrong_key_beside_the_default_plugin_does_not_hide_its_options(write):
-    parts = load(write("a.toml", "[optimizer]\noptions = { lr = 1 }\nclip = { limit = 0 }")).parts
+    parts = load(write("a.toml", BROKEN.replace("{optimizer}", "clip = { limit = 0 }"))).parts
     assert parts[("optimizer",)] == OptimizerSpec(options={"lr": 1})

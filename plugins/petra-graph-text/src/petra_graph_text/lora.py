@@ -25,14 +25,10 @@ NAMES = ("lora_A", "lora_B")
 class LoraOptions:
     """Low-rank adapters of linear layers."""
 
-    on: tuple[str, ...] = required(
-        'linear layers, by name or pattern: "*q_proj", "model.layers.*"', bound=Length(at_least=1)
-    )
-    rank: int = key(8, "features between the two matrices of an adapter", bound=AtLeast(1))
-    alpha: float = key(8.0, "the adapter's output is multiplied by alpha / rank", bound=GreaterThan(0))
-    dropout: float = key(
-        0.0, "probability of dropping an element of the adapter's input", bound=[AtLeast(0), LessThan(1)]
-    )
+    on: tuple[str, ...] = required('linear layers, by name or pattern: "*q_proj", "model.layers.*"', Length(at_least=1))
+    rank: int = key(8, "features between the two matrices of an adapter", AtLeast(1))
+    alpha: float = key(8.0, "the adapter's output is multiplied by alpha / rank", GreaterThan(0))
+    dropout: float = key(0.0, "probability of dropping an element of the adapter's input", AtLeast(0), LessThan(1))
 
 
 class AdaptedLinear(nn.Linear):
