@@ -1,9 +1,6 @@
 """A data set in a run: its training, validation and test samples; errors name them, and the first ones are compared with the facts.
 
-The validation samples are a split of the data set's own, or a share of its training samples:
-
-    plain                 of a training split: the same samples without augmentation (itself, if it has none); the share is drawn among them
-    set_apart(share)      of a training split whose samples overlap, as windows of a text do: returns the splits (training, validation)
+The validation samples are a split of the data set's own, or a share of its training samples, drawn among those of its `plain` split.
 
 Decision: which samples are drawn depends on the seed and the number of samples alone. So they are the same in every process, for every
 batch, and after a resume.

@@ -146,25 +146,14 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
 class Split(Protocol):
     """The training or the test split of a data set.
 
-    A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
-    stage, then decodes no image.
-
-    A training split of which `data.validation` can take a share has `plain`, a split of the same samples in the same order, without
-    augmentation: itself, if it has none. If samples overlap, as windows of a text do, it has `set_apart(share)` instead, which returns a
-    training split and a validation split that have nothing in common, of which the second is about this share.
-
-    The training split may have `mix(samples, targets, indices, *, seed, epoch)`, as for mixup. A run calls it with each micro-batch of the
-    training that it has fetched (one replica's samples, of these indices); it returns samples of the same form, and for each the shares of
-    the classes, float32 [n, classes], with which the loss is called. It is a function of its arguments. Evaluations are not mixed.
+    What it may have besides, `fetch_targets`, `plain`, `set_apart` and `mix`, is in plugins/guide/data_sets.md.
     """
 
     def __len__(self) -> int:
         """Return the number of samples."""
 
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[Tree, Tree]:
-        """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape], several in their tuple or dictionary.
-
-        Several inputs are a dictionary of tensors by their names.
+        """Load samples [n, *shape] in the data set's dtype, and targets [n, *target_shape]: several in a dictionary, or a tuple of targets.
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
@@ -202,11 +191,8 @@ class TextCodec(Protocol):
 class DataSet(Protocol):
     """An opened data set: a class whose constructor opens the files, and raises `SpecError` with a hint where they are missing.
 
-    It may have further splits, as `validation`, which `data.validation` names. The class has
-
-        facts(**options)             a static method that opens no file, or a DataFacts itself; an instance may set its own `facts`, where files tell more
-
-    and may have further static methods, each called with the options that it has parameters for:
+    It may have further splits, which `data.validation` names. The class has `facts`, a DataFacts or a static method of the options that opens
+    no file, and may have further static methods, each called with the options that it has parameters for:
 
         training_samples(**options)  the number of training samples, or None; plans then say what an epoch takes
         completed(**options)         those options that only files tell, such as the number of classes; it reads nothing if they are given
