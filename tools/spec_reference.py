@@ -104,8 +104,7 @@ def rows(word: str, fields: Any) -> Iterator[str]:
     for one in fields:
         brief = bound.brief if (bound := one.metadata.get(BOUND)) else ""
         kind = ", ".join(filter(None, [describe(one.type).replace("|", "\\|"), brief.replace("|", "\\|")]))
-        unit = one.metadata.get("unit", "")
-        text = one.metadata.get("help", "").replace("|", "\\|") + (f" ({unit})" if unit else "")
+        text = one.metadata.get("help", "").replace("|", "\\|")
         default = f"`{_default(one)}`" if _default(one) else "*required*" * (one.default is attrs.NOTHING)
         yield f"| `{one.name}` | {kind} | {default} | {text} |"
 

@@ -315,7 +315,7 @@ def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
         type=kind,
         default=str(default) if isinstance(default, FilePath) else default,
         alias=parameter.name,  # attrs would leave out a leading "_"
-        metadata={"help": text, "unit": "", BOUND: together(*rules) if rules else None, **marks},
+        metadata={"help": text, BOUND: together(*rules) if rules else None, **marks},
     )
 
 

@@ -29,13 +29,13 @@ LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
 
-def key(default: Any, text: str, *bounds: Bound, unit: str = "") -> Any:
-    """Return an optional key of a table: its default, its meaning, its bounds, and its unit."""
-    return field(default=default, metadata={"help": text, "unit": unit, BOUND: together(*bounds) if bounds else None})
+def key(default: Any, text: str, *bounds: Bound) -> Any:
+    """Return an optional key of a table: its default, its meaning with its unit, and its bounds."""
+    return field(default=default, metadata={"help": text, BOUND: together(*bounds) if bounds else None})
 
 
-def required(text: str, *bounds: Bound, unit: str = "") -> Any:
-    return key(attrs.NOTHING, text, *bounds, unit=unit)
+def required(text: str, *bounds: Bound) -> Any:
+    return key(attrs.NOTHING, text, *bounds)
 
 
 def table(cls: type, text: str = "") -> Any:

@@ -126,12 +126,11 @@ class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
     name: str = key("constant", 'learning-rate schedule plugin, or "module:attribute"')
-    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", AtLeast(0), unit="epochs")
+    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates (epochs)", AtLeast(0))
     delay_epochs: float = key(
         0.0,
-        "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1)",
+        "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1) (epochs)",
         AtLeast(0),
-        unit="epochs",
     )
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'

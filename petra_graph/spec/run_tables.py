@@ -32,12 +32,10 @@ Unit = Literal["epochs", "updates", "seconds"]
 class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
-    float32: float = required("in float32, without TF32", GreaterThan(0), unit="FLOP/s")
-    tf32: float | None = key(
-        None, "in TF32; default: half of bfloat16's, at least float32's", GreaterThan(0), unit="FLOP/s"
-    )
-    bfloat16: float | None = key(None, "in bfloat16; default: float32's", GreaterThan(0), unit="FLOP/s")
-    float64: float | None = key(None, "in float64; default: half of float32's", GreaterThan(0), unit="FLOP/s")
+    float32: float = required("in float32, without TF32 (FLOP/s)", GreaterThan(0))
+    tf32: float | None = key(None, "in TF32; default: half of bfloat16's, at least float32's (FLOP/s)", GreaterThan(0))
+    bfloat16: float | None = key(None, "in bfloat16; default: float32's (FLOP/s)", GreaterThan(0))
+    float64: float | None = key(None, "in float64; default: half of float32's (FLOP/s)", GreaterThan(0))
 
 
 @frozen(kw_only=True)
@@ -47,19 +45,17 @@ class DeviceSpec:
     kind: Literal["cuda", "cpu"] = key("cuda", "a GPU, or a core of a CPU")
     memory: str = required('memory, as in "24GiB"', SIZE, Each(SIZE))
     flops: FlopsSpec = required("rate of arithmetic by type")
-    memory_bandwidth: float = required("bandwidth of its memory", GreaterThan(0), unit="bytes a second")
-    link_latency: float = key(1e-5, "latency to its neighbour in the same machine", AtLeast(0), unit="seconds")
+    memory_bandwidth: float = required("bandwidth of its memory (bytes a second)", GreaterThan(0))
+    link_latency: float = key(1e-5, "latency to its neighbour in the same machine (seconds)", AtLeast(0))
     link_bandwidth: float = key(
         32e9,
-        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes",
+        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes (bytes a second)",
         GreaterThan(0),
-        unit="bytes a second",
     )
     operation_seconds: float | None = key(
         None,
-        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU",
+        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU (seconds)",
         AtLeast(0),
-        unit="seconds",
     )
 
 
@@ -98,10 +94,10 @@ class PartitionSpec:
         Each(SIZE),
     )
     link_latency: float | None = key(
-        None, "latency between devices, for plans; default: the device type's", AtLeast(0), unit="seconds"
+        None, "latency between devices, for plans; default: the device type's (seconds)", AtLeast(0)
     )
     link_bandwidth: float | None = key(
-        None, "bandwidth between devices, for plans; default: the device type's", GreaterThan(0), unit="bytes a second"
+        None, "bandwidth between devices, for plans; default: the device type's (bytes a second)", GreaterThan(0)
     )
 
 
@@ -112,7 +108,7 @@ class RunSpec:
     epochs: int = key(1, "passes over the training data", AtLeast(1))
     seed: int = key(0, "seed of every random number", AtLeast(0))
     threads: int = key(1, "CPU threads of a stage executor; the last bits of results depend on it", AtLeast(1))
-    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", AtLeast(1), unit="epochs")
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last (epochs)", AtLeast(1))
     log_every: int = key(50, "record the training loss every n micro-batches", AtLeast(1))
     micro_batches: int | None = key(
         None,
@@ -144,9 +140,8 @@ class RunSpec:
     )
     watchdog: float = key(
         300.0,
-        "longest time of one operation of a stage, after which a run of several processes fails",
+        "longest time of one operation of a stage, after which a run of several processes fails (seconds)",
         GreaterThan(0),
-        unit="seconds",
     )
     transport: Transport = key(
         "auto",
