@@ -114,9 +114,8 @@ class Layers:
 
 def _is_there(path: Path, values: Any) -> bool:
     for key in path:
-        if not (
-            key in values if isinstance(values, Mapping) else isinstance(values, list) and key in range(len(values))
-        ):
+        of_list = isinstance(values, list) and key in range(len(values))
+        if not (key in values if isinstance(values, Mapping) else of_list):
             return False
         values = values[key]
     return True
