@@ -51,7 +51,8 @@ def test_the_table_says_what_headings_say():
         seconds, _, result = example.heading[-1].strip().partition(" s: ")
         command = example.commands[-1]
         assert re.match(rf"petra-graph (run|sweep) specs/gallery/{example.path.name}( |$)", command)
-        assert rows[f"| [{name}"] == f"| [{name}]({example.path.name}) | {shows} | `{command}` | {seconds} | {result} |"
+        cell = "" if command == f"petra-graph run specs/gallery/{example.path.name}" else f"`{command}`"
+        assert rows[f"| [{name}"] == f"| [{name}]({example.path.name}) | {shows} | {cell} | {seconds} | {result} |"
 
 
 @pytest.fixture
