@@ -253,6 +253,8 @@ def find_lines(text: str) -> dict[Path, int]:
     table, begun, first = Path(), "", 1
     for number, line in enumerate(text.split("\n"), start=1):
         begun += f"{line}\n"
+        if "#" not in line and line.rstrip().endswith((",", "[")):
+            continue  # in a long array; trying each line of it would take the square of its length
         try:
             values = tomllib.loads(begun)
         except tomllib.TOMLDecodeError:
