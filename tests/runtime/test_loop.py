@@ -84,17 +84,6 @@ def test_results_are_observed_before_their_backward():
     assert seen == [(m, m) for m in range(5)]
 
 
-def test_a_global_norm_steps_all_stages_together():
-    built = pipeline(CHAIN, (8,), schedule="sequential", accumulation=2, clip=ClipSpec(limit=0.1, scope="global"))
-    steps = []
-    for executor in built.executors:
-        step = executor.updater.step
-        executor.updater.step = lambda norm, step=step, j=executor.program.index: (steps.append((j, norm)), step(norm))
-    built.train(batches((8,), 3))
-    assert [j for j, _ in steps] == [1, 2, 3, 4, 5] * 2
-    assert len({float(norm) for _, norm in steps[:5]}) == 1
-
-
 # --- the static order ------------------------------------------------------------------------------------------------
 
 

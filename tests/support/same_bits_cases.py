@@ -130,6 +130,8 @@ CASES = {
         Case({**LATE, "precision": FEW_BITS["bfloat16"]}, 2, delayed=True),
         Case({**LATE, "precision": FEW_BITS["int8"], "stages": CUTS}, **GROUP, delayed=True),
         Case({"method": "reversible-backprop", "clip": CLIPPED, "accumulation": 4}),
+        # Its steps depend on how late the gradients of the open window are, and how many.
+        Case({**LATE, "accumulation": 3, "correction": "spike"}, 2),
     )
 }
 """Every method, schedule, transport, policy and precision, shared by two and by four processes."""
