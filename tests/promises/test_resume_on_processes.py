@@ -10,28 +10,48 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until, wait_for_progress
+from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until
 from tests.support.runs import only_run, overrides, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-EVERY = overrides("checkpoint.every=10 updates")
 RESUMED = ("run", "--resume", "latest")
+TEXT = SPEC.replace("epochs = 2", "epochs = 10").replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
+TEXT = TEXT.replace("[optimizer]", "accumulation = 3\n[optimizer]")
+"""A run that takes a second, with dropout and windows of three micro-batches."""
+SIGNALS = """\
+import os
+import signal
+from pathlib import Path
+from petra_graph.plugins import Callback
+
+class Signals(Callback):
+    def trained(self, epoch, micro_batches, means):
+        name = {moments}.get((epoch, micro_batches))
+        if name and not Path(name).exists():
+            Path(name).touch()
+            os.kill(os.getpid(), getattr(signal, name))
+"""
+"""The process with the head sends itself signals, each once: no test waits for a moment that may be over."""
 
 
 @pytest.fixture
 def folder(shared_folder):
-    """The specification of a run that takes a second, with dropout and windows of three micro-batches."""
-    text = SPEC.replace("epochs = 2", "epochs = 15").replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
-    (shared_folder / "shared.toml").write_text(text.replace("[optimizer]", "accumulation = 3\n[optimizer]"))
+    (shared_folder / "shared.toml").write_text(TEXT)
     return shared_folder
 
 
+def with_signals(folder: Path, **moments: tuple[int, int]) -> None:
+    """Let signals come after these micro-batches of epochs."""
+    (folder / "signals.py").write_text(SIGNALS.format(moments={at: name for name, at in moments.items()}))
+    (folder / "shared.toml").write_text(f'{TEXT}\n[[callback]]\nname = "signals:Signals"\n')
+
+
 @pytest.fixture
-def as_if_nothing_had_happened(folder, whole_run):
+def as_if_nothing_had_happened(whole_run):
     """Compare the run with the same one in one process that nothing interrupts."""
 
     def compare() -> None:
-        whole = whole_run((folder / "shared.toml").read_text())
+        whole = whole_run(TEXT)
         assert weights_bytes(only_run()) == weights_bytes(whole)
         assert without_times(only_run()) == without_times(whole)
         assert summary_of(only_run())["status"] == "done"
@@ -39,16 +59,10 @@ def as_if_nothing_had_happened(folder, whole_run):
     return compare
 
 
-def newest_checkpoint() -> str:
-    return max((path.name for path in Path("runs").glob("*/checkpoints/0*")), default="")
-
-
-def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing_had_happened):
-    """Wherever it is: training, evaluating, or writing a checkpoint."""
-    with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
-        until(newest_checkpoint)
-        wait_for_progress(5)
-        os.kill(children(launcher.process.pid)[0], signal.SIGKILL)
+def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, as_if_nothing_had_happened):
+    with_signals(folder, SIGKILL=(8, 2))
+    every = overrides("checkpoint.every=10 updates")
+    with alone(*RUN, *every, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
         assert ended([launcher]) == [0]
     assert launcher.said.count("has gone without a word") == 1
     assert "restart 1, from the latest checkpoint in" in launcher.said
@@ -57,18 +71,21 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(as_if_nothing
     as_if_nothing_had_happened()
 
 
-def test_other_numbers_of_processes(as_if_nothing_had_happened):
+def test_other_numbers_of_processes(folder, as_if_nothing_had_happened):
     """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
+    with_signals(folder, SIGUSR1=(3, 2), SIGTERM=(6, 3))
     first = (*RUN, "--set", "checkpoint.signal=SIGUSR1")
-    for arguments, number in (([first] * 2, signal.SIGUSR1), ([RESUMED] * 4, signal.SIGTERM)):
+    for arguments in ([first] * 2, [RESUMED] * 4):
         with ranks(*arguments) as running:
-            wait_for_progress(5)
-            running[0].kill(number)
             assert set(ended(running)) == {130}
         assert "continue with: petra-graph run --resume runs/" in running[-1].said
     assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
     as_if_nothing_had_happened()
+
+
+def newest_checkpoint() -> str:
+    return max((path.name for path in Path("runs").glob("*/checkpoints/0*")), default="")
 
 
 def test_restarts_of_torchrun(folder):
