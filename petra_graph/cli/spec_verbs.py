@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import attrs
 import click
@@ -29,7 +29,7 @@ from petra_graph.report.tables import aligned
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
-    from petra_graph.compiler.plan import Document, Plan
+    from petra_graph.compiler.plan import Comparison, Plan
     from petra_graph.planning.network import MeasuredNetwork
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
@@ -152,7 +152,7 @@ def plan(
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
-        shown: Plan | Document = SavedPlan.read(spec).plan
+        shown: Plan | Comparison = SavedPlan.read(spec).plan
     else:
         import_torch()
         from petra_graph.planning.compare_plans import compare_methods
@@ -165,16 +165,15 @@ def plan(
 
             write_result(dump(expand_architecture(planner.checked)), output)
             return 0
-        shown = compare_methods(planner).as_json() if compare else planner.advised(with_timeline=form != "text")
+        shown = compare_methods(planner) if compare else planner.advised(with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
     width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
     write_result(_written_as(shown, form, width, stages=stages, verbose=verbose), output)
-    nothing_fits = isinstance(shown, dict) and shown["recommended"] is None
-    return NoFeasiblePlan.exit_code if nothing_fits else 0
+    return NoFeasiblePlan.exit_code if compare and getattr(shown, "recommended", None) is None else 0
 
 
-def _written_as(shown: Plan | Document, form: str, width: int, *, stages: bool, verbose: bool) -> str:
+def _written_as(shown: Plan | Comparison, form: str, width: int, *, stages: bool, verbose: bool) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
@@ -183,11 +182,11 @@ def _written_as(shown: Plan | Document, form: str, width: int, *, stages: bool, 
         from petra_graph.report.plan_text import plan_text
 
         return plan_text(shown, width=width, stages=stages, verbose=verbose)
-    if form == "trace" and not isinstance(shown, dict):
+    if form == "trace":
         from petra_graph.report.trace import trace
 
-        return trace(shown)
-    return json_text(shown if isinstance(shown, dict) else shown.as_json())
+        return trace(cast("Plan", shown))
+    return json_text(shown.as_json())
 
 
 # --- validate ---

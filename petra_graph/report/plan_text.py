@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from petra_graph.compiler.plan import Document, Plan, PlannedDevice
+from petra_graph.compiler.plan import Comparison, Plan, PlannedDevice
 from petra_graph.report.comparison import comparison_answers, comparison_columns, comparison_notes, comparison_title
 from petra_graph.report.plan_tables import (
     device_columns,
@@ -26,7 +26,7 @@ _ACTION = re.compile(r"[:;] ((?:set |[a-z_]+\.[a-z_]+ = ).*?)(?:\. [A-Z].*)?$")
 """What a warning says to do first: keys to set."""
 
 
-def plan_text(plan: Plan | Document, *, width: int, stages: bool = False, verbose: bool = False) -> str:
+def plan_text(plan: Plan | Comparison, *, width: int, stages: bool = False, verbose: bool = False) -> str:
     """Write a plan, or plans side by side, for a terminal of this width.
 
     Of a plan, the tables of stages and devices are written where they are short: with `stages` that of stages with all its columns, with
@@ -60,12 +60,12 @@ def _plan_lines(plan: Plan, width: int, stages: bool, verbose: bool) -> Iterator
         yield from _section("warnings", plan.warnings, width, "! ")
 
 
-def _comparison_lines(document: Document, width: int, verbose: bool) -> Iterator[str]:
-    yield comparison_title(document)
-    yield from _beside_words(comparison_answers(document), width)
-    yield from ("", *table_lines(comparison_columns(document, brief=not verbose), width))
-    yield from _section("notes", comparison_notes(document), width)
-    yield from _assumptions(document["assumptions"], width, verbose)
+def _comparison_lines(compared: Comparison, width: int, verbose: bool) -> Iterator[str]:
+    yield comparison_title(compared)
+    yield from _beside_words(comparison_answers(compared), width)
+    yield from ("", *table_lines(comparison_columns(compared, brief=not verbose), width))
+    yield from _section("notes", comparison_notes(compared), width)
+    yield from _assumptions(compared.assumptions, width, verbose)
 
 
 def _beside_words(lines: Sequence[tuple[str, str]], width: int) -> Iterator[str]:

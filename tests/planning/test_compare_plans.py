@@ -171,7 +171,7 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
     assert first.samples_per_second == plan(spec, FOUR).timing.samples_per_second
     assert (second.fits, second.samples_per_second, second.method) == (False, None, None)
     assert third.note.startswith("a run would be refused: ")
-    text = plan_text(found.as_json(), width=100)
+    text = plan_text(found, width=100)
     assert "plans compared" in text
     assert 'b: device "cpu" would hold' in text or "b: found no cut" in text
     with pytest.raises(SpecError, match="btch"):
@@ -179,13 +179,13 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
 
 
 def test_a_comparison_on_a_terminal(spec):
-    document = compare_methods(Planner(spec, FOUR)).as_json()
-    text = plan_text(document, width=80)
+    compared = compare_methods(Planner(spec, FOUR))
+    text = plan_text(compared, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("small: methods compared\nfastest ")
     assert "speed-ups are over plain backpropagation on one cpu" in text
     assert "method.accumulation = 8 they compare better" in text.replace("\n    ", " ")
-    assert "paper's" in plan_text(document, width=80, verbose=True)
+    assert "paper's" in plan_text(compared, width=80, verbose=True)
 
 
 @pytest.fixture

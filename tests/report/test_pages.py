@@ -90,11 +90,11 @@ def test_the_page_of_a_plan(plan):
 
 
 def test_the_page_of_a_comparison(write):
-    document = compare_methods(Planner(write("small.toml", SPEC), ["partition.devices=2"])).as_json()
-    text = plan_page(document)
+    compared = compare_methods(Planner(write("small.toml", SPEC), ["partition.devices=2"]))
+    text = plan_page(compared)
     assert_fetches_nothing(text, Page(text))
     assert sections(text) == ["picture", "table", "notes", "assumptions"]
-    assert text.count("<tr>") == 1 + len(document["rows"])
+    assert text.count("<tr>") == 1 + len(compared.rows)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from petra_graph import units
-from petra_graph.compiler.plan import Document, Plan
+from petra_graph.compiler.plan import Comparison, Plan
 from petra_graph.compiler.timing import Event
 from petra_graph.report.comparison import (
     comparison_answers,
@@ -34,7 +34,7 @@ from petra_graph.units import memory
 _TICKS = 4
 
 
-def page(plan: Plan | Document) -> str:
+def page(plan: Plan | Comparison) -> str:
     """Write a plan, or plans compared, as a page."""
     return _plan_page(plan) if isinstance(plan, Plan) else _comparison_page(plan)
 
@@ -113,22 +113,22 @@ def _node_columns(plan: Plan) -> list[Column]:
     ]
 
 
-def _comparison_page(document: Document) -> str:
+def _comparison_page(compared: Comparison) -> str:
     sections = [
-        Section(name="picture", pictures=_speed_and_memory(document)),
-        Section(name="table", tables=[("", comparison_columns(document))]),
-        Section(name="notes", lines=comparison_notes(document)),
-        Section(name="assumptions", lines=document["assumptions"]),
+        Section(name="picture", pictures=_speed_and_memory(compared)),
+        Section(name="table", tables=[("", comparison_columns(compared))]),
+        Section(name="notes", lines=comparison_notes(compared)),
+        Section(name="assumptions", lines=compared.assumptions),
     ]
-    return render_page(comparison_title(document), sections, answers=comparison_answers(document), predicted=True)
+    return render_page(comparison_title(compared), sections, answers=comparison_answers(compared), predicted=True)
 
 
-def _speed_and_memory(document: Document) -> list[Picture]:
+def _speed_and_memory(compared: Comparison) -> list[Picture]:
     """Return each row that fits as a point; of methods only those that no other one beats have a name."""
     rows = [
-        (name, row.get("unbeaten", True), (row["memory_peak"], row["samples_per_second"]))
-        for name, row in zip(row_names(document), document["rows"], strict=True)
-        if row["memory_peak"] is not None and row["fits"] is not False
+        (name, row.unbeaten or row.name is not None, (row.memory_peak, row.samples_per_second or 0.0))
+        for name, row in zip(row_names(compared), compared.rows, strict=True)
+        if row.memory_peak is not None and row.fits is not False
     ]
     unit, size = ("GiB", 2**30) if any(x >= 2**30 for _, _, (x, _) in rows) else ("MiB", 2**20)
     points = [(name, unbeaten, (x / size, y)) for name, unbeaten, (x, y) in rows]

@@ -144,11 +144,11 @@ def _print_plans(spec: str, overrides: Sequence[str], values: Values, *, as_json
 
     combinations = combine(values, overrides).items()
     planners = {words: partial(Planner, spec, [*overrides, *own]) for words, own in combinations}
-    document = compare_specs(planners).as_json()
+    compared = compare_specs(planners)
     if as_json:
-        print_json(document)
+        print_json(compared.as_json())
     else:
-        echo(plan_text(document, width=max(60, output_width(80))).rstrip("\n"))
+        echo(plan_text(compared, width=max(60, output_width(80))).rstrip("\n"))
 
 
 def prepare_members(
