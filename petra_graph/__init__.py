@@ -42,24 +42,14 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would tak
 if TYPE_CHECKING:
     from typing import Any
 
-    from petra_graph.api import (
-        PlanView,
-        Run,
-        buffered,
-        from_torch,
-        head,
-        load,
-        load_spec,
-        make_spec,
-        open_run,
-        plan,
-        train,
-    )
+    from petra_graph.api.finished_run import Run, load, open_run
+    from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.plugins.callback import Listener
     from petra_graph.plugins.data_set import DataFacts
     from petra_graph.report.pages.runs_page import report_runs
+    from petra_graph.spec.in_code import buffered, from_torch, head
     from petra_graph.spec.model import Spec
 
 __all__ = [
@@ -82,16 +72,18 @@ __all__ = [
     "reversible",
     "train",
 ]
-_ELSEWHERE = {
-    "DataFacts": "petra_graph.plugins.data_set",
-    "Listener": "petra_graph.plugins.callback",
-    "PetraGraphError": "petra_graph.errors",
-    "Spec": "petra_graph.spec.model",
-    "SpecError": "petra_graph.errors",
-    "report_runs": "petra_graph.report.pages.runs_page",
-    "reversible": "petra_graph.autograd",
+_MODULES = {
+    "api.finished_run": {"Run", "load", "open_run"},
+    "api.spec_to_run": {"PlanView", "load_spec", "make_spec", "plan", "train"},
+    "autograd": {"reversible"},
+    "errors": {"PetraGraphError", "SpecError"},
+    "plugins.callback": {"Listener"},
+    "plugins.data_set": {"DataFacts"},
+    "report.pages.runs_page": {"report_runs"},
+    "spec.in_code": {"buffered", "from_torch", "head"},
+    "spec.model": {"Spec"},
 }
-"""Modules of the names that are not in `petra_graph.api`."""
+"""Where the names are."""
 
 
 def __getattr__(name: str) -> Any:
@@ -99,7 +91,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)
+    (module,) = (module for module, names in _MODULES.items() if name in names)
+    return getattr(import_module(f"petra_graph.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -111,13 +111,6 @@ def test_a_directory_that_cannot_be_made(spec, call, here):
     assert err.endswith("    help: set run.directory to a folder that can be written\n")
 
 
-def test_a_spec_that_is_wrong(spec, call, here):
-    code, out, err = call(spec, "--set", "data.batch=0")
-    assert (code, out) == (2, "")
-    assert err.startswith("--set data.batch=0: ")
-    assert not (here / "runs").exists()
-
-
 # --- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 

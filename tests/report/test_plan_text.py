@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from petra_graph.compiler.plan import ComparedPlan, Comparison
 from petra_graph.errors import printable
 from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.report.plan_text import answers, plan_text
@@ -93,6 +94,19 @@ def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
     assert "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1" in text
     nodes = [{**node, "keeps": usual[node["kind"]]} for node in found["nodes"]]
     assert "nodes keep" not in plan_text(as_plan({**found, "nodes": nodes}), width=120)
+
+
+def test_the_best_that_fits_has_a_star():
+    figures = {"a": (2**20, 10.0, True), "b": (2**21, 20.0, True), "c": (2**10, 99.0, False)}
+    rows = [
+        ComparedPlan(name=name, memory_peak=held, samples_per_second=rate, fits=fits)
+        for name, (held, rate, fits) in figures.items()
+    ]
+    compared = Comparison(name="x", rows=tuple(rows), speedup_over="y", assumptions=())
+    a, b, c = (line for line in plan_text(compared, width=80).splitlines() if line[:2] in {"a ", "b ", "c "})
+    assert ("1 MiB *" in a, a.count("*")) == (True, 1)
+    assert ("20 *" in b, b.count("*")) == (True, 1)
+    assert "*" not in c
 
 
 def test_the_pipeline_is_full_when_every_stage_has_begun_its_first_backward():
