@@ -97,7 +97,7 @@ def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
 
 
 def test_the_best_that_fits_has_a_star():
-    figures = {"a": (2**20, 10.0, True), "b": (2**21, 20.0, True), "c": (2**10, 99.0, False)}
+    figures = {"a": (2**20, 10.0, True), "b": (2**21, 20.0, True), "c": (2**20, 99.0, False)}
     rows = [
         ComparedPlan(name=name, memory_peak=held, samples_per_second=rate, fits=fits)
         for name, (held, rate, fits) in figures.items()
