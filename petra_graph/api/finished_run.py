@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -25,20 +25,28 @@ from petra_graph.spec.in_code import assignments
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""
+Overrides = tuple[str, ...]
+"""The same as of `--set`: ("run.epochs=3",)."""
 Weights = str | Mapping[str, torch.Tensor] | None
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=5)
 
 
 class Run:
     """A run's directory, whatever became of the run.
 
-    What its methods have in common: `weights` are those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
+    What its methods have in common: `changes` are values of the spec to set, `weights` those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
     tensors by their names in `weights.safetensors`; None: those at the run's end. `changed` takes a network that computes something else than in
     its training, with a warning. `device` is where to compute. Each raises SpecError where the run, its weights or the device does not exist,
     or the network has changed, PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, tell: Callable[[str], None] = _warn) -> None:
+        """Name a run; what its methods find changed since the training is told."""
         self.directory = Path(directory)
+        self._tell = tell
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -63,7 +71,7 @@ class Run:
 
     def evaluate(
         self,
-        changes: Changes | None = None,
+        changes: Changes | Overrides | None = None,
         *,
         weights: str | None = None,
         split: Literal["test", "validation", "train"] = "test",
@@ -76,36 +84,56 @@ class Run:
         opened = self._open(changes, changed=True)
         with threads_as_before():
             found = evaluate_run(opened, which=weights, split=split, device=device)
-        _warn(found.changed[len(opened.changed) :])
+        self._tell_all(found.changed[len(opened.changed) :])
         return found
 
     def predict(
-        self, samples: Any, *, top: int = 3, weights: str | None = None, device: str = "cpu", changed: bool = False
+        self,
+        samples: Any,
+        changes: Changes | Overrides | None = None,
+        *,
+        top: int = 3,
+        folder: str | Path | None = None,
+        summed_up: bool = False,
+        weights: str | None = None,
+        device: str = "cpu",
+        changed: bool = False,
     ) -> list[Prediction]:
         """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
 
         Args:
-            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array or lists [n, *shape] or
+            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
                 [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
             top: the number of classes for each prediction.
-            weights, device, changed: as of all methods.
+            folder: where predictions are written as images, of a network that gives a class, or one or three values, for each pixel.
+            summed_up: a map of classes is one prediction, with the shares of its most frequent classes.
+            changes, weights, device, changed: as of all methods.
         """
-        opened = self._open(changed=changed)
+        opened = self._open(changes, changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
-        if isinstance(samples, Sequence) and all(isinstance(one, str | Path) for one in samples):
+        if isinstance(samples, Sequence):
             found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
         else:
             found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
-        return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
+        images, (network, _) = None if folder is None else Path(folder), opened.load(weights)
+        return predict_samples(opened, network, found, top=top, device=device, summed_up=summed_up, folder=images)
 
-    def sample(self, *, weights: Weights = None, device: str = "cpu", changed: bool = False, **options: Any) -> str:
+    def sample(
+        self,
+        changes: Changes | Overrides | None = None,
+        *,
+        weights: Weights = None,
+        device: str = "cpu",
+        changed: bool = False,
+        **options: Any,
+    ) -> str:
         """Continue a text by a network of next tokens; the same options give the same text.
 
         Args:
-            weights, device, changed: as of all methods.
+            changes, weights, device, changed: as of all methods.
             options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
         """
-        opened = self._open(changed=changed)
+        opened = self._open(changes, changed=changed)
         return continued_text(opened, opened.load(weights)[0], device=device, **options)
 
     def export(
@@ -125,10 +153,15 @@ class Run:
         summary = self.summary
         return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
 
-    def _open(self, changes: Changes | None = None, *, changed: bool) -> SavedRun:
-        opened = SavedRun.open(self.directory, assignments(changes), changed=changed)
-        _warn(opened.changed)
+    def _open(self, changes: Changes | Overrides | None = None, *, changed: bool) -> SavedRun:
+        overrides = changes if isinstance(changes, tuple) else assignments(changes)
+        opened = SavedRun.open(self.directory, overrides, changed=changed)
+        self._tell_all(opened.changed)
         return opened
+
+    def _tell_all(self, changed: Sequence[str]) -> None:
+        for text in changed:
+            self._tell(f"changed since the training: {text}")
 
 
 def open_run(run: Run | str | Path) -> Run:
@@ -148,11 +181,6 @@ def open_run(run: Run | str | Path) -> Run:
 def load(run: Run | str | Path, *, weights: Weights = None, changed: bool = False) -> Network:
     """Return a run's network as an ordinary `torch.nn.Module`, as `Run.load`."""
     return open_run(run).load(weights=weights, changed=changed)
-
-
-def _warn(changed: Sequence[str]) -> None:
-    for text in changed:
-        warnings.warn(f"changed since the training: {text}", stacklevel=4)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,8 +22,8 @@ from petra_graph.cli.options_and_output import (
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
+    from petra_graph.api.finished_run import Run
     from petra_graph.inference.predict import Prediction
-    from petra_graph.inference.saved_run import SavedRun
 
 Weights = Annotated[str | None, Option("latest, best, a checkpoint's number, or a file. Default: the last.", "WHICH")]
 Device = Annotated[str, Option('Where to compute, as in "cuda:0".', "NAME")]
@@ -77,18 +76,12 @@ def report(
         echo(written["output"])
 
 
-def _open(run: str, overrides: Iterable[str] = (), *, changed: bool) -> SavedRun:
+def _open(run: str) -> Run:
     import_torch()
-    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.api.finished_run import Run
+    from petra_graph.record.recorded_run import find_run
 
-    opened = SavedRun.open(run, overrides, changed=changed)
-    _warn(opened.changed)
-    return opened
-
-
-def _warn(changed: Sequence[str]) -> None:
-    for text in changed:
-        echo(f"warning: changed since the training: {text}", err=True)
+    return Run(find_run(run), lambda text: echo(f"warning: {text}", err=True))
 
 
 @verb()
@@ -106,13 +99,8 @@ def evaluate(
     RUN is a name that `runs` prints, a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
     Samples of training are augmented as in the first epoch.
     """
-    opened = _open(run, overrides, changed=True)
-    from petra_graph.inference.evaluate import evaluate_run
-
-    found = evaluate_run(opened, which=weights, split=split, device=device)
-    _warn(found.changed[len(opened.changed) :])
-    if weights is None and opened.spec.checkpoint.best is not None:
-        echo("these are the last weights; --weights best takes the best ones", err=True)
+    opened = _open(run)
+    found = opened.evaluate(overrides, weights=weights, split=split, device=device)
     if as_json:
         figures = attrs.asdict(found, filter=lambda one, _: one.name != "scales")
         print_json({"run": str(opened.directory), **figures})
@@ -155,39 +143,28 @@ def predict(
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
     if files and given:
         raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
-    opened = _open(run, overrides, changed=changed)
-    from petra_graph.inference.predict import continued_text, predict_samples
-    from petra_graph.inference.samples import read_samples
-
-    network, _ = opened.load(weights)
+    opened = _open(run)
     if given:
-        text = continued_text(opened, network, device=device, **given)
+        text = opened.sample(overrides, weights=weights, device=device, changed=changed, **given)
         write_result(json_text({**given, "text": text}) if as_json else text, output)
         return
     of_images = output is not None and (output.is_dir() or output.suffix in {"", ".png"})
     in_json = as_json or (output is not None and not of_images)
-    found = predict_samples(
-        opened,
-        network,
-        read_samples(list(files), opened.network.checked.data, opened.facts),
-        top=top,
-        device=device,
-        summed_up=not in_json,
-        folder=output if of_images else None,
-    )
+    folder, summed_up = output if of_images else None, not in_json
+    more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
+    found = opened.predict(files, overrides, top=top, folder=folder, summed_up=summed_up, **more)
     if in_json:
         write_result(json_text([prediction.record() for prediction in found]), None if of_images else output)
     else:
-        probable = of_images or opened.gives_logits
-        echo("\n".join(aligned([_row(one, probable=probable) for one in found])))
+        echo("\n".join(aligned(map(_row, found))))
 
 
-def _row(one: Prediction, *, probable: bool) -> list[str]:
+def _row(one: Prediction) -> list[str]:
     index = f" [{one.index}]" if one.index else ""
     position = f" ({', '.join(map(str, one.position))})" if one.position else ""
     scores = [
         f"{best.number if best.name is None else best.name} "
-        + (f"{100 * best.score:.2f} %" if probable else f"{best.score:.4g}")
+        + (f"{100 * best.score:.2f} %" if one.probable else f"{best.score:.4g}")
         for best in one.best
     ]
     values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
@@ -212,10 +189,7 @@ def export(
     has class names and the normalisation in its metadata. The program's outputs are compared with the network's on samples of the
     training, which the run has kept.
     """
-    opened = _open(run, changed=changed)
-    from petra_graph.inference.export import export_network
-
-    found = export_network(opened, opened.load(weights)[0], kind, output)
+    found = _open(run).export(kind, output, weights=weights, changed=changed)
     if as_json:
         print_json(attrs.asdict(found) | {"file": str(found.file)})
     else:

@@ -55,6 +55,8 @@ class Prediction:
     """In the sample's targets, such as a token's in a text; () where a sample has one target."""
     best: tuple[ClassScore, ...] = ()
     """The classes with the largest scores, the largest first; () where targets are not classes. Of an image: shares of its pixels."""
+    probable: bool = False
+    """Scores are probabilities, or shares."""
     output: tuple[float, ...] = ()
     """What the network returns, flattened; () where it is in a file."""
     note: str = ""
@@ -94,10 +96,10 @@ def predict_samples(
     facts, found = run.facts, list[Prediction]()
     targets = iter([] if folder is None else _name_images(run, samples, folder))
     for file, index, output, scores in _score(run, network, samples, device):
-        about = Prediction(file=file.name, index=index, note=file.note)
+        about = Prediction(file=file.name, index=index, note=file.note, probable=run.gives_logits)
         is_map = run.gives_classes and len(facts.target_shape) == _MAP
         if is_map and (summed_up or folder is not None):
-            about = evolve(about, best=_class_shares(run, scores, top))
+            about = evolve(about, best=_class_shares(run, scores, top), probable=True)
         if folder is not None:
             found.append(_write_image(about, next(targets), scores, of_classes=is_map))
         elif about.best:
