@@ -209,17 +209,13 @@ def _reason(error: BaseException) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what exporters report about themselves from the user's terminal."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
-    before = [logger.level for logger in loggers]
+    logging.disable(logging.WARNING)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -> Exported:
