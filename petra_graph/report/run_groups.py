@@ -21,8 +21,9 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
 from petra_graph.report.metric_text import NO_SCALES, Scales, final_metrics, is_share, value_text
+from petra_graph.report.planned_and_measured import grown_bytes, processes_of
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import bounded, duration, plural
+from petra_graph.units import bounded, duration, memory, plural
 
 Order = Literal["age", "metric"]
 
@@ -192,7 +193,7 @@ def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales =
 
 
 def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    """Return the groups, the best first, with the metric that judges the best one, and their final metrics."""
+    """Return the groups, the best first, with the metric that judges the best one, their final metrics, speed and memory."""
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
     metric = groups[0].judged_by or ""
 
@@ -207,7 +208,9 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
     for name in final_metrics(name for group in groups for run in group.runs for name in run.metrics):
         columns += spreads(f"final\n{name}", [group.final(name) for group in groups], name)
     rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
-    return columns + spreads("samples\na second", rates)
+    columns += spreads("samples\na second", rates)
+    held = [max(sum(map(grown_bytes, processes_of(run))) for run in group.runs) or None for group in groups]
+    return columns + [value_column("memory\nmeasured", held, memory)] * any(held)
 
 
 # --- the list of a folder ---

@@ -140,7 +140,7 @@ def test_a_run_that_is_under_way(saved_run):
     held = lock(saved_run)
     page = runs_page([read_run(saved_run)])
     os.close(held)
-    assert f"The run {saved_run.name} is under way: 2 of 2 epochs recorded." in page
+    assert f"The run {saved_run.name} is running: 2 of 2 epochs recorded." in page
 
 
 def test_a_run_that_failed(saved_run):

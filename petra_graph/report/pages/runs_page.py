@@ -20,15 +20,15 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
-from petra_graph.report.metric_text import FIRST, chosen_on, is_share, value_text
+from petra_graph.report.metric_text import FIRST, chosen_on, is_share
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
 from petra_graph.report.pages.plan_page import memory_bars
-from petra_graph.report.plan_tables import nodes_label, schedule_label, title_lines
+from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import (
     compare_with_plan,
-    grown_bytes,
     process_columns,
+    processes_of,
     stage_columns,
     what_the_plan_said,
 )
@@ -38,11 +38,12 @@ from petra_graph.report.run_groups import (
     group_columns,
     group_runs,
     record_of,
+    run_rows,
     short_key,
     spread_texts,
 )
-from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import PLAIN, listed, memory, plural
+from petra_graph.report.tables import Column, name_column
+from petra_graph.units import listed, plural
 
 FILE = "report.html"
 _SPREAD = (
@@ -65,12 +66,6 @@ _LONGEST_FILE = 30_000
 _SPLITS = ("train", "test", "validation")
 _OF_STEPS = {"train/micro_batch_loss": "micro-batch loss", "train/learning_rate": "learning rate"}
 """Metrics of micro-batches, not of epochs, with the titles of their charts."""
-_STATES = {
-    "running": "is under way",
-    "killed": "ended without a summary, as its process was killed or the machine stopped",
-    "interrupted": "was interrupted",
-    "failed": "failed",
-}
 _epoch = attrgetter("epoch")
 
 
@@ -171,10 +166,9 @@ def _apart(best: Spread, other: Spread) -> str:
 
 def _state(run: RecordedRun) -> Iterator[str]:
     """Yield what a reader must know of a run that is not done."""
-    if run.status not in _STATES:
+    if run.status == "done":
         return
-    epochs = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
-    yield f"The run {run.directory.name} {_STATES[run.status]}: {epochs}."
+    yield f"The run {run.directory.name} is {run.status}: {run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded."
     if run.status == "failed":
         yield from run.summary.get("error", [])
     if run.status != "running" and numbers(run.directory):
@@ -186,35 +180,15 @@ def _state(run: RecordedRun) -> Iterator[str]:
 
 
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    held = [(group.name, run) for group in groups for run in group.runs]
-    runs = [run for _, run in held]
-    grown = [sum(map(grown_bytes, _processes(run))) or None for run in runs]
-    bests = [
-        run.best and f"{run.best.metric} {value_text(run.best.metric, run.best.value, run.scales)}" for run in runs
-    ]
-    return [
-        name_column("group", [name for name, _ in held]),
-        name_column("run", [run.directory.name for run in runs]),
-        name_column("method", [run.resolved["method"]["name"] for run in runs]),
-        name_column("schedule", [schedule_label(run.resolved["method"]["schedule"]) for run in runs]),
-        value_column("seed", [run.seed for run in runs]),
-        name_column("status", [run.status for run in runs]),
-        value_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
-        value_column("best", bests),
-        value_column("after\nepoch", [run.best and run.best.epoch for run in runs]),
-        value_column("samples\na second", [run.rate for run in runs], PLAIN.text),
-        value_column("memory\nmeasured", grown, memory),
-    ]
-
-
-def _processes(run: RecordedRun) -> Sequence[Mapping[str, Any]]:
-    measured: Mapping[str, Any] = run.summary.get("measured") or {}
-    return list(measured.get("processes", ()))
+    names = [group.name for group in groups for _ in group.runs]
+    rows = run_rows([record_of(run) for group in groups for run in group.runs])
+    return [name_column(head, cells) for head, *cells in [("group", *names), *zip(*rows, strict=True)] if any(cells)]
 
 
 def _sections_of(run: RecordedRun) -> list[Section]:
     """Return what a page has of a single run."""
-    path, processes, nodes = run.directory / PLAN, _processes(run), run.resolved["partition"]["stages"]
+    path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
+    processes = processes_of(run)
     plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
     found = compare_with_plan(plan, len(nodes), processes)
     index, *measured = stage_columns(found)
