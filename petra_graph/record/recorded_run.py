@@ -102,10 +102,21 @@ class RecordedRun:
         found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
 
+    @property
+    def processes(self) -> Sequence[Mapping[str, Any]]:
+        """What its processes have measured; () before its end."""
+        measured: Mapping[str, Any] = self.summary.get("measured") or {}
+        return tuple(measured.get("processes", ()))
+
     def last(self, metric: str) -> float | None:
         """Return the latest value of a metric."""
         points = self.metrics.get(metric)
         return points[-1].value if points else None
+
+
+def grown_bytes(process: Mapping[str, Any]) -> int:
+    """Return what a process grew by, as it has measured itself; on GPUs, what torch's allocator has handed out there."""
+    return sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
 
 
 def read_run(directory: Path) -> RecordedRun:

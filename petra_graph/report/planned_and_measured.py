@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from petra_graph.compiler.plan import Plan
-from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.record.recorded_run import grown_bytes
 from petra_graph.report.plan_tables import ranges_label
 from petra_graph.report.tables import Column, name_column, table_lines, value_column
 from petra_graph.units import memory, percent, rate, seconds
@@ -41,17 +41,6 @@ def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mappin
             {"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown_bytes(process)}}
         )
     return {"stages": rows, "processes": sizes}
-
-
-def grown_bytes(process: Mapping[str, Any]) -> int:
-    """Return what a process grew by, as it has measured itself; on GPUs, what torch's allocator has handed out there."""
-    return sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
-
-
-def processes_of(run: RecordedRun) -> Sequence[Mapping[str, Any]]:
-    """Return what the processes of a run have measured; () before its end."""
-    measured: Mapping[str, Any] = run.summary.get("measured") or {}
-    return list(measured.get("processes", ()))
 
 
 def stage_columns(found: Mapping[str, Any]) -> list[Column]:

@@ -18,10 +18,9 @@ from attrs import asdict, field, frozen
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, began, read_run, run_directories
+from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
 from petra_graph.report.metric_text import NO_SCALES, Scales, final_metrics, is_share, value_text
-from petra_graph.report.planned_and_measured import grown_bytes, processes_of
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import bounded, duration, memory, plural
 
@@ -209,7 +208,7 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
         columns += spreads(f"final\n{name}", [group.final(name) for group in groups], name)
     rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
     columns += spreads("samples\na second", rates)
-    held = [max(sum(map(grown_bytes, processes_of(run))) for run in group.runs) or None for group in groups]
+    held = [max(sum(map(grown_bytes, run.processes)) for run in group.runs) or None for group in groups]
     return columns + [value_column("memory\nmeasured", held, memory)] * any(held)
 
 

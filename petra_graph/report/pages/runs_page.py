@@ -28,7 +28,6 @@ from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import (
     compare_with_plan,
     process_columns,
-    processes_of,
     stage_columns,
     what_the_plan_said,
 )
@@ -188,7 +187,7 @@ def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
 def _sections_of(run: RecordedRun) -> list[Section]:
     """Return what a page has of a single run."""
     path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
-    processes = processes_of(run)
+    processes = run.processes
     plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
     found = compare_with_plan(plan, len(nodes), processes)
     index, *measured = stage_columns(found)
