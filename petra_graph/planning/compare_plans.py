@@ -14,6 +14,7 @@ from petra_graph.planning.share_devices import (
     NOT_LOOKED_AT,
     Baseline,
     Figures,
+    PlanVariant,
     baseline,
     keys_to_set,
     other_uses,
@@ -41,9 +42,9 @@ class _Tried:
     error: NoFeasiblePlan | SpecError | None
 
     @classmethod
-    def of(cls, spec: Spec, planner: Planner) -> _Tried:
+    def of(cls, spec: Spec, plan_variant: PlanVariant) -> _Tried:
         try:
-            return cls(spec, planner.plan(spec), None)
+            return cls(spec, plan_variant(spec), None)
         except (NoFeasiblePlan, SpecError) as error:
             return cls(spec, None, error)
 
@@ -66,7 +67,7 @@ def compare_methods(planner: Planner) -> Comparison:
     Raises:
         SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
     """
-    given = planner.spec
+    given, plan_variant = planner.spec, planner.plan_once()
     variants = [
         with_method(given, method.name, schedule)
         for method in METHODS.values()
@@ -79,14 +80,14 @@ def compare_methods(planner: Planner) -> Comparison:
     variants += [evolve(flushed, method=evolve(flushed.method, keep="auto")), *other_uses(given)]
     tried, refused = list[_Tried](), list[Exception]()
     for spec in variants:
-        one = _Tried.of(spec, planner)
+        one = _Tried.of(spec, plan_variant)
         refused += [one.error] if isinstance(one.error, SpecError) else []
         if not any(one.same_as(other) for other in tried):
             tried.append(one)
     if len(refused) == len(tried):
         raise refused[0]
 
-    over, figures = baseline(given, planner.plan), [one.figures for one in tried]
+    over, figures = baseline(given, plan_variant), [one.figures for one in tried]
     rows = [_row(given, one.spec, one.plan, one.error, over) for one in tried]
     base = next(row for row in rows if (row.method, row.schedule, row.keep) == _BASE)
     usable = [one for one in figures if one is not None and one.usable]

@@ -37,7 +37,7 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.share_devices import NOT_LOOKED_AT, baseline, better_use, what_fits
+from petra_graph.planning.share_devices import NOT_LOOKED_AT, PlanVariant, baseline, better_use, what_fits
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.node_costs import CostTable, NodeCost
@@ -52,7 +52,7 @@ _FLOAT32 = 4
 
 
 class Planner:
-    """Plans of one specification and its variants: the network is checked and measured once, and each variant is planned once."""
+    """Plans of one specification and its variants: the network is checked and measured once."""
 
     def __init__(self, given: Given, overrides: Iterable[str] = ()) -> None:
         """Check the specification.
@@ -66,7 +66,6 @@ class Planner:
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(given, overrides)
-        self._known = Memo[Plan]()
 
     @property
     def spec(self) -> Spec:
@@ -76,6 +75,7 @@ class Planner:
     def network(self) -> MeasuredNetwork:
         return measure(self.checked)
 
+    @uncompiled()
     def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant with the same network.
 
@@ -85,10 +85,6 @@ class Planner:
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
         spec = self.spec if variant is None else variant
-        return self._known.get((spec, with_timeline), lambda: self._plan(spec, with_timeline=with_timeline))
-
-    @uncompiled()
-    def _plan(self, spec: Spec, *, with_timeline: bool) -> Plan:
         problems = ProblemCollector(loaded=self.checked.loaded)
         devices = problems.attempt(planned_devices, spec.partition)
         network = problems.attempt(lambda: self.network if spec is self.spec else self.network.variant(spec))
@@ -103,17 +99,23 @@ class Planner:
         problems.raise_any()
         return problems.require(predict, network, placement, with_timeline=with_timeline)
 
+    def plan_once(self) -> PlanVariant:
+        """Return a function that plans variants, equal ones once."""
+        known = Memo[Plan]()
+        return lambda spec: known.get(spec, lambda: self.plan(spec))
+
     def advised(self, *, with_timeline: bool = False) -> Plan:
         """Return the plan with its speed-up, and with a better use of the same devices as its first warning; errors as of `plan`.
 
         Where memory does not suffice, the error says what would fit.
         """
+        variant = self.plan_once()
         try:
             plan = self.plan(with_timeline=with_timeline)
         except NoFeasiblePlan as error:
-            hint = what_fits(self.spec, self.plan)
+            hint = what_fits(self.spec, variant)
             raise NoFeasiblePlan(evolve(problem, hint=hint) for problem in error.problems) from None
-        over, (better, looked_at) = baseline(self.spec, self.plan), better_use(self.spec, plan, self.plan)
+        over, (better, looked_at) = baseline(self.spec, variant), better_use(self.spec, plan, variant)
         if over is not None:
             speedup = plan.timing.samples_per_second / over.samples_per_second
             plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
