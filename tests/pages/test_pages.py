@@ -113,7 +113,7 @@ def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install
             "specs/gpt_stdlib.toml",
             "--fast-dev-run",
             "--set",
-            "data.options.root=README.md",
+            "data.options.root=results/shakespeare.json",
             "--set",
             "callback=[]",
         )
