@@ -106,7 +106,8 @@ def named_plugin(registry: Registry, name: str) -> Plugin:
         raise SpecError(f"{shown(name)} is {' or '.join(shown(f'{kind.short}/{name}') for kind in kinds)}")
     if not kinds:
         every = [name for kind in KINDS for name in (kind.short, *registry.names(kind))]
-        raise SpecError(f"there is no kind and no plugin {shown(name)}", suggestion(name, every))
+        hint = f"of code, say the kind as well: blocks/{name}" if ":" in name else suggestion(name, every)
+        raise SpecError(f"there is no kind and no plugin {shown(name)}", hint)
     return registry.resolve(kinds[0], plain)
 
 

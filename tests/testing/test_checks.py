@@ -324,6 +324,8 @@ def test_the_verb_names_the_broken_check_and_exits_with_4(write, capsys):
     assert next(one["check"] for one in result["checks"] if one["status"] == "broken") == "inverse"
     assert main(["check", "token-cross-entropies"]) == 2
     assert "there is no kind and no plugin" in capsys.readouterr().err
+    assert main(["check", "mine:Right"]) == 2
+    assert "say the kind as well: blocks/mine:Right" in capsys.readouterr().err
 
 
 def test_the_verb_checks_a_specification_at_its_own_shapes(write, capsys):
