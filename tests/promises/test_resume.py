@@ -86,6 +86,14 @@ def test_interrupted_anywhere_again_and_again(spec, uninterrupted):
     assert len(summary_of(only_run())["resumed_from"]) == 1 + len(ANYWHERE)
 
 
+def test_a_run_that_flushes_stops_behind_a_window(spec, uninterrupted):
+    flushed = ("method.name=1f1b-flush", "method.accumulation=8")
+    run(spec, flushed, StopAt("trained 1/2"))
+    assert checkpoint.numbers(only_run()) == [8]
+    assert resume() == 0
+    same_run(uninterrupted(*flushed), only_run())
+
+
 def test_every_checkpoint(spec, uninterrupted):
     """Of a run that nothing interrupted: whichever is gone on with, the end is the same."""
     settings = ("optimizer.name=adamw", "precision.buffer_dtype=int8", "data.workers=1", "checkpoint.every=2 updates")

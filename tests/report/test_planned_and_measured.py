@@ -5,7 +5,21 @@ from __future__ import annotations
 from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text
 from petra_graph.units import memory
 from tests.support.plan_documents import as_plan, three_stages
-from tests.support.process_figures import MEASURED, MIB, process
+
+MIB = 2**20
+
+
+def operation(count, seconds):
+    return {"operations": count, "seconds": seconds}
+
+
+def process(rank, *stages, grown=0):
+    figures = {"rank": rank, "training_seconds": 10.0, "cuda_peak_bytes": {}}
+    memory = {"peak_bytes": 800 * MIB + grown, "peak_bytes_before": 800 * MIB}
+    return figures | memory | {"stages": [{"stage": stage, "device": "cpu", **found} for stage, found in stages]}
+
+
+MEASURED = {"forward": operation(4, 1.0), "backward": operation(4, 3.0), "update": operation(2, 1.0)}
 
 
 def test_replicas_of_a_stage_count_together():
