@@ -181,8 +181,6 @@ class Interrupted(Exception):
 
     exit_code: ClassVar[int] = 130
     signal_name: str = field(default="SIGINT")
-    directory: FilePath | None = None
-    """Of the run, where other processes have created it."""
 
 
 @frozen

@@ -86,7 +86,7 @@ def verb(
         done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
         echo(f"{results_table(done, output_width())}\nresults: {folder}")
     if asked:
-        raise Interrupted(asked, folder)
+        raise Interrupted(asked)
     if failed := [one for one in members if one.status != "done"]:
         raise RunFailed(
             [Problem(message=f"{one.words}: {one.failure()}", hint=f"its output is in {one.output}") for one in failed]
