@@ -126,7 +126,8 @@ class Same(RevMlp):
 def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
     Path("slow_disk.py").write_text(SLOW_DISK)
     Path("shared.toml").write_text(Path("shared.toml").read_text().replace('"rev-mlp"', '"slow_disk:Same"'))
-    slow = (*RUN, *overrides("checkpoint.every=2 updates", "run.epochs=1", "run.watchdog=1"))
+    # The second cut, of the second epoch, waits for the first one.
+    slow = (*RUN, *overrides("checkpoint.every=2 updates", "run.epochs=2", "run.watchdog=1"))
     with ranks(slow, slow) as running:
         assert ended(running) == [0, 0], running[1].said
 
