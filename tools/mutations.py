@@ -128,6 +128,8 @@ def tests(folder: Path, mutation: Mutation, failure: Path) -> None:
     os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(Path(__file__).parent))]
+    # Else what a test forks by a server would import this program, which finds no neighbours then, and every such test failed.
+    vars(sys.modules["__main__"]).pop("__file__", None)
     files = sorted(str(path.relative_to(folder)) for path in (folder / "tests").rglob("test_*.py"))
     chosen = list(dict.fromkeys(file for word in mutation.tests for file in files if word in file))
     with Path(os.devnull).open("w", encoding="utf-8") as nothing:
