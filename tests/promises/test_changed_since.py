@@ -63,7 +63,7 @@ def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant
             use()
         with pytest.warns(UserWarning, match=changed_code):
             use(changed=True)
-    command = ["export", "latest", "--format", "safetensors", "--force"]
+    command = ["export", "latest", "--format", "safetensors"]
     assert main(command) == 2
     refused = capsys.readouterr()
     assert refused.out == ""
