@@ -26,7 +26,7 @@ from typing import Any
 import click
 
 HERE = Path(__file__).parent
-STUDIES = ("delay", "table2", "table4")
+STUDIES = ("delay", "rival", "table2", "table4")
 METRICS = ("train/loss", "test/loss", "test/top1")
 
 
