@@ -30,13 +30,17 @@ from tests.support.runs import SPEC, only_run, overrides, summary_of, without_ti
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 KILL = """\
+import glob
 import os
 import signal
+import time
 from petra_graph.plugins import Callback
 
 class Kill(Callback):
     def trained(self, epoch, micro_batches, means):
         if (epoch, micro_batches) == (2, 2) and not os.path.exists("killed"):
+            while not glob.glob("runs/*/checkpoints/*"):  # written beside the training
+                time.sleep(0.01)
             open("killed", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 """
