@@ -42,7 +42,7 @@ def test_a_stream_of_which_each_rank_has_rows_of_its_own_is_refused(folder):
     Path("rows.py").write_text(text.replace("for line in lines:", f"for line in list(lines){own}:"))
     with alone("run", "rows.toml", "--set", "partition.stages=2", "--processes", "2", ranks_fork=True) as running:
         assert ended([running]) == [1], running.said
-    assert "the training stream begins with another sample in this process than on its own" in running.said
+    assert "the training data begin with another sample in this process than on its own" in running.said
 
 
 CODE = "import itertools\n\nNUMBERS = itertools.cycle(range(31))\n"
