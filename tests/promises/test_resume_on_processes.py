@@ -21,17 +21,22 @@ TEXT = TEXT.replace("[optimizer]", "accumulation = 3\n[optimizer]")
 SIGNALS = """\
 import os
 import signal
+import time
 from pathlib import Path
 from petra_graph.plugins import Callback
 
 class Signals(Callback):
+    sent = False
+
     def trained(self, epoch, micro_batches, means):
         name = {moments}.get((epoch, micro_batches))
         if name and not Path(name).exists():
             Path(name).touch()
+            self.sent = True
             os.kill(os.getpid(), getattr(signal, name))
+        time.sleep(0.1 * self.sent)
 """
-"""The process with the head sends itself signals, each once: no test waits for a moment that may be over."""
+"""The process with the head sends itself signals, each once, and is then slow: the run does not end before all know of the stop."""
 
 
 @pytest.fixture
