@@ -159,7 +159,8 @@ class RecordedOperation:
     """Those whose gradients it returns behind its outputs."""
 
     def __attrs_post_init__(self) -> None:
-        self._parameters = [one for module in self.modules for one in module.parameters() if one.requires_grad]
+        trained = (one for module in self.modules for one in module.parameters() if one.requires_grad)
+        self._parameters = list(dict.fromkeys(trained))  # nodes may share one
 
     def __call__(self, function: Operation, inputs: Streams) -> Streams:
         """Return function(*inputs)."""

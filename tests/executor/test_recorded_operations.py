@@ -175,6 +175,15 @@ def test_gradients_of_a_window_that_began_as_written_are_added_to(recorder):
     assert module.weight.grad.item() == 21.0
 
 
+def test_a_parameter_that_two_nodes_share_gets_its_gradient_once():
+    one, other, x = Scale(), Scale(), torch.full((1, 1), 3.0)
+    other.weight = one.weight
+    operation = RecordedOperation(Calls(), "the backward of a, b", [one, other])
+    for _ in range(WARM_UP + COMPARED + 1):
+        operation(one.differentiated, (x,))
+    assert one.weight.grad.item() == 3.0 * (WARM_UP + COMPARED + 1)
+
+
 def test_flat_calls_hold_nothing_longer_than_they_read_it():
     def function(x):
         return (((x + 1).relu() * 2).sum(0),)
