@@ -144,7 +144,7 @@ class SavedRun:
         raise SpecError(
             f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
             f"allowed: {f'{BEST}, ' if keeps_best else ''}latest, or the number of a checkpoint "
-            f"({', '.join(map(str, sorted(numbers))) or 'there is none'}), or the path of a file; default: those at the run's end",
+            f"({', '.join(map(str, sorted(numbers))) or 'it has none'}), or the path of a file; default: those at the run's end",
         )
 
 

@@ -35,7 +35,7 @@ _NOTHING = "nothing: not even a synchronous pipeline fits"
 
 @frozen
 class _Tried:
-    """A specification with its plan, or with the reason why there is none."""
+    """A specification with its plan, or with the reason why it has none."""
 
     spec: Spec
     plan: Plan | None

@@ -24,7 +24,7 @@ def write_profile(path: Path, profile: Profile) -> None:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile that `write_profile` wrote; raise SpecError if it cannot be read, is none, or is one of another format."""
+    """Read a profile that `write_profile` wrote; raise SpecError if it cannot be read, is not a profile, or has another format."""
     from cattrs import Converter  # takes longer to import than most plans without a profile to be made
 
     def amount(value: Any, kind: type[float]) -> float:

@@ -120,7 +120,7 @@ def grown_bytes(process: Mapping[str, Any]) -> int:
 
 
 def read_run(directory: Path) -> RecordedRun:
-    """Read a run's directory, also while it trains; raise SpecError if it is none, or one of its files is damaged."""
+    """Read a run's directory, also while it trains; raise SpecError if it is not a run's, or one of its files is damaged."""
     if not directory.is_dir():
         raise no_run(directory)
     resolved = resolved_spec(directory)

@@ -127,7 +127,7 @@ def test_nodes(name, options, nodes):
         ("Scripted", "modules are of torch.jit: a"),
         ("UnknownName", "reads 'c'; in front of it are a"),
         ("NotModules", "its part 'b' is an object of class method, and no torch.nn.Module"),
-        ("OwnTensor", "its tensor 'weight' is none of the network's"),
+        ("OwnTensor", "its tensor 'weight' does not belong to the network"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit")

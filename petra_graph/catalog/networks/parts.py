@@ -167,7 +167,7 @@ class BuiltNetwork:
             for register in () if module in known else ("_parameters", "_buffers"):
                 for key, one in vars(module)[register].items():
                     if one is not None and id(one) not in self.names:
-                        raise ValueError(f"its tensor {key!r} is none of the network's: register it there")
+                        raise ValueError(f"its tensor {key!r} does not belong to the network: register it there")
                     if one is not None:
                         owner, name = _place(block, self.names[id(one)][0])
                         yield vars(copies[id(module)])[register], key, vars(owner)[register], name

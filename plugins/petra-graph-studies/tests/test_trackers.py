@@ -1,4 +1,4 @@
-"""Services that keep runs have the values of `metrics.jsonl`, to the bit, and one run of theirs for a run that goes on."""
+"""Trackers of experiments keep the values of `metrics.jsonl`, to the bit; a run that goes on goes on in the same run of theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from petra_graph.training.run import run
 from tests.support.loggers import named, recorded
 from tests.support.runs import SPEC, StopAt, only_run
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow and of what it imports are none of ours
+pytestmark = pytest.mark.filterwarnings("default")  # we cannot mend the warnings of MLflow and of what it imports
 PROBED = ["callback.probe.options.per_epoch=3", "run.log_every=1"]
 """A probe's values come behind those of later steps."""
 
