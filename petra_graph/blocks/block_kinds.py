@@ -143,7 +143,7 @@ class Reversible(Block):
 
 @frozen(kw_only=True)
 class ParameterGroups:
-    """A stage's trained parameters, split by whether weight decay (and LARS's trust ratio) applies to them; either may be empty."""
+    """A stage's trained parameters, split by whether weight decay applies to them; either may be empty."""
 
     decayed: Sequence[nn.Parameter]
     undecayed: Sequence[nn.Parameter]

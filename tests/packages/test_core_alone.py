@@ -43,12 +43,8 @@ def test_it_plans_and_trains(alone, verb):
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("change", "unknown"),
-    [("data.name=cifar10", 'unknown data set "cifar10"'), ("optimizer.name=lars", 'unknown optimizer "lars"')],
-)
-def test_what_another_distribution_has_is_unknown(alone, change, unknown):
-    done = alone("-m", "petra_graph", "validate", QUICKSTART, "--set", change)
+def test_what_another_distribution_has_is_unknown(alone):
+    done = alone("-m", "petra_graph", "validate", QUICKSTART, "--set", "data.name=cifar10")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert unknown in done.stderr
+    assert 'unknown data set "cifar10"' in done.stderr
     assert "Traceback" not in done.stderr
