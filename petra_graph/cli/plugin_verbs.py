@@ -79,15 +79,14 @@ def _echo_below(rows: Iterator[Sequence[str]]) -> None:
 
 
 def _rows(registry: Registry) -> Iterator[dict[str, str]]:
-    """Yield what is listed of each plugin, by the name that a specification may use, and why it cannot be used, as far as no import is needed."""
+    """Yield what is listed of each plugin, and why it cannot be used, as far as no import is needed."""
     for kind in KINDS:
-        names = registry.names(kind)
         for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
             top = one.target.partition(":")[0].partition(".")[0]
             found = PathFinder.find_spec(top) is not None
             yield {
                 "kind": kind.short,
-                "name": one.name if one.name in names else f"{one.distribution}:{one.name}",
+                "name": one.name,
                 "distribution": one.distribution,
                 "fault": "" if found else f"broken: there is no module {top!r} ({one.target})",
             }
@@ -188,9 +187,9 @@ def _of_plugins(name: str, overrides: Sequence[str], inputs: Shapes | None) -> C
     from petra_graph.spec.layers import parse_override
 
     registry, given = discover(), {one.keys[0]: one.value for one in map(parse_override, overrides)}
-    entries = registry.only([name]).entries
-    named = [(kind, one.name) for kind in KINDS for one in entries if one.group == kind.group]
-    for plugin in [registry.resolve(*one) for one in named] or [named_plugin(registry, name)]:
+    owned = registry.only([name])
+    named = [(kind, one) for kind in KINDS for one in owned.names(kind)]
+    for plugin in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
         options, problems = read_options(plugin, given, ("options",))
         if problems and given:
             raise SpecError(problems)

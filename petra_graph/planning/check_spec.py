@@ -38,7 +38,6 @@ from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.stage_program import Partition
-from petra_graph.record.run_directory import plugin_packages
 from petra_graph.spec.keys import IS_CODE, IS_PATH, NODES, keys_with
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
@@ -190,7 +189,7 @@ def check_spec(
     loaded, registry = load(given, overrides), registry or discover()
     problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
-    registry = attrs.evolve(registry, folders=tuple(folders), made_with=plugin_packages(given))
+    registry = attrs.evolve(registry, folders=tuple(folders))
     check = _Check(loaded=loaded, registry=registry, problems=problems)
     plugins = {kind.table: check.plugin_of(kind) for kind in KINDS if kind.table and not kind.several}
     lists = {kind.table: check.plugins_of(kind) for kind in KINDS if kind.several}
@@ -237,12 +236,8 @@ class _Check:
 
     def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
         """Return the plugin of a kind's top-level table."""
-        part, written = self.loaded.parts.get((kind.table,)), self.loaded.layers.values.get(kind.table)
-        if part is None:
-            return None
-        by_default = not (isinstance(written, Mapping) and "name" in written)
-        name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
-        return self.configured(kind, name, part.options, (kind.table,))
+        part = self.loaded.parts.get((kind.table,))
+        return None if part is None else self.configured(kind, part.name, part.options, (kind.table,))
 
     def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
@@ -266,7 +261,7 @@ class _Check:
         """Return the callbacks and, where none of them keeps the run's values, TensorBoard at their end, if it is installed."""
         if any(records(one.plugin) for one in listed):
             return listed
-        plugin = self.registry.resolve(CALLBACK, f"{FIRST_PARTY}:tensorboard")
+        plugin = self.registry.resolve(CALLBACK, "tensorboard")
         options, _ = read_options(plugin, {}, ())
         own = ConfiguredPlugin(plugin=plugin, options=options, path=("callback", "options"))
         return listed if missing_package(plugin) else (*listed, own)
@@ -338,10 +333,7 @@ class _Check:
         if expanded is None:
             self.problems.add(unread)
             return []
-        # The author of the specification did not write these names, and could not add a distribution to them.
-        owners = [architecture.plugin.distribution, FIRST_PARTY]
-        named = [attrs.evolve(node, block=self.registry.within(BLOCK, node.block, owners)) for node in expanded]
-        return [self.node(node, ("architecture",)) for node in named]
+        return [self.node(node, ("architecture",)) for node in expanded]
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin = self.resolve(BLOCK, node.block, (*path, "block"))

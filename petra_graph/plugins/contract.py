@@ -126,8 +126,7 @@ class Plugin:
     @property
     def owned(self) -> str:
         """The plugin with its distribution, for messages that blame it."""
-        plain = self.name.rpartition(":")[2]
-        return f"{self.kind.noun} {shown(plain)} of {self.distribution}" if self.distribution else str(self)
+        return f"{self} of {self.distribution}" if self.distribution else str(self)
 
     @property
     def summary(self) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
+from petra_graph.errors import PluginError, SpecError, shown, suggestion
 from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.contract import OWN, Plugin, PluginKind, is_code_name, plugin_of
+from petra_graph.plugins.contract import FIRST_PARTY, OWN, Plugin, PluginKind, is_code_name, plugin_of
 from petra_graph.plugins.entry_points import Entry, canonical, scan
 from petra_graph.plugins.local_plugins import resolve_local
 
@@ -27,30 +26,9 @@ class Registry:
     """Distributions whose entry points could not be read."""
     folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
     """Where modules of local plugins may lie: the current folder, and the specification's before it."""
-    made_with: Mapping[str, str] = field(factory=dict)
-    """The packages of a run's plugins, by their labels; empty where the specification is not that of a run."""
-
-    def of_kind(self, kind: PluginKind) -> dict[str, Entry]:
-        """Return the entries of a kind by the names that a specification may use, sorted; `dist:name` where two distributions share one."""
-        entries = [entry for entry in self.entries if entry.group == kind.group]
-        count = Counter(entry.name for entry in entries)
-        names = {
-            entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}": entry for entry in entries
-        }
-        return dict(sorted(names.items()))
 
     def names(self, kind: PluginKind) -> tuple[str, ...]:
-        return tuple(self.of_kind(kind))
-
-    def within(self, kind: PluginKind, name: str, owners: Sequence[str]) -> str:
-        """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
-
-        Args:
-            name: as a default or an architecture gives it.
-            owners: the distributions that may be meant, the likeliest first.
-        """
-        names = self.of_kind(kind)
-        return next((full for owner in owners if (full := f"{owner}:{name}") in names), name)
+        return tuple(sorted({entry.name for entry in self.entries if entry.group == kind.group}))
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
@@ -60,37 +38,31 @@ class Registry:
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name, loaded; it may also be "module:attribute", which imports the module.
 
+        Decision: a name of the catalog is its own, so that no package that is installed besides changes a specification.
+
         Raises:
             SpecError: no plugin has this name.
-            PluginError: two distributions have a plugin of that name, or its distribution, with which a run was made, is not installed, or it
-                cannot be loaded, or breaks the contract of its kind.
+            PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the contract of its kind.
         """
-        before, colon, plain = name.rpartition(":")
-        of_kind = [entry for entry in self.entries if entry.group == kind.group]
-        matches = [one for one in of_kind if one.name == plain and (not colon or one.distribution == canonical(before))]
-        plugin, owners = f"{kind.noun} {shown(name)}", sorted(entry.distribution for entry in matches)
-        if len(matches) > 1:
-            hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
-            raise PluginError(f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint)
-        if matches:
-            (entry,) = matches
-            failure = f"{kind.noun} {shown(entry.name)} of {entry.distribution} cannot be loaded from {entry.target!r}"
-            with author_code(failure), redirect_stdout(sys.stderr):  # what it prints is no result of a command
-                code = entry.load()
-            return plugin_of(kind, name, code, entry.distribution, self.folders)
-        if is_code_name(name) and canonical(before) not in {entry.distribution for entry in of_kind}:
+        if is_code_name(name):
             return resolve_local(kind, name, self.folders)
-        if package := self.made_with.get(kind.label(name)):
-            owner = package.partition(" ")[0]
-            here = any(entry.distribution == owner for entry in self.entries)
-            why = f"has no {plugin}, which that of the run had" if here else "is not installed"
-            # The same position for all, so that ten blocks of a package are one problem.
-            where = Where(file="the run's plugins")
-            raise PluginError(Problem(message=f"{owner} {why}", hint=f"install {package}", where=where))
-        hint = suggestion(name, self.names(kind))
-        if self.unreadable:
-            hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
-        raise SpecError(f"unknown {plugin}", hint)
+        matches = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, name)]
+        matches = [entry for entry in matches if entry.distribution == FIRST_PARTY] or matches
+        plugin = f"{kind.noun} {shown(name)}"
+        if not matches:
+            hint = suggestion(name, self.names(kind))
+            if self.unreadable:
+                hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
+            raise SpecError(f"unknown {plugin}", hint)
+        if len(matches) > 1:
+            owners = ", ".join(sorted(entry.distribution for entry in matches))
+            hint = f"write the code of one: {' or '.join(shown(entry.target) for entry in matches)}"
+            raise PluginError(f"{plugin} is in {len(matches)} distributions: {owners}", hint)
+        (entry,) = matches
+        failure = f"{plugin} of {entry.distribution} cannot be loaded from {entry.target!r}"
+        with author_code(failure), redirect_stdout(sys.stderr):  # what it prints is no result of a command
+            code = entry.load()
+        return plugin_of(kind, name, code, entry.distribution, self.folders)
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:

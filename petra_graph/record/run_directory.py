@@ -229,14 +229,6 @@ def read_json(path: Path, kind: type) -> Any | None:
     return value
 
 
-def plugin_packages(spec: object) -> Mapping[str, str]:
-    """Return the packages of the plugins of a run, by "blocks/NAME", if `spec` is its resolved specification; {} of any other one."""
-    if isinstance(spec, str) and Path(spec).name == "resolved.toml":
-        with suppress(SpecError):
-            return dict((read_json(Path(spec).parent / "env.json", dict) or {}).get("plugins", {}))
-    return {}
-
-
 def damaged(path: Path, error: Exception) -> SpecError:
     reason = getattr(error, "strerror", None) or f"{error}"
     return SpecError(f"{path} is damaged: {reason}", "restore it from a copy, or leave this run out")

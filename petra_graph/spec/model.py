@@ -50,7 +50,7 @@ Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
 
-    name: str = required('the plugin\'s name; `dist:name` where two packages share one, or "module:attribute"')
+    name: str = required('the plugin\'s name, or "module:attribute"')
     options: Mapping[str, Any] = table(dict, "the plugin's own options")
 
 

@@ -80,35 +80,32 @@ def problem(registry: Registry, group, name, kind):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["mine", "my-blocks:mine", "My_Blocks:mine"])
-def test_resolves_a_name_and_a_name_with_its_distribution(found, name):
-    plugin = found.resolve(BLOCK, name)
-    assert (plugin.name, plugin.distribution, plugin.code.kind) == (name, "my-blocks", "buffered")
+def test_resolves_a_name(found):
+    plugin = found.resolve(BLOCK, "mine")
+    assert (plugin.name, plugin.distribution, plugin.code.kind) == ("mine", "my-blocks", "buffered")
 
 
 def test_unknown_name(found):
     said = "unknown block \"mime\"\n    help: did you mean 'mine'? allowed: mine"
     assert problem(found, BLOCK, "mime", SpecError) == said
     assert problem(found, LOSS, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
-    assert problem(found, BLOCK, "my-blocks:other", SpecError).startswith('unknown block "my-blocks:other"')
 
 
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):
-    install("other-blocks", "[petra_graph.blocks]\nmine = my_code:Block\nfree = my_code:Block\n")
+    others = "mine = my_code:Other\nfree = my_code:Block\nrev-mlp = my_code:Block\n"
+    install("other-blocks", f"[petra_graph.blocks]\n{others}")
+    install("petra-graph", "[petra_graph.blocks]\nrev-mlp = my_code:Block\n")
     registry = discover([str(site)])
     assert problem(registry, BLOCK, "mine", PluginError) == (
         """\
 block "mine" is in 2 distributions: my-blocks, other-blocks
-    help: write one of them: "my-blocks:mine" or "other-blocks:mine\""""
+    help: write the code of one: "my_code:Block" or "my_code:Other\""""
     )
-    assert registry.resolve(BLOCK, "other-blocks:mine").distribution == "other-blocks"
     assert registry.resolve(OPTIMIZER, "mine").distribution == "my-blocks"
-    assert registry.names(BLOCK) == ("free", "my-blocks:mine", "other-blocks:mine")
-    assert registry.only(["other_blocks"]).names(BLOCK) == ("free", "mine")
-    # a name that nobody wrote, as of a default or in an architecture
-    assert registry.within(BLOCK, "mine", ["other-blocks", "my-blocks"]) == "other-blocks:mine"
-    assert registry.within(BLOCK, "mine", ["absent"]) == "mine"
-    assert registry.within(BLOCK, "free", ["my-blocks", "other-blocks"]) == "free"
+    assert registry.names(BLOCK) == ("free", "mine", "rev-mlp")
+    assert registry.only(["other_blocks"]).names(BLOCK) == ("free", "mine", "rev-mlp")
+    # A name of the catalog is its own: specifications are as before, whatever is installed.
+    assert registry.resolve(BLOCK, "rev-mlp").distribution == "petra-graph"
 
 
 @pytest.mark.parametrize(
