@@ -62,7 +62,7 @@ def byte_count(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f'a size is a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
+        raise ValueError(f'must be a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
     return int(float(match[1]) * _SIZES[(match[2] or "B").replace("k", "K")])
 
 

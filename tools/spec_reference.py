@@ -19,7 +19,7 @@ import click
 from petra_graph.errors import shown
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
-from petra_graph.spec.keys import BOUND
+from petra_graph.spec.keys import annotated, brief
 from petra_graph.spec.model import PluginSpec, Spec
 from petra_graph.spec.strict_values import as_mapping, describe, is_list, is_mapping, members
 
@@ -63,20 +63,27 @@ def keys(cls: type, table: str, header: str = "Keys above all tables", text: str
     if text:
         yield from [f"{text[0].upper()}{text[1:].removesuffix('.')}.", ""]
     # Tables within have sections of their own, and what the name and the options of a plugin are is said once, above the sections.
-    said = {(one.name, one.metadata["help"]) for one in attrs.fields(PluginSpec)}
-    shown_here = [one for one in fields if not inner(one.type) and (one.name, one.metadata["help"]) not in said]
+    said = {(one.name, one.type) for one in attrs.fields(attrs.resolve_types(PluginSpec))}
+    shown_here = [one for one in fields if not inner(one.type) and (one.name, one.type) not in said]
     if shown_here:
         yield from [*rows("key", shown_here), ""]
     for one in fields:
         if within := inner(one.type):
-            name = ".".join(filter(None, [table, one.name])) + ".NAME" * any(map(is_mapping, members(one.type)))
-            listed = any(map(is_list, members(one.type)))
-            yield from keys(within, name, f"`[[{name}]]`" if listed else f"`[{name}]`", one.metadata.get("help", ""))
+            kind, text, _ = annotated(one.type)
+            name = ".".join(filter(None, [table, one.name])) + ".NAME" * any(map(is_mapping, members(kind)))
+            listed = any(map(is_list, members(kind)))
+            text = text or (within.__doc__ or "").partition("\n")[0]
+            yield from keys(within, name, f"`[[{name}]]`" if listed else f"`[{name}]`", text)
 
 
 def inner(kind: Any) -> type | None:
     """Return the class of the table that a key is, or of each table that it holds."""
-    found = [one for one in members(kind) for one in (one, *get_args(one)) if isinstance(one, type) and attrs.has(one)]
+    found = [
+        one
+        for one in members(annotated(kind)[0])
+        for one in (one, *get_args(one))
+        if isinstance(one, type) and attrs.has(one)
+    ]
     return found[0] if found else None
 
 
@@ -102,9 +109,9 @@ def _default(one: Any) -> str:
 def rows(word: str, fields: Any) -> Iterator[str]:
     yield from [f"| {word} | type and range | default | meaning (unit) |", "|---|---|---|---|"]
     for one in fields:
-        brief = bound.brief if (bound := one.metadata.get(BOUND)) else ""
-        kind = ", ".join(filter(None, [describe(one.type).replace("|", "\\|"), brief.replace("|", "\\|")]))
-        text = one.metadata.get("help", "").replace("|", "\\|")
+        _, text, bounds = annotated(one.type)
+        kind = ", ".join(filter(None, [describe(one.type), brief(bounds)])).replace("|", "\\|")
+        text = text.replace("|", "\\|")
         default = f"`{_default(one)}`" if _default(one) else "*required*" * (one.default is attrs.NOTHING)
         yield f"| `{one.name}` | {kind} | {default} | {text} |"
 

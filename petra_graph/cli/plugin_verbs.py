@@ -20,6 +20,7 @@ from petra_graph.plugins.entry_points import VERBS, scan
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.report.tables import aligned
+from petra_graph.spec.keys import annotated
 from petra_graph.spec.strict_values import as_mapping, describe
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _described(plugin: Plugin) -> dict[str, Any]:
         "documentation": inspect.cleandoc(plugin.code.__doc__ or ""),
         "options": [
             {"name": one.name, "type": describe(one.type), "default": default(one.default)}
-            | {"help": one.metadata.get("help", "")}
+            | {"help": annotated(one.type)[1]}
             for one in attrs.fields(plugin.options)
         ],
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path as FilePath
 from typing import Any, cast
 
 import attrs
@@ -30,7 +31,7 @@ from petra_graph.errors import Path, PluginError, Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.callback import missing_package, records
-from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, build_plugin, read_options
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, build_plugin, names_code, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, CALLBACK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
@@ -38,9 +39,10 @@ from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.method import Method
 from petra_graph.program.stage_program import Partition
-from petra_graph.spec.keys import IS_CODE, IS_PATH, NODES, keys_with
+from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
+from petra_graph.spec.strict_values import keys_with
 
 
 @frozen(kw_only=True)
@@ -282,13 +284,13 @@ class _Check:
         key = (kind.group, name)
         if self.resolved.get(key) is None:
             plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
-            with_code = plugin is not None and keys_with(IS_CODE, plugin.options)
+            with_code = plugin is not None and keys_with(names_code, plugin.options)
             self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
         return self.resolved[key]
 
     def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Any:
         """Read the options of a plugin, files relative to the text that names them."""
-        files, located = keys_with(IS_PATH, plugin.options), self.loaded.layers.located
+        files, located = keys_with(FilePath, plugin.options), self.loaded.layers.located
         given = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
         options, problems = read_options(plugin, given, path)
         self.problems.add(problems)

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from petra_graph.plugins.loss_and_metric import Loss, Metric, Scale, correct, scale_of
     from petra_graph.plugins.stage_facts import Horizon, StageFacts
     from petra_graph.spec.in_code import code_name
-    from petra_graph.spec.keys import AtLeast, AtMost, Bound, Each, GreaterThan, Length, LessThan, key, required
+    from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
     from petra_graph.spec.model import Kind, NodeSpec
 
 # fmt: off
 __all__ = [
-    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Bound", "Buffered", "Callback", "Code", "Companion", "DataFacts", "DataSet", "Each",
+    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Buffered", "Callback", "Code", "Companion", "DataFacts", "DataSet", "Each",
     "EpochEnded", "GreaterThan", "Head", "Horizon", "Kind", "Length", "LessThan", "Loss", "Metric", "NodeSpec", "ParameterGroups", "Problem",
     "Reversible", "Scale", "SpecError", "Split", "StageFacts", "Started", "TextCodec", "TwoFunctionCoupling", "code_name", "correct",
-    "fork_generators", "key", "named_code", "required", "scale_of", "seed_generators", "seeded",
+    "fork_generators", "named_code", "scale_of", "seed_generators", "seeded",
 ]
 # fmt: on
 _HOMES = (

@@ -31,8 +31,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import author_code, author_line
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.spec.keys import BOUND, IS_CODE, IS_PATH, Bound, rule, together
-from petra_graph.spec.strict_values import is_list, is_mapping, members, structure_as
+from petra_graph.spec.strict_values import is_list, is_mapping, keys_with, members, structure_as
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
@@ -47,8 +46,13 @@ def is_code_name(name: str) -> bool:
     return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
 
 
-_CODE = rule("", lambda name: "" if name is None or is_code_name(name) else 'must be "module:attribute"')
-Code = Annotated[str, _CODE]
+def names_code(name: str) -> None:
+    """Refuse a text that is no name of code."""
+    if not is_code_name(name):
+        raise ValueError('must be "module:attribute"')
+
+
+Code = Annotated[str, names_code]
 """The annotation of an option that names code."""
 
 
@@ -235,16 +239,12 @@ def _called(plugin: Plugin, failed: str) -> Iterator[None]:
 
 def _arguments(plugin: Plugin, options: Any) -> dict[str, Any]:
     """Return a plugin's options as the arguments of its code; what is not set is left to the code's own defaults."""
-    found: dict[str, Any] = {}
-    for one in attrs.fields(type(options)):
-        value = getattr(options, one.name)
-        if value is None:
-            continue
-        if one.metadata.get(IS_CODE):
-            value = CodeName(value)
-            value.folders = plugin.folders
-        found[one.name] = FilePath(value) if one.metadata.get(IS_PATH) else value
-    return found
+    found = {one.name: getattr(options, one.name) for one in attrs.fields(type(options))}
+    found = {name: value for name, value in found.items() if value is not None}
+    for name in found.keys() & keys_with(names_code, type(options)):
+        found[name] = CodeName(found[name])
+        found[name].folders = plugin.folders
+    return found | {name: FilePath(found[name]) for name in found.keys() & keys_with(FilePath, type(options))}
 
 
 # --- what a signature says ---
@@ -303,33 +303,16 @@ def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     if get_origin(annotation) is Annotated:
         annotation, *said = get_args(annotation)
     said = (*said, *(one for kind in members(annotation) for one in getattr(kind, "__metadata__", ())))  # `Code | None`
-    marks = {IS_PATH: members(annotation) == (FilePath,), IS_CODE: _CODE in said}
-    kind: Any = str if marks[IS_PATH] else _toml_type(annotation)
+    kind: Any = _toml_type(annotation)
     default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
     if default is not attrs.NOTHING and not _in_toml(default):
         default, kind = None, kind if kind is Any else kind | None
-    rules = [one if isinstance(one, Bound) else _rule(one) for one in said if callable(one) or isinstance(one, Bound)]
-    text = " ".join(one for one in said if isinstance(one, str))
+    default = str(default) if isinstance(default, FilePath) else default
     return attrs.field(
-        type=kind,
-        default=str(default) if isinstance(default, FilePath) else default,
+        type=Annotated[(kind, *said)] if said else kind,  # type: ignore[arg-type]
+        default=default,
         alias=parameter.name,  # attrs would leave out a leading "_"
-        metadata={"help": text, BOUND: together(*rules) if rules else None, **marks},
     )
-
-
-def _rule(check: Callable[[Any], object]) -> Bound:
-    """Return the bound of an author's function that raises where a value is wrong: "must be odd", or any reason."""
-
-    def broken(value: Any) -> str:
-        try:
-            _ = value is None or check(value)
-        except Exception as error:  # noqa: BLE001  it is the author's
-            reason = str(error) or repr(error)
-            return reason if reason.startswith("must ") else f"is refused: {reason}"
-        return ""
-
-    return rule("", broken)
 
 
 def _evaluated(annotation: Any, code: Callable[..., Any]) -> Any:
@@ -346,6 +329,7 @@ def _evaluated(annotation: Any, code: Callable[..., Any]) -> Any:
 
 
 _SCALARS = (bool, int, float, str)
+"""The types of single values; a `FilePath` is written as a text."""
 
 
 def _toml_type(annotation: Any) -> Any:
@@ -363,7 +347,7 @@ def _toml_type(annotation: Any) -> Any:
     if is_mapping(annotation):
         return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
     literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
-    return annotation if literal or annotation in _SCALARS or attrs.has(annotation) else Any
+    return annotation if literal or annotation in {*_SCALARS, FilePath} or attrs.has(annotation) else Any
 
 
 def _in_toml(value: Any) -> bool:

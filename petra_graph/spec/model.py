@@ -1,29 +1,17 @@
 """The specification as frozen values.
 
 Each class is a table of the TOML file and each field a key; other keys are refused. `options` tables belong to plugins:
-here they are plain mappings, and each plugin's own `Options` class checks them (see `registry`).
+here they are plain mappings, which the signature of each plugin checks (`plugins.contract`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
-from petra_graph.spec.keys import (
-    FILE_NAME,
-    MOST_NODES,
-    AtLeast,
-    Each,
-    GreaterThan,
-    Length,
-    LessThan,
-    key,
-    required,
-    rule,
-    table,
-)
+from petra_graph.spec.keys import NODES, AtLeast, AtMost, Each, GreaterThan, Length, LessThan, is_file_name
 from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, PartitionSpec, RunSpec
 
 Kind = Literal["reversible", "buffered", "head"]
@@ -50,118 +38,121 @@ Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
 
-    name: str = required('the plugin\'s name, or "module:attribute"')
-    options: Mapping[str, Any] = table(dict, "the plugin's own options")
+    name: Annotated[str, 'the plugin\'s name, or "module:attribute"']
+    options: Annotated[Mapping[str, Any], "the plugin's own options"] = field(factory=dict)
 
 
 @frozen(kw_only=True)
 class InputSpec:
     """Shape and type of a sample that enters the graph."""
 
-    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", Length(at_least=1))
-    dtype: Dtype = key("uint8", "element type of the data set's samples")
+    shape: Annotated[tuple[int, ...], "shape of one sample, without the batch dimension", Length(at_least=1)]
+    dtype: Annotated[Dtype, "element type of the data set's samples"] = "uint8"
 
 
 @frozen(kw_only=True)
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", FILE_NAME)
-    block: str = required('block plugin, or "module:attribute"')
-    kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
-    inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
-    repeat: int = key(1, "number of copies in a row", AtLeast(1), MOST_NODES)
-    options: Mapping[str, Any] = table(dict, "the block's own options")
+    name: Annotated[str, "unique name; `repeat` makes NAME.0, NAME.1, ...", is_file_name]
+    block: Annotated[str, 'block plugin, or "module:attribute"']
+    kind: Annotated[Kind | None, "what the node keeps for its backward; default: the block's own kind"] = None
+    inputs: Annotated[tuple[str, ...] | None, "nodes to read, in order; default: the node before this one"] = None
+    repeat: Annotated[int, "number of copies in a row", AtLeast(1), AtMost(NODES)] = 1
+    options: Annotated[Mapping[str, Any], "the block's own options"] = field(factory=dict)
 
 
 @frozen(kw_only=True)
 class GraphSpec:
     """The network, node by node."""
 
-    input: InputSpec | None = key(None, "one sample; default: the data set's")
-    node: tuple[NodeSpec, ...] = required("the nodes, in order", Length(at_least=1))
+    input: Annotated[InputSpec | None, "one sample; default: the data set's"] = None
+    node: Annotated[tuple[NodeSpec, ...], "the nodes, in order", Length(at_least=1)]
 
 
 @frozen(kw_only=True)
 class MethodSpec:
     """The computation of gradients."""
 
-    name: str = key("petra", "training method")
-    schedule: RequestedSchedule | None = key(
-        None,
+    name: Annotated[str, "training method"] = "petra"
+    schedule: Annotated[
+        RequestedSchedule | None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: "1f1b", or the only one of a method without delay',
         Length(at_least=1),
         Each(AtLeast(1)),
-    )
-    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", AtLeast(1))
-    keep: Literal["auto"] | KeepsByNode | None = key(
-        None,
+    ] = None
+    accumulation: Annotated[int, "micro-batches averaged into one update (the paper's k)", AtLeast(1)] = 1
+    keep: Annotated[
+        Literal["auto"] | KeepsByNode | None,
         'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
-    )
-    allow_stored: bool = key(
-        False, "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward"
-    )
+    ] = None
+    allow_stored: Annotated[
+        bool, "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward"
+    ] = False
 
 
 @frozen(kw_only=True)
 class ClipSpec:
     """Gradient clipping."""
 
-    by: Literal["norm", "value"] = key("norm", "clip the gradient's norm, or each of its values")
-    limit: float = required("largest norm or absolute value", GreaterThan(0))
-    scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
+    by: Annotated[Literal["norm", "value"], "clip the gradient's norm, or each of its values"] = "norm"
+    limit: Annotated[float, "largest norm or absolute value", GreaterThan(0)]
+    scope: Annotated[Literal["stage", "global"], "one norm a stage, or one over all (synchronous methods only)"] = (
+        "stage"
+    )
 
 
 @frozen(kw_only=True)
 class OptimizerSpec(PluginSpec):
     """The optimizer; every stage has its own instance."""
 
-    name: str = key("sgd", 'optimizer plugin, or "module:attribute"')
-    clip: ClipSpec | None = key(None, "gradient clipping")
+    name: Annotated[str, 'optimizer plugin, or "module:attribute"'] = "sgd"
+    clip: Annotated[ClipSpec | None, "gradient clipping"] = None
 
 
 @frozen(kw_only=True)
 class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
-    name: str = key("constant", 'learning-rate schedule plugin, or "module:attribute"')
-    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates (epochs)", AtLeast(0))
-    delay_epochs: float = key(
-        0.0,
+    name: Annotated[str, 'learning-rate schedule plugin, or "module:attribute"'] = "constant"
+    warmup_epochs: Annotated[float, "linear warm-up, counted in updates (epochs)", AtLeast(0)] = 0.0
+    delay_epochs: Annotated[
+        float,
         "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1) (epochs)",
         AtLeast(0),
-    )
-    scaling: Literal["none", "goyal"] = key(
-        "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
-    )
+    ] = 0.0
+    scaling: Annotated[
+        Literal["none", "goyal"], '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
+    ] = "none"
 
 
 @frozen(kw_only=True)
 class LossSpec(PluginSpec):
     """The function that the head minimises."""
 
-    name: str = key("cross-entropy", 'loss plugin, or "module:attribute"')
+    name: Annotated[str, 'loss plugin, or "module:attribute"'] = "cross-entropy"
 
 
 @frozen(kw_only=True)
 class PrecisionSpec:
     """Number formats, in arithmetic, memory and between stages."""
 
-    compute: Literal["float32", "float64", "bfloat16"] = key(
-        "float32", "bfloat16 is autocast inside blocks, with float32 parameters and streams"
-    )
-    fp32_precision: Literal["tf32", "ieee"] = key(
-        "tf32",
+    compute: Annotated[
+        Literal["float32", "float64", "bfloat16"],
+        "bfloat16 is autocast inside blocks, with float32 parameters and streams",
+    ] = "float32"
+    fp32_precision: Annotated[
+        Literal["tf32", "ieee"],
         'of convolutions and matrix products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast',
+    ] = "tf32"
+    memory_format: Annotated[Literal["channels-last", "contiguous"], "layout of 4-d tensors"] = "channels-last"
+    buffer_dtype: Annotated[StoredDtype, "type of the inputs stored until their backward; int8: one scale a tensor"] = (
+        "as-streams"
     )
-    memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
-    buffer_dtype: StoredDtype = key(
-        "as-streams", "type of the inputs stored until their backward; int8: one scale a tensor"
-    )
-    channel_dtype: StoredDtype = key(
-        "as-streams", "type of the tensors between stages in training; int8: one scale a tensor"
-    )
+    channel_dtype: Annotated[
+        StoredDtype, "type of the tensors between stages in training; int8: one scale a tensor"
+    ] = "as-streams"
 
     @property
     def products(self) -> Products:
@@ -169,28 +160,28 @@ class PrecisionSpec:
         return self.fp32_precision if self.compute == "float32" else self.compute
 
 
+def _is_apart(validation: object) -> None:
+    if validation in {"train", "test"}:
+        raise ValueError("must be a split of its own, or a share of the training samples")
+
+
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
     """The data set and its batches."""
 
-    name: str = required('data set plugin, or "module:attribute"')
-    batch: int = key(64, "samples in a micro-batch, of one replica", AtLeast(1))
-    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", AtLeast(1))
-    validation: float | str | None = key(
-        None,
+    name: Annotated[str, 'data set plugin, or "module:attribute"']
+    batch: Annotated[int, "samples in a micro-batch, of one replica", AtLeast(1)] = 64
+    evaluation_batch: Annotated[int | None, "samples of an evaluation batch; default: batch", AtLeast(1)] = None
+    validation: Annotated[
+        float | str | None,
         "samples that evaluations after epochs read: a share of the training samples, drawn from the run's seed, or the name of a split; "
         "default: the test data",
         GreaterThan(0),
         LessThan(1),
         Length(at_least=1),
-        rule(
-            "",
-            lambda value: (
-                "must be a split of its own, or a share of the training samples" if value in {"train", "test"} else ""
-            ),
-        ),
-    )
-    workers: int = key(0, "loader processes; the samples do not depend on their number", AtLeast(0))
+        _is_apart,
+    ] = None
+    workers: Annotated[int, "loader processes; the samples do not depend on their number", AtLeast(0)] = 0
 
     @property
     def test_batch(self) -> int:
@@ -202,41 +193,48 @@ class DataSpec(PluginSpec):
         return "test" if self.validation is None else "validation"
 
 
+def _is_no_loss(name: str) -> None:
+    if name == "loss":
+        raise ValueError('must be another name than "loss", which every run records')
+
+
 @frozen(kw_only=True)
 class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
 
-    recorded_as: str | None = key(
-        None,
+    recorded_as: Annotated[
+        str | None,
         'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
-        FILE_NAME,
-        rule("", lambda value: 'must be another name than "loss", which every run records' if value == "loss" else ""),
-    )
+        is_file_name,
+        _is_no_loss,
+    ] = None
 
 
 @frozen(kw_only=True)
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key("run", "names the run directory; default: the file's name", FILE_NAME)
-    graph: GraphSpec | None = key(None, "the network, node by node")
-    architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
-    loss: LossSpec = table(LossSpec)
-    method: MethodSpec = table(MethodSpec)
-    partition: PartitionSpec = table(PartitionSpec)
-    optimizer: OptimizerSpec = table(OptimizerSpec)
-    lr_schedule: LrScheduleSpec = table(LrScheduleSpec)
-    precision: PrecisionSpec = table(PrecisionSpec)
-    data: DataSpec = required("the data set and its batches")
-    run: RunSpec = table(RunSpec)
-    init: InitSpec = table(InitSpec)
-    checkpoint: CheckpointSpec = table(CheckpointSpec)
-    callback: tuple[PluginSpec, ...] | None = key(
-        None, "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list"
-    )
-    metric: tuple[MetricSpec, ...] | None = key(
-        None, "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics"
-    )
+    name: Annotated[str, "names the run directory; default: the file's name", is_file_name] = "run"
+    graph: Annotated[GraphSpec | None, "the network, node by node"] = None
+    architecture: Annotated[PluginSpec | None, "the network by name, instead of `graph`"] = None
+    loss: LossSpec = field(factory=LossSpec)
+    method: MethodSpec = field(factory=MethodSpec)
+    partition: PartitionSpec = field(factory=PartitionSpec)
+    optimizer: OptimizerSpec = field(factory=OptimizerSpec)
+    lr_schedule: LrScheduleSpec = field(factory=LrScheduleSpec)
+    precision: PrecisionSpec = field(factory=PrecisionSpec)
+    data: Annotated[DataSpec, "the data set and its batches"]
+    run: RunSpec = field(factory=RunSpec)
+    init: InitSpec = field(factory=InitSpec)
+    checkpoint: CheckpointSpec = field(factory=CheckpointSpec)
+    callback: Annotated[
+        tuple[PluginSpec, ...] | None,
+        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list",
+    ] = None
+    metric: Annotated[
+        tuple[MetricSpec, ...] | None,
+        "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics",
+    ] = None
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
         """Return the specification with some values changed, as `--set` changes them.

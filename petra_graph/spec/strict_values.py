@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import reduce
-from operator import getitem
+from pathlib import Path as FilePath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.keys import BOUND
+from petra_graph.spec.keys import Bound, Each, annotated
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
@@ -29,6 +28,7 @@ _WORDS = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),
     str: ("a string", "strings"),
+    FilePath: ("a string", "strings"),
     bool: ("true or false", "booleans"),
     Any: ("anything", "values"),
 }
@@ -54,8 +54,26 @@ class Reader:
     """The tables that could be read, without their wrong keys."""
 
     def read(self, value: Any, kind: Any, path: Path) -> Any:
-        """Return a value as a type; where it is not of the type, there are more problems, and the result is of no use."""
-        value = plain(value)
+        """Return a value as an annotation says; where it is not so, there are more problems, and the result is of no use."""
+        value, (kind, _, bounds) = plain(value), annotated(kind)
+        known, found = len(self.problems), self._read(value, kind, path)
+        if len(self.problems) == known:  # a bound says nothing of a value that has not its type
+            self._apply(bounds, value, path)
+        return found
+
+    def _apply(self, bounds: Iterable[Bound], value: Any, path: Path) -> None:
+        for bound in bounds:
+            if isinstance(bound, Each):
+                for at, item in enumerate(value if isinstance(value, list | tuple) else ()):
+                    self._apply(bound.bounds, item, (*path, at))
+                continue
+            try:
+                bound(value)
+            except Exception as error:  # noqa: BLE001  it may be an author's
+                reason = str(error) or repr(error)
+                self.add(path, reason if reason.startswith("must ") else f"is refused: {reason}", value)
+
+    def _read(self, value: Any, kind: Any, path: Path) -> Any:
         kind = next((member for member in members(kind) if _has_form(value, member)), kind)
         if not _has_form(value, kind):
             self.add(path, f"must be {describe(kind)}", value, _meant(value, kind, path))
@@ -83,7 +101,7 @@ class Reader:
         for name, one in fields.items():
             known = len(self.problems)
             if name in table:
-                given[one.alias or name] = self._field(table[name], one, (*path, name))
+                given[one.alias or name] = self.read(table[name], one.type, (*path, name))
             elif one.default is attrs.NOTHING and name not in misspelt:
                 self._missing(one, path)
             elif attrs.has(made := getattr(one.default, "factory", dict)):
@@ -92,9 +110,8 @@ class Reader:
                 wrong.add(name)
                 given.pop(one.alias or name, None)
         for key in unknown:
-            tables = [
-                f"{name}.{key}" for name, one in fields.items() if key in getattr(one.type, "__annotations__", ())
-            ]
+            kinds = {name: annotated(one.type)[0] for name, one in fields.items()}
+            tables = [f"{name}.{key}" for name, kind in kinds.items() if key in getattr(kind, "__annotations__", ())]
             hint = f"write {' or '.join(tables)}" if tables and not path else suggestion(key, fields)
             message = f"unknown key {shown(key)} in {self.table_name(path)}"
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
@@ -102,18 +119,9 @@ class Reader:
             self.parts[path] = cls(**given)
         return self.parts[path] if len(self.problems) == before else None
 
-    def _field(self, value: Any, attribute: attrs.Attribute[Any], path: Path) -> Any:
-        """Return the value of a key; its bound says nothing of a value that has not its type."""
-        known = len(self.problems)
-        found, bound = self.read(value, attribute.type, path), attribute.metadata.get(BOUND)
-        if bound is not None and len(self.problems) == known:
-            for text, inside in bound.faults(found):
-                self.add((*path, *inside), text, reduce(getitem, inside, value))
-        return found
-
     def _missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
-        path, meaning = (*table, attribute.name), attribute.metadata.get("help", "")
-        is_table = isinstance(attribute.type, type) and attrs.has(attribute.type)
+        path, (kind, meaning, _) = (*table, attribute.name), annotated(attribute.type)
+        is_table = isinstance(kind, type) and attrs.has(kind)
         what = f"[{'.'.join(map(str, path))}] is missing"
         message = what if is_table else f"{attribute.name} is missing in {self.table_name(table)}"
         hint = f"{attribute.name}: {meaning}" if meaning else ""
@@ -168,7 +176,7 @@ def _has_form(value: Any, kind: Any) -> bool:
         return isinstance(value, list | tuple) and len(item_types(kind, len(value))) == len(value)
     if is_mapping(kind) or attrs.has(kind):
         return isinstance(value, Mapping)
-    return type(value) is kind or (kind is float and type(value) is int)
+    return type(value) is (str if kind is FilePath else kind) or (kind is float and type(value) is int)
 
 
 def describe(kind: Any, *, several: bool = False) -> str:
@@ -177,6 +185,7 @@ def describe(kind: Any, *, several: bool = False) -> str:
     Raises:
         TypeError: TOML values cannot be read as this type.
     """
+    kind, *_ = annotated(kind)
     if kind in _WORDS:
         return _WORDS[kind][several]
     if get_origin(kind) is Literal:
@@ -215,6 +224,12 @@ def item_types(kind: Any, length: int) -> tuple[Any, ...]:
     """Return the type of each item of a list of any length, or else of the length that the type has."""
     first, *others = get_args(kind)
     return (first,) * length if others in ([], [...]) else (first, *others)
+
+
+def keys_with(mark: object, cls: type) -> tuple[str, ...]:
+    """Return the keys of a table that have a type, or a bound, in their annotations: `Path`, of names of files, or the bound of names of code."""
+    said = {one.name: annotated(one.type) for one in attrs.fields(cls)}
+    return tuple(name for name, (kind, _, bounds) in said.items() if mark in (*members(kind), *bounds))
 
 
 def plain(value: Any) -> Any:

@@ -17,9 +17,8 @@ from petra_graph.planning.check_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.run_directory import sha256_of
-from petra_graph.spec.keys import IS_PATH, keys_with
 from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
-from petra_graph.spec.strict_values import as_mapping, flat
+from petra_graph.spec.strict_values import as_mapping, flat, keys_with
 from petra_graph.training.prepare import Prepared
 
 
@@ -99,7 +98,7 @@ def _digest(begun: Path) -> str:
 def expand_architecture(checked: CheckedSpec) -> Spec:
     """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
     spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
-    named = {key: options[key] for key in keys_with(IS_PATH, type(checked.data.options)) if key in spec.data.options}
+    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
     data = evolve(spec.data, options={**spec.data.options, **named})
     return evolve(spec, architecture=None, graph=_graph_spec(checked.graph, checked.facts), data=data)
 
@@ -128,8 +127,7 @@ def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
 
 
 def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
-    # A default name that another package has too is written out with its distribution.
-    return evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
+    return evolve(table, options=_options(plugin.options))
 
 
 def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[ConfiguredPlugin]) -> Any:
@@ -139,6 +137,6 @@ def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[Con
 
 def _options(options: Any) -> dict[str, Any]:
     """Return options as a table; None is left out, since it is the default."""
-    named = keys_with(IS_PATH, type(options))
+    named = keys_with(Path, type(options))
     values = {key: _absolute(value) if key in named else value for key, value in asdict(options).items()}
     return {key: value for key, value in values.items() if value is not None}

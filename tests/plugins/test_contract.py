@@ -27,6 +27,7 @@ from petra_graph.plugins.kinds import (
     OPTIMIZER,
 )
 from petra_graph.plugins.stage_facts import DELAYED
+from petra_graph.spec.keys import annotated
 
 FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)
 LENGTH = Horizon(updates=10, updates_per_epoch=5, warmup_updates=0)
@@ -99,15 +100,13 @@ def test_options_that_a_constructor_passes_on_are_those_of_its_base():
 
 def test_paths_code_tables_and_what_toml_cannot_say():
     fields = attrs.fields_dict(plugin_of(DATA_SET, "mine", opened).options)
-    assert {name: one.type for name, one in fields.items()} == {
-        "root": str,
+    assert {name: annotated(one.type)[0] for name, one in fields.items()} == {
+        "root": Path,
         "code": str | None,
         "table": dict[str, Any],
         "size": float | None,
         "more": Any,
     }
-    assert [name for name, one in fields.items() if one.metadata["is_path"]] == ["root"]
-    assert [name for name, one in fields.items() if one.metadata["is_code"]] == ["code"]
     given = {}
 
     class Data:

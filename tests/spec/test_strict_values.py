@@ -1,39 +1,44 @@
 """Strict reading: nothing is converted, and everything that is wrong is gathered with its path and its rule."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
 from attrs import field, fields, frozen
 
-from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, key, required, rule
+from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, annotated, brief
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec
 from petra_graph.spec.strict_values import as_mapping, structure_as
 
 
+def _even(value):
+    if value % 2:
+        raise ValueError("must be even")
+
+
 @frozen(kw_only=True)
 class Inner:
-    size: int = required("", AtLeast(1))
+    size: Annotated[int, "", AtLeast(1)]
     word: Literal["one", "two"] = "one"
 
 
 @frozen(kw_only=True)
 class Outer:
     count: int = 1
-    rate: float = key(0.5, "", GreaterThan(0), AtMost(1))
+    rate: Annotated[float, "", GreaterThan(0), AtMost(1)] = 0.5
     flag: bool = False
     level: Literal[0, 1] = 0
-    code: str = key("abc", "", Length(at_least=2, at_most=3))
-    size: int = key(2, "", AtLeast(1), rule("even", lambda value: "must be even" if value % 2 else ""))
+    code: Annotated[str, "", Length(at_least=2, at_most=3)] = "abc"
+    size: Annotated[int, "", AtLeast(1), _even] = 2
     pair: tuple[int, int] = (1, 2)
-    betas: tuple[float, ...] = key((0.5, 0.5), "", Length(2), Each(AtLeast(0), LessThan(1)))
-    rows: tuple[tuple[int, ...], ...] = key((), "", Each(Length(at_least=1), Each(AtLeast(0))))
+    betas: Annotated[tuple[float, ...], "", Length(2), Each(AtLeast(0), LessThan(1))] = (0.5, 0.5)
+    rows: Annotated[tuple[tuple[int, ...], ...], "", Each(Length(at_least=1), Each(AtLeast(0)))] = ()
     numbers: list[float] = field(factory=list)
     stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = "per-block"
-    devices: int | tuple[str, ...] = key(1, "", AtLeast(1), Length(at_least=1))
-    limit: int | None = key(None, "", AtLeast(1))
+    devices: Annotated[int | tuple[str, ...], "", AtLeast(1), Length(at_least=1)] = 1
+    limit: Annotated[int | None, "", AtLeast(1)] = None
     free: Mapping[str, Any] = field(factory=dict)
     sizes: Mapping[str, int] = field(factory=dict)
     inner: Inner | None = None
@@ -112,10 +117,10 @@ def test_hints(given, hint):
 
 
 def test_bounds_as_they_are_listed():
-    assert {one.name: bound.brief for one in fields(Outer) if (bound := one.metadata.get("bound"))} == {
+    assert {one.name: text for one in fields(Outer) if (text := brief(annotated(one.type)[2]))} == {
         "rate": "> 0, <= 1",
         "code": "length >= 2, length <= 3",
-        "size": ">= 1, even",
+        "size": ">= 1",
         "betas": "length 2, each >= 0, < 1",
         "rows": "each not empty, each >= 0",
         "devices": ">= 1, not empty",

@@ -9,13 +9,13 @@ Hu et al. 2021, https://arxiv.org/abs/2106.09685. Names, first values and scalin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.plugins import AtLeast, GreaterThan, Length, LessThan, key, required
+from petra_graph.plugins import AtLeast, GreaterThan, Length, LessThan
 from petra_graph.record.weights import SEPARATOR, is_named
 
 NAMES = ("lora_A", "lora_B")
@@ -25,10 +25,12 @@ NAMES = ("lora_A", "lora_B")
 class LoraOptions:
     """Low-rank adapters of linear layers."""
 
-    on: tuple[str, ...] = required('linear layers, by name or pattern: "*q_proj", "model.layers.*"', Length(at_least=1))
-    rank: int = key(8, "features between the two matrices of an adapter", AtLeast(1))
-    alpha: float = key(8.0, "the adapter's output is multiplied by alpha / rank", GreaterThan(0))
-    dropout: float = key(0.0, "probability of dropping an element of the adapter's input", AtLeast(0), LessThan(1))
+    on: Annotated[tuple[str, ...], 'linear layers, by name or pattern: "*q_proj", "model.layers.*"', Length(at_least=1)]
+    rank: Annotated[int, "features between the two matrices of an adapter", AtLeast(1)] = 8
+    alpha: Annotated[float, "the adapter's output is multiplied by alpha / rank", GreaterThan(0)] = 8.0
+    dropout: Annotated[float, "probability of dropping an element of the adapter's input", AtLeast(0), LessThan(1)] = (
+        0.0
+    )
 
 
 class AdaptedLinear(nn.Linear):
