@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
-from petra_graph.errors import PetraGraphError, RunFailed, SpecError, at_path, suggestion
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError, at_path
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import IGNORED, DataFacts, DataSet, Split, count_of_share
 from petra_graph.plugins.tensor_trees import Tree, named_leaves
@@ -25,7 +25,6 @@ from petra_graph.units import listed
 if TYPE_CHECKING:
     from torch import Tensor
 
-_PLAIN = "give its training split the attribute `plain` (itself, if it has no augmentation), or name a split of the data set's own"
 _DRAW = (0, 3)
 """Separates this draw from others of the same seed: those of an epoch's order and of augmentations begin with the epoch."""
 
@@ -155,7 +154,7 @@ class CheckedData:
             training: the training split, where that of the data set is a stream; None: the data set's.
 
         Raises:
-            SpecError, PluginError: the data set has no such validation samples, or one alone.
+            SpecError: the data set has no such validation samples.
         """
 
         def checked(part: str, split: Split, rows: NDArray[np.intp] | None = None) -> CheckedSplit:
@@ -165,29 +164,23 @@ class CheckedData:
         train, held = checked("training", source), None
         with at_path("data", "validation"):
             if isinstance(validation, str):
-                held = checked("validation", _own_split(name, data, validation))
-            elif validation is not None and hasattr(source, "set_apart"):
-                first, apart = _set_apart(name, source, validation)
+                if (own := getattr(data, validation, None)) is None:
+                    raise SpecError(
+                        f'{name} has no split "{validation}"',
+                        "name one that it has, or give a share of the training samples, as in 0.1",
+                    )
+                held = checked("validation", own)
+            elif validation is not None and hasattr(source, "set_apart"):  # its samples overlap
+                first, apart = source.set_apart(validation)
                 train, held = checked("training", first), checked("validation", apart)
             elif validation is not None:
                 if (plain := getattr(source, "plain", None)) is None:
                     message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
-                    raise SpecError(message, _PLAIN)
+                    hint = "give its training split the attribute `plain` (itself, if it has none), or name a split of the data set's own"
+                    raise SpecError(message, hint)
                 rows, held_rows = draw_share(len(source), validation, seed)
                 train, held = checked("training", source, rows), checked("validation", plain, held_rows)
-            if held is not None and len(held) == 1 and not data.facts.target_shape:
-                message = "the validation is one sample: right or wrong, it says nothing of others"
-                raise SpecError(message, "give a share of more samples, or a split that has them")
         return cls(facts=data.facts, train=train, validation=held, test=checked("test", data.test))
-
-
-def _own_split(name: str, data: DataSet, validation: str) -> Split:
-    split: Split | None = getattr(data, validation, None)
-    if split is None:
-        own = [one for one in dir(data) if not one.startswith("_") and hasattr(getattr(data, one), "fetch")]
-        hint = f"{suggestion(validation, set(own) - {'train', 'test'})}; or give a share of the training samples, as in 0.1"
-        raise SpecError(f'{name} has no split "{validation}"', hint)
-    return split
 
 
 def draw_share(samples: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -201,16 +194,6 @@ def draw_share(samples: int, share: float, seed: int) -> tuple[NDArray[np.intp],
         raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")
     drawn = np.random.default_rng([seed, *_DRAW]).permutation(samples)
     return np.sort(drawn[count:]), np.sort(drawn[:count])
-
-
-def _set_apart(name: str, source: Any, share: float) -> tuple[Split, Split]:
-    try:
-        with author_code(f"{name} cannot set validation samples apart"):
-            training, validation = source.set_apart(share)
-    except SpecError as error:  # paths count from the options
-        problems = [evolve(one, path=one.path and ("data", "options", *one.path)) for one in error.problems]
-        raise SpecError(problems) from error
-    return training, validation
 
 
 def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:

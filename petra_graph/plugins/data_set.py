@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -21,15 +20,14 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """The class index that torch's losses pass over."""
-_TARGET_TYPES = ("int64", "float32", "float64")
 _Parts = dict[str, tuple[Any, Any]]
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, or numbers in a tuple or a dictionary, in Python's own types: sizes often come from numpy."""
+    """Return numbers in tuples or a dictionary, in Python's own types: sizes often come from numpy."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else plain(value)
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else plain(value)
 
 
 @frozen(kw_only=True)
@@ -93,38 +91,23 @@ class DataFacts:
             return {f'["{key}"]': (shape[key], dtype[key]) for key in shape}
         return {f"[{at}]": (shape[at], dtype[at]) for at in range(len(shape))}
 
-    def faults(self) -> Iterator[str]:
-        """Yield what is wrong, as the end of a sentence."""
-        try:
-            inputs, targets = self.inputs, self.targets
-        except (LookupError, TypeError, AttributeError):
-            yield "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
-            return
-        for noun, every, types in (("", inputs, get_args(Dtype)), ("target_", targets, _TARGET_TYPES)):
-            for place, (shape, dtype) in every.items():
-                if not isinstance(shape, tuple) or not all(type(size) is int and size > 0 for size in shape):
-                    yield f"have {noun}shape{place} = {shape!r}, not a tuple of integers above 0"
-                elif dtype not in types:
-                    yield f"have {noun}dtype{place} = {dtype!r}, not one of {', '.join(types)}"
-        if self.classes is not None and (type(self.classes) is not int or self.classes < 1 or self.several_targets):
-            yield f"have classes = {self.classes!r}, not the number of classes of one target"
-        if self.mean is not None or self.std is not None:
-            yield from self._normalisation_faults()
-
-    def _normalisation_faults(self) -> Iterator[str]:
-        sizes = {1, *self.shape[:1]} if isinstance(self.shape, tuple) else set()
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is None or len(values) not in sizes:
-                yield f"have {name} = {values!r}, not a number for each channel of one input"
-            elif self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
-                yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
-            elif name == "std" and not all(math.isfinite(value) and value > 0 for value in values):
-                yield f"have std = {values}, not above 0: samples are divided by it"
-
 
 def facts_fault(facts: object) -> str:
-    """Return the first fault of what should be a data set's facts, as the end of a sentence; "" where they are right."""
-    return next(facts.faults(), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
+    """Return why no samples could have such facts, as the end of a sentence; "" where they could."""
+    if not isinstance(facts, DataFacts):
+        return f"are {type(facts).__name__}, not DataFacts"
+    try:
+        types = [{dtype for _, dtype in parts.values()} for parts in (facts.inputs, facts.targets)]
+    except (LookupError, TypeError, AttributeError):
+        return "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
+    if wrong := (types[0] - set(get_args(Dtype))) | (types[1] - {"int64", "float32", "float64"}):
+        return f"have the type {wrong.pop()!r}, which no samples or targets have"
+    if facts.mean is None and facts.std is None:
+        return ""
+    mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
+    if not len(mean) == len(std) > 0 or min(std) <= 0 or (facts.dtype == "uint8" and max(*mean, *std) > 1):
+        return f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
+    return ""
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
@@ -225,8 +208,8 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
         raise plugin.broken(f"its facts {fault}")
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(built.facts, one.name)
-        reordered = isinstance(said, Mapping) and said == found and list(said) != list(found)
-        if (said is not None and said != found) or reordered:  # what the options leave open may be anything
+        # What the options leave open may be anything. The order of several inputs is the order in which the network reads them.
+        if said is not None and shown(said) != shown(found):
             raise plugin.broken(f"its facts say {one.name} = {shown(said)}, and its files {shown(found)}")
     return built
 

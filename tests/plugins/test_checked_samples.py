@@ -201,7 +201,6 @@ def test_overlapping_samples_are_set_apart_by_their_split():
     ("data", "validation", "said"),
     [
         (Data(Numbers(0, 10)), "validation", 'data set "mine" has no split "validation"'),
-        (Data(Numbers(0, 10), dev=Numbers(0, 3)), "def", "did you mean 'dev'?"),
         (Data(Numbers(0, 10)), 0.01, "a share of 0.01 of 10 training samples is no sample"),
         (Data(Plainless(0, 10)), 0.5, "no view of them without augmentation"),
         (Data(Halves(0, 10)), 0.99, "too short"),

@@ -309,7 +309,8 @@ def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) 
             f"the text has {first} tokens for training and {len(tokens) - first} for the {of}, and a window of "
             f"{context} needs one more than its length in both"
         )
-        raise SpecError(Problem(message=message, hint="lower context, or give more text", path=("context",)))
+        path = ("context",) if of == "test" else ()  # else that of the share
+        raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
     return first
 
 
