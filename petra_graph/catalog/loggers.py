@@ -1,9 +1,7 @@
-"""Callbacks that keep a run's values in files of its directory: `metrics.jsonl`, which it writes itself before, `metrics.csv`, and TensorBoard's."""
+"""The values of a run for TensorBoard."""
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,37 +9,6 @@ from typing import Any
 
 from petra_graph.errors import cannot_write
 from petra_graph.plugins import Callback, Started
-
-_COLUMNS = ("epoch", "step", "name", "value")
-
-
-class MetricsFile(Callback):
-    """The run's own `metrics.jsonl`, which is always written: where it is listed, TensorBoard is not written unasked."""
-
-    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None: ...
-
-
-class CsvFile(MetricsFile):
-    """`metrics.csv` in the run's directory: epoch, step, name, value.
-
-    It is `metrics.jsonl` in other words, written when the run ends, fails or is interrupted. A value that is not finite is empty.
-    """
-
-    def started(self, run: Started) -> None:
-        self._directory = run.directory
-
-    def close(self) -> None:
-        """Write the file.
-
-        Raises:
-            RunFailed: the disk refuses.
-        """
-        path = self._directory / "metrics.csv"
-        lines = (self._directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        with _writing(path), path.open("w", encoding="utf-8", newline="") as file:
-            rows = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
-            rows.writeheader()
-            rows.writerows(map(json.loads, lines))
 
 
 class TensorBoard(Callback):

@@ -62,17 +62,3 @@ def cosine(update: int, horizon: Horizon, *, final: Final = 0.0) -> float:
     (1 + cos(pi t)) / 2 between 1 and `final`, t in [0, 1) (Loshchilov and Hutter 2017, arXiv:1608.03983).
     """
     return final + (1 - final) * ((1 + cos(pi * _share(update, horizon))) / 2)
-
-
-def polynomial(
-    update: int,
-    horizon: Horizon,
-    *,
-    power: Annotated[float, "exponent; 1 is a straight line", GreaterThan(0)] = 2.0,
-    final: Final = 0.0,
-) -> float:
-    """A power of the share of the run that is left, from the end of warm-up.
-
-    (1 - t) ** power between 1 and `final`, t in [0, 1) over the updates after warm-up (You et al. 2017).
-    """
-    return final + (1 - final) * float((1 - _share(update, horizon)) ** power)

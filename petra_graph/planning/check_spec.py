@@ -30,10 +30,9 @@ from petra_graph.compiler.spec_checks import (
 from petra_graph.errors import Path, PluginError, Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.callback import missing_package, records
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, build_plugin, names_code, read_options
 from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, CALLBACK, KINDS
+from petra_graph.plugins.kinds import BLOCK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED, StageFacts
@@ -100,7 +99,7 @@ class CheckedSpec:
     training_samples: int | None
     """None where the data set's declaration cannot say how many there are."""
     callbacks: tuple[ConfiguredPlugin, ...]
-    """In the order in which they are called; the last one may be TensorBoard, which is not listed."""
+    """In the order in which they are called."""
     metrics: tuple[ConfiguredPlugin, ...]
     """Of the evaluations, each with a label of its own."""
     architecture: ConfiguredPlugin | None = None
@@ -218,7 +217,7 @@ def check_spec(
         loaded=loaded,
         facts=facts,
         training_samples=samples,
-        callbacks=check.with_tensorboard(lists["callback"]),
+        callbacks=lists["callback"],
         metrics=lists["metric"],
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -258,15 +257,6 @@ class _Check:
                 message = f"{configured.plugin} is listed twice"
                 self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
         return tuple(found.values())
-
-    def with_tensorboard(self, listed: tuple[ConfiguredPlugin, ...]) -> tuple[ConfiguredPlugin, ...]:
-        """Return the callbacks and, where none of them keeps the run's values, TensorBoard at their end, if it is installed."""
-        if any(records(one.plugin) for one in listed):
-            return listed
-        plugin = self.registry.resolve(CALLBACK, "tensorboard")
-        options, _ = read_options(plugin, {}, ())
-        own = ConfiguredPlugin(plugin=plugin, options=options, path=("callback", "options"))
-        return listed if missing_package(plugin) else (*listed, own)
 
     def configured(
         self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path

@@ -204,11 +204,6 @@ def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
     return given if asks_for_stage(callback.at_stage) else given[:1]
 
 
-def records(plugin: Plugin) -> bool:
-    """Whether a callback keeps a run's values elsewhere."""
-    return getattr(plugin.code, "record", Callback.record) is not Callback.record
-
-
 def missing_package(plugin: Plugin) -> Problem | None:
     """Return the problem of a callback whose package is not installed, which its attribute `requires` names; this imports nothing."""
     required = getattr(plugin.code, "requires", "")

@@ -131,7 +131,6 @@ def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
 
 
 def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[ConfiguredPlugin]) -> Any:
-    # TensorBoard, which comes last where it is not listed, is left out: what is installed elsewhere decides there.
     return None if tables is None else tuple(map(_with_options, tables, plugins))
 
 

@@ -19,32 +19,12 @@ def faults(write, text, *overrides):
     return [(str(problem.where.line), problem.message, problem.hint) for problem in caught.value.problems]
 
 
-def callbacks(write, text, *overrides):
-    return [one.plugin.name.rpartition(":")[2] for one in check_spec(write("a.toml", SPEC + text), overrides).callbacks]
-
-
-def test_tensorboard_is_written_unasked_where_it_is_installed_and_no_other_callback_keeps_the_values(
-    write, monkeypatch
-):
-    pytest.importorskip("tensorboard")
-    assert callbacks(write, "") == ["tensorboard"]
-    assert callbacks(write, named("callback", "ema")) == ["ema", "tensorboard"]
-    assert callbacks(write, named("callback", "csv", "ema")) == ["csv", "ema"]
-    assert callbacks(write, named("callback", "jsonl")) == ["jsonl"]
-    assert callbacks(write, named("callback", "csv", "tensorboard"), "callback.csv.name=jsonl") == [
-        "jsonl",
-        "tensorboard",
-    ]
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert callbacks(write, "") == []
-
-
 def test_mistakes_have_their_places(write):
     line = SPEC.count("\n")
-    text = named("callback", "csw", "csv", "csv", "mlflow") + "experimnt = 1\noptions = { experiment = 2 }\n"
+    text = named("callback", "emo", "ema", "ema", "mlflow") + "experimnt = 1\noptions = { experiment = 2 }\n"
     assert [(int(at) - line, message) for at, message, _ in faults(write, text)] == [
-        (3, 'unknown callback "csw"'),
-        (9, 'callback "csv" is listed twice'),
+        (3, 'unknown callback "emo"'),
+        (9, 'callback "ema" is listed twice'),
         (13, 'unknown key "experimnt" in callback "mlflow"'),
         (14, 'experiment in the options of callback "mlflow" must be a string (got 2)'),
     ]
@@ -52,7 +32,7 @@ def test_mistakes_have_their_places(write):
 
 def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    text = SPEC + named("callback", "csv", "mlflow")
+    text = SPEC + named("callback", "ema", "mlflow")
     assert check_spec(write("a.toml", text))
     with pytest.raises(SpecError) as caught:
         prepare(write("a.toml", text))

@@ -75,7 +75,7 @@ def in_rows() -> dict[str, str]:
 LOADED = "data.workers=1"
 FEATURES = {
     "dropout, a schedule, a loader, validation and its best weights, metrics, values everywhere, an average": Feature(
-        SPEC + metrics.METRICS + named("callback", "jsonl", "csv", "tensorboard", "ema"),
+        SPEC + metrics.METRICS + named("callback", "tensorboard", "ema"),
         ("lr_schedule.name=cosine", LOADED, "data.validation=0.1", "checkpoint.best=validation/top1"),
     ),
     "what nodes keep, weights that are evaluated and not trained": Feature(

@@ -198,8 +198,8 @@ def test_nodes_by_index_and_by_name_and_tables_that_are_not_there(write):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_another_plugin_drops_options_whatever_the_order(write, order):
-    texts = ["lr_schedule.name=polynomial", "lr_schedule.options.power=2"][::order]
-    assert applied(write, *texts).values["lr_schedule"] == {"name": "polynomial", "options": {"power": 2}}
+    texts = ["lr_schedule.name=cosine", "lr_schedule.options.final=0.2"][::order]
+    assert applied(write, *texts).values["lr_schedule"] == {"name": "cosine", "options": {"final": 0.2}}
 
 
 def test_another_block_drops_options_another_node_name_does_not_and_a_whole_table_replaces(write):

@@ -88,8 +88,8 @@ def weights_bytes(directory: Path | str) -> bytes:
 
 
 def files_of(directory: Path) -> set[str]:
-    """All that a run left, TensorBoard's folder apart, which only some environments have."""
-    return {path.name for path in directory.iterdir()} - {"tensorboard"}
+    """All that a run left."""
+    return {path.name for path in directory.iterdir()}
 
 
 def overrides(*settings: str) -> list[str]:
