@@ -309,7 +309,7 @@ class ViewOfImages(nn.Module):
 
 
 def plain() -> nn.Sequential:
-    """Children are nodes; those of `layers` with split = ["layers"]."""
+    """Children are nodes."""
     layers = nn.Sequential(*(Layer(16, 0.1) for _ in range(2)))
     whole = nn.Sequential()
     for name, module in (("stem", nn.Linear(WIDTH, 16)), ("layers", layers), ("head", nn.Linear(16, CLASSES))):

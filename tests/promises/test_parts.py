@@ -98,16 +98,15 @@ def test_twenty_five_steps_are_those_of_the_module_itself(here, name, tables):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "nodes"),
+    ("name", "nodes"),
     [
-        ("plain", {}, ["stem", "layers", "head"]),
-        ("plain", {"split": ["layers"]}, ["stem", "layers.0", "layers.1", "head"]),
-        ("UNet", {}, ["down1", "down2", "mid", "up2", "up1", "last"]),
-        ("OneNode", {}, ["onenode"]),
+        ("plain", ["stem", "layers", "head"]),
+        ("UNet", ["down1", "down2", "mid", "up2", "up1", "last"]),
+        ("OneNode", ["onenode"]),
     ],
 )
-def test_nodes(name, options, nodes):
-    graph = prepare(spec_of(name, options)).network.graph
+def test_nodes(name, nodes):
+    graph = prepare(spec_of(name)).network.graph
     assert list(graph.nodes) == nodes
     if name == "UNet":
         assert graph.nodes["up1"].inputs == ("up2", "down1")

@@ -47,9 +47,6 @@ def module_nodes(
     *,
     build: Annotated[Code, 'class or function that makes the network, as in "my_file:make_model"'],
     kwargs: Arguments = NO_ARGUMENTS,
-    split: Annotated[
-        tuple[str, ...], 'nn.Sequential modules within an nn.Sequential whose children are nodes, too: ["layers"]'
-    ] = (),
     coupling: Coupling = None,
     anchors: Anchors = None,
     alpha: Alpha = 1.0,
@@ -62,7 +59,7 @@ def module_nodes(
     Raises:
         SpecError: nothing makes the network, or its parts are wrong.
     """
-    layout = layout_of(Maker.of(build, kwargs), split)
+    layout = layout_of(Maker.of(build, kwargs))
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
     reads = _reads(layout.reads, inputs, build)
     first, last = next(iter(reads)), next(reversed(reads))
@@ -73,7 +70,7 @@ def module_nodes(
     streams: dict[str, tuple[str, ...]]
     streams = {name: (name, "the state before it") if name in chained else (name,) for name in reads}
     streams[first] += tuple(handed_on)
-    given = {"kwargs": dict(kwargs), "split": tuple(split), "names": inputs}
+    given = {"kwargs": dict(kwargs), "names": inputs}
     shared: dict[str, Any] = {"build": str(build)} | {key: value for key, value in given.items() if value}
     made: list[NodeSpec] = []
     for name, own in reads.items():
@@ -158,7 +155,6 @@ class _OfNetwork(Block):
         *,
         build: Annotated[Code, "class or function that makes the network"],
         kwargs: Arguments = NO_ARGUMENTS,
-        split: Annotated[tuple[str, ...], "as of the architecture"] = (),
         part: Annotated[str, "name of the part"],
         reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
         names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
@@ -172,7 +168,7 @@ class _OfNetwork(Block):
     ) -> None:
         super().__init__(inputs, **options)
         maker = Maker.of(build, kwargs, names)
-        network = network_of(maker, split)
+        network = network_of(maker)
         taken, links = network.give(self, part)
         # Not by `setattr`: a module of the network may have any of these names.
         vars(self).update(

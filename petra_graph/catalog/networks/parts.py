@@ -86,13 +86,13 @@ class BuiltNetwork:
         SpecError: the parts are wrong, or the module can be in no pipeline.
     """
 
-    def __init__(self, make: Callable[[], Any], split: Sequence[str]) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
         self.make, self.module = make, make()
         module = self.module
         _expect_fit(module)
         self.parts: dict[str, nn.Module] = {}
         self.reads: dict[str, tuple[str, ...]] = {}
-        for name, one in _declared(module, split).items():
+        for name, one in _declared(module).items():
             part, *read = one if isinstance(one, tuple) else (one,)
             if not isinstance(part, nn.Module) or not all(isinstance(source, str) for source in read):
                 found = f"its part {name!r} is {kind_of(part)}, and no torch.nn.Module with names of what it reads"
@@ -194,32 +194,32 @@ _latest: dict[str, BuiltNetwork] = {}
 """By device: the last network that needs little memory, which the first dictionary would forget at once."""
 
 
-def network_of(maker: Maker, split: Sequence[str]) -> BuiltNetwork:
+def network_of(maker: Maker) -> BuiltNetwork:
     """Return the network that is made on the default device, drawn with torch's present seed; SpecError: its parts are wrong."""
     device = torch.get_default_device().type
     seed = 0 if device == "meta" else torch.initial_seed()
-    key = maker, tuple(split), device, seed
+    key = maker, device, seed
     if (known := _known.get(key)) is None:
 
         def made() -> Any:
             with seeded(seed):
                 return maker.make(**json.loads(maker.kwargs))
 
-        known = _known[key] = BuiltNetwork(made, split)
+        known = _known[key] = BuiltNetwork(made)
         if device == "meta" or sum(one.nbytes for _, one in _named_tensors(known.module)) < _SMALL_BYTES:
             _latest[device] = known
     return known
 
 
-def layout_of(maker: Maker, split: Sequence[str]) -> BuiltNetwork:
+def layout_of(maker: Maker) -> BuiltNetwork:
     """Return a network without values where that can be: names, and what is read; errors as of `network_of`."""
     try:
         with torch.device("meta"):
-            return network_of(maker, split)
+            return network_of(maker)
     except SpecError:
         raise
     except Exception:  # noqa: BLE001  a constructor that needs values; what else is wrong, it says again
-        return network_of(maker, split)
+        return network_of(maker)
 
 
 def wrong(message: str, hint: str = "") -> SpecError:
@@ -237,41 +237,20 @@ def _expect_fit(module: Any) -> None:
         raise wrong(f"modules are of torch.jit: {', '.join(scripted[:4])}", hint)
 
 
-def _is_sequential(module: Any) -> bool:
-    return isinstance(module, nn.Module) and type(module).forward is nn.Sequential.forward
-
-
-def _nodes(module: nn.Module) -> Any:
-    """Return what the method nodes() of a network returns; None where it has none."""
-    declared = getattr(module, "nodes", None)
-    return declared() if callable(declared) and not isinstance(declared, nn.Module) else None
-
-
-def parts_of(module: nn.Module) -> Mapping[str, Any]:
-    """Return the parts of a network by name, as far as they are not the network itself; of an nn.Sequential, all of its modules."""
-    if (declared := _nodes(module)) is None:
-        return dict(module.named_modules()) if _is_sequential(module) else {}
-    return {name: one[0] if isinstance(one, tuple) else one for name, one in declared.items()}
-
-
-def _declared(module: nn.Module, split: Sequence[str]) -> Mapping[str, Any]:
-    """Return the parts, each alone or with the names of what it reads."""
-    given = _nodes(module)
-    if given is None:
-        given = (
-            dict(_children(module, "", split)) if _is_sequential(module) else {type(module).__name__.lower(): module}
-        )
+def _declared(module: nn.Module) -> Mapping[str, Any]:
+    """Return the parts of a network by name, each alone or with the names of what it reads; the module itself where it has none."""
+    nodes = getattr(module, "nodes", None)
+    given: Any = {type(module).__name__.lower(): module}
+    if callable(nodes) and not isinstance(nodes, nn.Module):
+        given = nodes()
+    elif type(module).forward is nn.Sequential.forward:
+        # A module that is there twice is a part twice; `named_children` would pass over its second place.
+        given = {name: child for name, child in module._modules.items() if child is not None}  # noqa: SLF001
     if not isinstance(given, Mapping) or not given:
         raise wrong(f"its nodes() returned {kind_of(given)}", _FORM)
-    if unknown := [one for one in split if not any(name.startswith(f"{one}.") for name in given)]:
-        raise wrong(f'split names "{unknown[0]}", which is no nn.Sequential within an nn.Sequential')
     return given
 
 
-def _children(module: nn.Module, above: str, split: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
-    for name, child in module._modules.items():  # noqa: SLF001  named_children passes over a module's second place
-        path = f"{above}{name}"
-        if path in split and _is_sequential(child):
-            yield from _children(child, f"{path}.", split)  # type: ignore[arg-type]
-        elif child is not None:
-            yield path, child
+def parts_of(module: nn.Module) -> Mapping[str, nn.Module]:
+    """Return the parts of a network by name."""
+    return {name: one[0] if isinstance(one, tuple) else one for name, one in _declared(module).items()}
