@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from errno import ELOOP
 from pathlib import Path
 
@@ -34,28 +34,28 @@ _LONGEST = 100
 """Of an image's sides, the longer by the shorter one: a strip that is resized by its shorter side would fill the memory."""
 
 
-def read_size(file: str | Path) -> tuple[int, int]:
-    """Return the width and height that a file's header gives, without decoding the file.
-
-    Raises:
-        ValueError: it is no image that can be read, as far as its header tells.
-    """
-    with _opened(file) as image:
-        return image.size
-
-
 def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
     """Return the first picture of a file in one of PIL's modes of eight bits.
 
     Raises:
         ValueError: it cannot be decoded.
     """
-    with _opened(file) as image:
-        with suppress(
-            Exception
-        ):  # an image whose EXIF data is damaged stays as it is: Pillow raises what its parser meets
-            ImageOps.exif_transpose(image, in_place=True)
-        return eight_bits(image).convert(mode)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # they name no file; what spoils pixels is raised
+        try:
+            with Image.open(file, formats=_DECODERS) as image:
+                if max(image.size) > _LONGEST * min(image.size):
+                    raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
+                _expect_range(image)
+                # An image whose EXIF data is damaged stays as it is: Pillow raises whatever its parser meets.
+                with suppress(Exception):
+                    ImageOps.exif_transpose(image, in_place=True)
+                return eight_bits(image).convert(mode)
+        except UnidentifiedImageError:
+            formats = f"it is not an image of {', '.join(sorted(_DECODERS))}"
+            raise ValueError(formats if Path(file).stat().st_size else "it is empty") from None
+        except (OSError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
+            raise ValueError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
 
 
 def resize_and_crop(image: Image.Image, resized: tuple[int, int], size: tuple[int, int]) -> Image.Image:
@@ -88,26 +88,6 @@ def _expect_range(image: Image.Image) -> None:
         found = "12 bits, or white as 0"
     if found:
         raise ValueError(f"its pixels have {found}, and no known black and white; save 8 or 16 bits a channel")
-
-
-@contextmanager
-def _opened(file: str | Path) -> Iterator[Image.Image]:
-    """Open an image, and name why that or what is done with it fails."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="PIL")  # they name no file; what spoils pixels is raised
-        try:
-            with Image.open(file, formats=_DECODERS) as image:
-                if max(image.size) > _LONGEST * min(image.size):
-                    raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
-                _expect_range(image)
-                yield image
-        except UnidentifiedImageError:
-            fault = (
-                f"it is not an image of {', '.join(sorted(_DECODERS))}" if Path(file).stat().st_size else "it is empty"
-            )
-            raise ValueError(fault) from None
-        except (OSError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
-            raise ValueError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
 
 
 def visible_files(folder: Path) -> Iterator[str]:

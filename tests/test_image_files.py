@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from petra_graph.image_files import decode, read_size, visible_files
+from petra_graph.image_files import decode, visible_files
 
 DARK, BRIGHT = 1_000, 40_000
 """Of 65,535: 3.9 and 155.6 of 255."""
@@ -23,13 +23,9 @@ def file(tmp_path):
 
 
 def refused(file):
-    reasons = []
-    for read in (read_size, decode):
-        with pytest.raises(ValueError) as caught:  # noqa: PT011  whole texts are compared
-            read(file)
-        reasons.append(str(caught.value))
-    assert reasons[0] == reasons[1], "the header says what decoding says"
-    return reasons[0]
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  whole texts are compared
+        decode(file)
+    return str(caught.value)
 
 
 def grey(values, *, big_endian=False):

@@ -11,7 +11,6 @@ numpy calls instead of a loop over images.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -85,8 +84,6 @@ class LabelledSplit:
 
     targets: NDArray[np.int64]
     """[N]"""
-    files: Sequence[str] = ()
-    """[N], or none where samples have no files of their own."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -129,15 +126,11 @@ def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
 
 
 def image_split(
-    images: tuple[PixelStore, NDArray[np.int64]],
-    *,
-    crop_padding: int = 0,
-    flip: bool = False,
-    files: Sequence[str] = (),
+    images: tuple[PixelStore, NDArray[np.int64]], *, crop_padding: int = 0, flip: bool = False
 ) -> ImageSplit:
-    """Return the split of (pixels, targets) and their `files`, augmented if it is cropped or flipped."""
+    """Return the split of (pixels, targets), augmented if it is cropped or flipped."""
     augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
-    return ImageSplit(pixels=images[0], targets=images[1], files=files, augment=augment)
+    return ImageSplit(pixels=images[0], targets=images[1], augment=augment)
 
 
 def stratified(targets: NDArray[np.int64], *, share: float, seed: int) -> NDArray[np.bool_]:

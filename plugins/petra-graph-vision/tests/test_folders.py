@@ -48,14 +48,6 @@ def test_classes_are_counted_unless_they_are_given(folder_root):
         classes(train="none")
 
 
-def test_the_cache_changes_no_pixel(folder_root):
-    kept, decoded = opened(folder_root, cache=True), opened(folder_root, cache=False)
-    for half in ("train", "test"):
-        indices = np.arange(5)
-        one, other = (getattr(data, half).fetch(indices, seed=4, epoch=2) for data in (kept, decoded))
-        assert torch.equal(one[0], other[0])
-
-
 @pytest.mark.parametrize("size", [(40, 30), (30, 40), (33, 100)])
 def test_evaluation_resizes_and_crops_as_torchvision(size, tmp_path, write_images):
     for half in ("train", "val"):
@@ -84,12 +76,10 @@ def test_another_number_of_classes_is_refused(folder_root):
 
 @pytest.mark.parametrize("content", [b"", b"not an image", None])
 def test_a_broken_image_is_named(content, folder_root):
-    """What a header does not tell, decoding does."""
     data, path = opened(folder_root), folder_root / "train" / "cat" / "0003.jpg"
     path.write_bytes(path.read_bytes()[:-400] if content is None else content)
     with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
         data.train.fetch(np.arange(5), seed=0, epoch=0)
-    assert refused(folder_root, cache=True).message.startswith(f"{path} cannot be decoded")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (700, 3), (3, 700), (40, 30), (500, 500)])
@@ -103,10 +93,7 @@ def test_a_random_box_lies_in_the_image_and_has_the_shape_allowed(width, height,
         assert 3 / 4 * (h - 1) - 1 <= w <= 4 / 3 * (h + 1) + 1  # whole pixels
 
 
-def test_what_is_no_image_is_named_before_the_training_and_missing_folders_with_a_remedy(folder_root):
-    path = folder_root / "test" / "dog" / "0002.jpg"
-    path.write_bytes(b"")
-    assert refused(folder_root).message.startswith(f"{path} cannot be decoded")
+def test_missing_folders_have_a_remedy(folder_root):
     problem = refused(folder_root / "nowhere")
     assert f"{folder_root}/nowhere/train cannot be read" in problem.message
     assert problem.hint.startswith("root must hold train/ and test/ with a folder of images a class each")

@@ -3,9 +3,6 @@
 Class folders are numbered in the order of their names, and files within them likewise, so that a sample's index does not depend on the
 file system.
 
-Decision: images are decoded at every fetch or once into memory (`cache`). Both ways have the same augmentation, so
-`cache` changes time and memory, but no pixel.
-
 Decision: each training sample of ImageNet has a generator of its own, seeded with (seed, epoch, index): the workers
 that decode a million samples share no state, and a generator costs little compared with decoding a JPEG. The boxes of
 random crops are therefore drawn here: torchvision's RandomResizedCrop draws from torch's global generator.
@@ -17,7 +14,7 @@ section 3.4), with torchvision's constants.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import exp, log, sqrt
 from pathlib import Path
@@ -30,8 +27,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, as_images, image_split, stratified
-from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.image_files import SUFFIXES, decode, read_size, resize_and_crop, visible_files
+from petra_graph.errors import Problem, RunFailed
+from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
 from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, cropped, expanded, reading, refused
 from petra_graph_vision.published_sets import IMAGENET_TRAINING
@@ -143,7 +140,6 @@ class ImageFolder:
             "height and width of an image, pixels; others are resized by their shorter side, then cropped at the centre",
             AtLeast(1),
         ],
-        cache: Annotated[bool, "decode all images once, into memory (size * size * 3 bytes an image)"] = False,
         classes: Annotated[
             int | None, "number of class folders that must be there; default: they are counted", AtLeast(2)
         ] = None,
@@ -161,20 +157,11 @@ class ImageFolder:
             every = ClassFolders.of(expanded(root), classes, hint)
             chosen = stratified(every.targets, share=test_share, seed=_PERMUTATION)
             of_train, of_test = every.part(~chosen), every.part(chosen)
-        _try_headers((*of_train.files, *of_test.files))
         facts = self.facts(size=size, classes=len(of_train.classes), mean=mean, std=std)
         self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign, assignment]
-        stores = [(_store(one, size, cache=cache), one.targets) for one in (of_train, of_test)]
-        self.train = cropped(
-            stores[0],
-            facts,
-            crop_padding=crop_padding,
-            flip=flip,
-            augment=augment,
-            mix=mix,
-            files=of_train.files,
-        )
-        self.test = image_split(stores[1], files=of_test.files)
+        images, held = ((ImageFiles(files=one.files, size=size), one.targets) for one in (of_train, of_test))
+        self.train = cropped(images, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
+        self.test = image_split(held)
 
     @staticmethod
     def facts(*, size: int, classes: int | None = None, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
@@ -216,23 +203,13 @@ def _layout(train: str, test: str, test_share: float | None) -> str:
     )
 
 
-def _store(folders: ClassFolders, size: int, *, cache: bool) -> Any:
-    files = ImageFiles(files=folders.files, size=size)
-    if not cache:
-        return files
-    try:
-        return files[np.arange(len(folders.files))]
-    except RunFailed as error:  # no run has begun
-        raise SpecError(error.problems) from error
-
-
 def read_image(path: Path, size: int, shorter: int | None = None) -> torch.Tensor:
     pixels = centre(open_rgb(str(path)), size, shorter)
     return as_images(pixels[np.newaxis].copy())[0]
 
 
 def _centres(files: Sequence[str], targets: NDArray[np.int64], size: int, resize: int) -> ImageSplit:
-    return ImageSplit(pixels=ImageFiles(files=files, size=size, shorter=resize), targets=targets, files=files)
+    return ImageSplit(pixels=ImageFiles(files=files, size=size, shorter=resize), targets=targets)
 
 
 @frozen(kw_only=True, eq=False)
@@ -281,18 +258,6 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")))
 
 
-def _try_headers(files: Sequence[str]) -> None:
-    """Name what is no image before the training: a header takes 50 us, where decoding takes a millisecond."""
-    problems = []
-    for file in files:
-        try:
-            read_size(file)
-        except ValueError as error:
-            problems.append(Problem(message=f"{file} cannot be decoded: {error}", path=("root",)))
-    if problems:
-        raise SpecError(problems[:10])
-
-
 def open_rgb(file: str) -> Image.Image:
     """Return one file decoded to RGB.
 
@@ -325,22 +290,15 @@ class ImageFiles:
 
     def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Return pixels [n, size, size, 3]."""
-        return self.views(indices, lambda image, _: centre(image, self.size, self.shorter))
-
-    def views(
-        self, indices: NDArray[np.intp], view: Callable[[Image.Image, int], NDArray[np.uint8]]
-    ) -> NDArray[np.uint8]:
-        """Return pixels [n, size, size, 3], which `view` makes of an image and its index."""
-        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
-        for position, index in enumerate(indices):
-            pixels[position] = view(open_rgb(self.files[index]), int(index))
-        return pixels
+        return np.stack([centre(open_rgb(self.files[index]), self.size, self.shorter) for index in indices])
 
 
 @define(kw_only=True, eq=False)
 class RandomViews(LabelledSplit):
     """The training split of ImageNet: files, decoded at each fetch."""
 
+    files: Sequence[str]
+    """[N]"""
     size: int
     resize: int
     least_area: float
@@ -358,12 +316,11 @@ class RandomViews(LabelledSplit):
             RunFailed: a file cannot be decoded.
         """
 
-        def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
+        def view(index: int) -> NDArray[np.uint8]:
             generator = np.random.default_rng([seed, epoch, _SAMPLE, index])
-            return random_view(image, self.size, self.least_area, generator, flip=self.flip)
+            return random_view(open_rgb(self.files[index]), self.size, self.least_area, generator, flip=self.flip)
 
-        pixels = ImageFiles(files=self.files, size=self.size).views(indices, view)
-        return as_images(pixels), self.fetch_targets(indices)
+        return as_images(np.stack([view(int(index)) for index in indices])), self.fetch_targets(indices)
 
 
 def random_view(

@@ -76,8 +76,6 @@ def cropped(
     flip: bool = True,
     augment: Sequence[Mapping[str, Any]] = (),
     mix: Sequence[Mapping[str, Any]] = (),
-    files: Sequence[str] = (),
 ) -> Split:
     """Return the training split of images, padded and cropped."""
-    plain = image_split(images, crop_padding=crop_padding, flip=flip, files=files)
-    return augmented(plain, facts, augment, mix)
+    return augmented(image_split(images, crop_padding=crop_padding, flip=flip), facts, augment, mix)

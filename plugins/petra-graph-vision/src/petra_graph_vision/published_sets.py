@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import gzip
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.splits import image_split
@@ -160,25 +158,20 @@ class FashionMnist(_Downloaded):
         return train, test
 
 
-def _idx_images(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the pixels [n, 28, 28, 1] and the targets [n] of a part."""
-    from torchvision.datasets.mnist import read_image_file, read_label_file
+def _idx_images(root: Path, part: str) -> Images:
+    """Return the pixels [n, 28, 28, 1] and the targets [n] of a part, whose files are plain or compressed."""
 
-    def read(file: str, of: Callable[[str], torch.Tensor]) -> NDArray[np.uint8]:
+    def read(name: str, head: int) -> NDArray[np.uint8]:
         folders = [root / "FashionMNIST" / "raw", root]
-        there = [path for folder in folders for end in ("", ".gz") if (path := folder / f"{file}{end}").is_file()]
+        there = [path for folder in folders for end in ("", ".gz") if (path := folder / f"{name}{end}").is_file()]
         if not there:
-            raise FileNotFoundError(f"there is no {file}")
-        found = there[0]
-        if found.suffix != ".gz":
-            return of(str(found)).numpy()
-        with TemporaryDirectory() as folder:
-            plain = Path(folder, file)
-            plain.write_bytes(gzip.decompress(found.read_bytes()))
-            return of(str(plain)).numpy()
+            raise FileNotFoundError(f"there is no {name}")
+        content = there[0].read_bytes()
+        return np.frombuffer(gzip.decompress(content) if there[0].suffix == ".gz" else content, np.uint8, offset=head)
 
-    pixels = read(f"{part}-images-idx3-ubyte", read_image_file)[..., np.newaxis]
-    return pixels, read(f"{part}-labels-idx1-ubyte", read_label_file).astype(np.int64)
+    # A file begins with its kind and the number of its items, and that of images with their height and width: four bytes each.
+    pixels, targets = read(f"{part}-images-idx3-ubyte", 16), read(f"{part}-labels-idx1-ubyte", 8)
+    return pixels.reshape(len(targets), 28, 28, 1), targets.astype(np.int64)
 
 
 class ImageNet32(_Published):
@@ -222,7 +215,7 @@ _NUMPYS = {
 }
 
 
-def _joined(files: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _joined(files: Sequence[Path]) -> Images:
     """Return the pixels [n, 32, 32, 3] and the targets [n] of pickled batches; each is a dictionary with "data" [n, 3 * 32 * 32], planes first, and "labels" from 1."""
     # A file is longer than its pixels, and unused pages take no memory; joining the batches at the end would take twice as much.
     pixels = np.empty((sum(path.stat().st_size for path in files) // 3072, 32, 32, 3), np.uint8)

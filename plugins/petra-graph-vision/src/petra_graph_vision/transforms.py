@@ -97,10 +97,6 @@ class AugmentedSplit:
         return len(self.split)
 
     @property
-    def files(self) -> Sequence[str]:
-        return getattr(self.split, "files", ())
-
-    @property
     def plain(self) -> Split | None:
         """The same images without any augmentation; None where the split has no such view."""
         return getattr(self.split, "plain", None)
