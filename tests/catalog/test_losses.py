@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import log
 
 import pytest
 import torch
@@ -14,12 +14,6 @@ from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
 PLAIN = CrossEntropy()
 SQUARED = MeanSquaredError()
 BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
-
-
-def test_cross_entropy_is_the_mean_over_samples():
-    logits = torch.tensor([[0.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
-    expected = (log(2) + log(1 + exp(-2))) / 2
-    assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("loss", [PLAIN, SQUARED, CrossEntropy(label_smoothing=0.1)])
@@ -90,13 +84,6 @@ def test_several_targets_on_a_gpu(smoothing, passed_over, monkeypatch):
         (gradient,) = torch.autograd.grad(loss, output)
     torch.testing.assert_close(loss, expected, equal_nan=True)
     torch.testing.assert_close(gradient, differentiated, equal_nan=True)
-
-
-def test_label_smoothing_spreads_its_share_over_all_classes():
-    logits = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
-    right, wrong = log(1 + exp(-2)), log(1 + exp(2))
-    smoothed = CrossEntropy(label_smoothing=0.2)
-    assert smoothed(logits, torch.tensor([1])).item() == pytest.approx(0.9 * right + 0.1 * wrong)
 
 
 def test_mean_squared_error_takes_classes_as_one_hot():

@@ -23,12 +23,6 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory):
-    """An environment without the plugin."""
-    return environment(tmp_path_factory.mktemp("without"), editable=True)
-
-
-@pytest.fixture(scope="module")
 def installed(source, tmp_path_factory):
     """An environment with the plugin."""
     made = environment(tmp_path_factory.mktemp("installed"), editable=True)
@@ -63,11 +57,3 @@ def test_it_trains(installed, source):
 def test_its_own_tests_pass(installed, source):
     done = installed.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("verb", ["validate", "run"])
-def test_without_it_the_same_spec_names_what_is_missing(without, source, verb):
-    done = without.fork(verb, str(source / "example.toml"))
-    assert done.returncode == 2
-    assert f'unknown block "{BLOCK}"' in done.stderr
-    assert not done.stdout

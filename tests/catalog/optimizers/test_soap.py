@@ -26,11 +26,10 @@ def made(dtype=torch.float32, **options):
     return parameters, soap(groups, lr=0.01, **options)
 
 
-def step(parameters, optimizer, number, without=()):
+def step(parameters, optimizer, number):
     generator = torch.Generator().manual_seed(1 + number)
-    for index, parameter in enumerate(parameters):
-        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-        parameter.grad = None if index in without else drawn
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     optimizer.step()
 
 
