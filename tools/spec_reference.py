@@ -93,10 +93,10 @@ def options(registry: Registry) -> Iterator[str]:
         yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)
-            if "part" in attrs.fields_dict(plugin.options):  # a block that architectures make, and nobody writes
+            if "part" in attrs.fields_dict(plugin.schema):  # a block that architectures make, and nobody writes
                 continue
             about = str(getattr(plugin.code, "kind", ""))
-            given = ", ".join(f"`{one.name}`" for one in attrs.fields(plugin.options))
+            given = ", ".join(f"`{one.name}`" for one in attrs.fields(plugin.schema))
             yield f"| `{name}`{f' ({about})' if about else ''} | {plugin.summary.replace('|', chr(92) + '|')} | {given} |"
         yield ""
 

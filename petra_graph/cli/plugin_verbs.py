@@ -125,7 +125,7 @@ def _described(plugin: Plugin) -> dict[str, Any]:
         "options": [
             {"name": one.name, "type": describe(one.type), "default": default(one.default)}
             | {"help": annotated(one.type)[1]}
-            for one in attrs.fields(plugin.options)
+            for one in attrs.fields(plugin.schema)
         ],
     }
 
@@ -184,21 +184,20 @@ def _text(label: str, outcomes: Sequence[Outcome]) -> str:
 
 def _of_plugins(name: str, overrides: Sequence[str], inputs: Shapes | None) -> Cases:
     """Yield the plugins of a name or a distribution."""
-    from petra_graph.plugins.contract import read_options
     from petra_graph.spec.layers import parse_override
 
     registry, given = discover(), {one.keys[0]: one.value for one in map(parse_override, overrides)}
     owned = registry.only([name])
     named = [(kind, one) for kind in KINDS for one in owned.names(kind)]
     for plugin in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
-        options, problems = read_options(plugin, given, ("options",))
+        read, problems = plugin.read(given, ("options",))
         if problems and given:
             raise SpecError(problems)
-        trial, reason = (None, problems[0].message) if problems else _trial(plugin, options, inputs)
+        trial, reason = (None, problems[0].message) if problems else _trial(read, inputs)
         yield plugin.label, trial, reason
 
 
-def _trial(plugin: Plugin, options: Any, inputs: Shapes | None) -> tuple[AnyTrial | None, str]:
+def _trial(plugin: Plugin, inputs: Shapes | None) -> tuple[AnyTrial | None, str]:
     from petra_graph import testing
     from petra_graph.blocks.couplings import WrongResult
     from petra_graph.testing.other_checks import OTHERS
@@ -206,9 +205,9 @@ def _trial(plugin: Plugin, options: Any, inputs: Shapes | None) -> tuple[AnyTria
     if plugin.kind.short != "blocks":
         if (other := OTHERS.get(plugin.kind.short)) is None:
             return None, f"nothing is checked of {plugin.kind.nouns}"
-        return other.of(plugin, options), ""
+        return other.of(plugin), ""
     shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
-    trial = testing.Trial.of(plugin, shapes, options)
+    trial = testing.Trial.of(plugin, shapes)
     try:
         if inputs is None:
             harness = testing.block_trial.Harness(trial)
@@ -245,14 +244,14 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
 
     for node, trial in block_trials(network, prepared.opened.data):
         yield f'node "{node.name}", {trial.plugin}', trial, ""
-    yield str(optimizer.plugin), OptimizerTrial.of(optimizer.plugin, optimizer.options), ""
+    yield str(optimizer), OptimizerTrial.of(optimizer), ""
     if facts.several_targets or head.several:
-        yield str(loss.plugin), None, "the network has several outputs or targets"
+        yield str(loss), None, "the network has several outputs or targets"
     else:
-        yield str(loss.plugin), LossTrial.of(loss.plugin, loss.options, batch=batch), ""
-    yield str(data.plugin), DataSetTrial.of(data.plugin, data.options), ""
+        yield str(loss), LossTrial.of(loss, batch=batch), ""
+    yield str(data), DataSetTrial.of(data), ""
     for one in checked.callbacks:
-        yield str(one.plugin), CallbackTrial.of(one.plugin, one.options), ""
+        yield str(one), CallbackTrial.of(one), ""
 
 
 # --- new ---

@@ -41,8 +41,6 @@ class Node:
     """The block as the specification names it."""
     plugin: Plugin | None
     """None until the block's module has been imported (`block = "module:attribute"`)."""
-    options: Any
-    """An instance of the block's own options class."""
     kind: Kind
     inputs: tuple[str, ...]
     """Producers in declared order; INPUT is the samples."""
@@ -52,6 +50,11 @@ class Node:
     """Patterns of the parameters that are not trained, of all nodes: `init.freeze`."""
     first_of: str | None = None
     """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
+
+    @property
+    def options(self) -> Any:
+        """An instance of the block's own options class."""
+        return None if self.plugin is None else self.plugin.options
 
     def problem(self, message: str, hint: str, *key: str) -> Problem:
         """Return a problem of the node, or of a key of its table."""
@@ -141,11 +144,10 @@ def growing_edges(stages: nx.DiGraph, depths: Mapping[int, int]) -> list[tuple[i
 
 @frozen(kw_only=True)
 class NodeInput:
-    """A node's table with its resolved plugin and its options."""
+    """A node's table with its resolved plugin."""
 
     spec: NodeSpec
     plugin: Plugin | None
-    options: Any
     path: Path
 
 
@@ -182,7 +184,6 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
                 name=name,
                 block=spec.block,
                 plugin=table.plugin,
-                options=table.options,
                 kind=kind,
                 inputs=inputs,
                 path=table.path,

@@ -82,7 +82,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     rows = spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch)
     batches = MicroBatches.evaluation(whole, rows, spec.data.test_batch, seed=spec.run.seed, loaders=loaders)
     loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
-    meters = Meters(checked.loss.plugin.owned)
+    meters = Meters(checked.loss.owned)
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
     torch.set_num_threads(spec.run.threads)
     onto = operator.methodcaller("to", device)
@@ -133,7 +133,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
     built = opened.build()
     training = split_of_stream(built, run.spec)
-    data = CheckedData.of(str(opened.plugin), built, validation=held, seed=run.spec.run.seed, training=training)
+    data = CheckedData.of(str(opened), built, validation=held, seed=run.spec.run.seed, training=training)
     if data.facts.inputs != run.facts.inputs:
         own, other = (
             ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

@@ -215,20 +215,20 @@ def continued_text(
         SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
     """
     data, facts = run.network.checked.data, run.facts
-    codec = codec_of(data.plugin, data.options, facts)
+    codec = codec_of(data, facts)
     if not facts.of_tokens:
         came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"
         raise SpecError(
             f"the run's network does not continue a text: its samples are {came}",
             "use a run that was trained on windows of tokens, with the next token as the target of each",
         )
-    with author_code(f"{data.plugin.owned} cannot encode the prompt"):
+    with author_code(f"{data.owned} cannot encode the prompt"):
         given = list(codec.encode(prompt))
     with computing_on(network, device):
         drawn = draw_tokens(
             lambda window: main(network(window.to(device))), given, tokens, context=facts.shape[0], **drawing
         )
-    with author_code(f"{data.plugin.owned} cannot decode tokens"):
+    with author_code(f"{data.owned} cannot decode tokens"):
         return codec.decode(drawn)
 
 

@@ -22,8 +22,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.inference.trained_network import as_stored
-from petra_graph.planning.check_spec import ConfiguredPlugin
-from petra_graph.plugins.contract import ask
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree
 
@@ -47,7 +46,7 @@ class Samples:
     """What was done to them."""
 
 
-def read_samples(files: Sequence[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
+def read_samples(files: Sequence[str], data: Plugin, facts: DataFacts) -> list[Samples]:
     """Read files: images, arrays, or what the data set reads; or folders of them.
 
     Raises:
@@ -79,7 +78,7 @@ def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
         problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
 
 
-def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tree, str]:
+def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
     """Return a file's samples, and what was done to them."""
     path = Path(file).expanduser()
     suffix = path.suffix.lower()
@@ -93,19 +92,19 @@ def _read_file(file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tre
     if suffix in {".npy", ".npz"}:
         loaded = np.load(path, allow_pickle=False)
         return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
-    if hasattr(data.plugin.code, "read"):
-        return as_samples(ask(data.plugin, "read", data.options, path), file, facts), ""
+    if hasattr(data.code, "read"):
+        return as_samples(data.ask("read", path), file, facts), ""
     if suffix in SUFFIXES:
         return _read_image(path, file, data, facts)
-    reason = f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read"
+    reason = f"{file} is neither an image nor an array (.npy), and {data} does not say how it is read"
     raise SpecError(reason, "its class may have a static method `read`")
 
 
-def _read_image(path: Path, file: str, data: ConfiguredPlugin, facts: DataFacts) -> tuple[Tensor, str]:
+def _read_image(path: Path, file: str, data: Plugin, facts: DataFacts) -> tuple[Tensor, str]:
     images = len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
     # Floats are images where the data set itself makes them of images, from 0 to 1.
-    floats = images and facts.dtype == "float32" and hasattr(data.plugin.code, "of_images")
-    floats = floats and ask(data.plugin, "of_images", data.options)
+    floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images")
+    floats = floats and data.ask("of_images")
     if not images or not (facts.dtype == "uint8" or floats):
         reason = f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}"
         raise SpecError(reason, "give arrays (.npy), made as the data set makes its samples")

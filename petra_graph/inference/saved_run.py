@@ -105,7 +105,7 @@ class SavedRun:
     @property
     def gives_logits(self) -> bool:
         """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        return reads_logits(self.network.checked.loss.plugin) and self.facts.classes is not None
+        return reads_logits(self.network.checked.loss) and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.

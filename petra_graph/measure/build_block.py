@@ -26,7 +26,6 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
-from petra_graph.plugins.contract import make
 from petra_graph.plugins.generators import seeded_as_torch
 from petra_graph.record.weights import SEPARATOR, is_named
 
@@ -49,7 +48,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     with refusing(node, inputs, "cannot be built"):
         try:
             with seeded_as_torch():
-                block: Block = make(node.plugin, inputs, options=node.options)
+                block: Block = node.plugin.make(inputs)
         except SpecError as error:
             raise SpecError(_of_node(node, problem) for problem in error.problems) from error
         found = [*_unregistered(block), *_misnamed(block)]

@@ -43,6 +43,7 @@ from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_code, author_line
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
@@ -66,11 +67,7 @@ class Conditions:
     """Of the samples and their targets."""
     precision: PrecisionSpec
     loss: Loss
-    build_optimizer: Callable[..., Any]
-    """Of (options, groups, stage=...)."""
-    optimizer_options: Any
-    optimizer: str = "the optimizer"
-    """Its plugin, as messages name it."""
+    optimizer: Plugin
     clip: ClipSpec | None = None
 
 
@@ -365,8 +362,8 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
 
 
 def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
-    options, owner = conditions.optimizer_options, conditions.optimizer
-    optimizer = conditions.build_optimizer(options, groups, stage=DELAYED)
+    options, owner = conditions.optimizer.options, conditions.optimizer.owned
+    optimizer = conditions.optimizer.build(groups, stage=DELAYED)
     updater = Updater(
         [*groups.decayed, *groups.undecayed],
         optimizer,

@@ -55,7 +55,7 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
     for method, does in _DOES.items() if stored else ():
         if hasattr(optimizer, method):
             yield Problem(
-                message=f"{checked.optimizer.plugin} {does}, and under method {shown(checked.method.name)} "
+                message=f"{checked.optimizer} {does}, and under method {shown(checked.method.name)} "
                 f"the backward of stage {stored[0]} is bound to those of its forward",
                 hint=f"{_OTHERWISE}, or {current}",
                 path=_NAME,
@@ -64,7 +64,7 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
     most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=lambda program: program.staleness)
     if latest.staleness > most:
         yield Problem(
-            message=f"{checked.optimizer.plugin} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(latest.staleness)}",
+            message=f"{checked.optimizer} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(latest.staleness)}",
             hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
             f", or {_OTHERWISE}",
             path=_NAME,
@@ -92,8 +92,8 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
     for text in network.across_stages([program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
     optimizer = network.checked.optimizer
-    if latest.staleness > _MUCH and not asks_for_delay(optimizer.plugin, optimizer.options):
-        name = optimizer.plugin.name
+    if latest.staleness > _MUCH and not asks_for_delay(optimizer):
+        name = optimizer.name
         cost = f" ({_MEASURED[name]})" if name in _MEASURED else ""
         other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (

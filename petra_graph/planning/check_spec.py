@@ -27,57 +27,21 @@ from petra_graph.compiler.spec_checks import (
     old_graph_problems,
     refuse,
 )
-from petra_graph.errors import Path, PluginError, Problem, SpecError, shown
+from petra_graph.errors import Path, Problem, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, build_plugin, names_code, read_options
-from petra_graph.plugins.data_set import DataFacts, completed_options, count_of_share, declared_facts, declared_samples
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, names_code
+from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
-from petra_graph.plugins.stage_facts import DELAYED, StageFacts
+from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.program.method import Method
 from petra_graph.program.stage_program import Partition
 from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
 from petra_graph.spec.strict_values import keys_with
-
-
-@frozen(kw_only=True)
-class ConfiguredPlugin:
-    """A plugin that the specification names, with its options read."""
-
-    plugin: Plugin
-    options: Any
-    path: Path
-    """Of the options in the specification."""
-    label: str = ""
-    """The name under which a metric's values are recorded."""
-    seed: int | None = None
-    """Of the run: what the plugin draws while it is built follows from it."""
-
-    def build(self, *others: Any, stage: StageFacts | None = None) -> Any:
-        """Return what the plugin's code makes of its options and these arguments, checked against the contract of its kind.
-
-        Args:
-            stage: as in `build_plugin`.
-
-        Raises:
-            SpecError: it refuses its options, or what they name; paths that count from the options count from the specification.
-            PluginError: its code failed, or breaks the contract.
-        """
-        try:
-            return build_plugin(self.plugin, self.options, *others, stage=stage, seed=self.seed)
-        except SpecError as error:
-            raise SpecError(map(self.locate, error.problems)) from error
-        except PluginError as error:
-            raise PluginError(map(self.locate, error.problems)) from error.__cause__ or error
-
-    def locate(self, problem: Problem) -> Problem:
-        """Return a problem at the option that it names, or at the plugin's name."""
-        path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
-        return problem if problem.where else attrs.evolve(problem, path=path)
 
 
 @frozen(kw_only=True)
@@ -91,18 +55,18 @@ class CheckedSpec:
     stages: Partition | None
     """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
     loaded: LoadedSpec
-    loss: ConfiguredPlugin
-    optimizer: ConfiguredPlugin
-    lr_schedule: ConfiguredPlugin
-    data: ConfiguredPlugin
+    loss: Plugin
+    optimizer: Plugin
+    lr_schedule: Plugin
+    data: Plugin
     facts: DataFacts
     training_samples: int | None
     """None where the data set's declaration cannot say how many there are."""
-    callbacks: tuple[ConfiguredPlugin, ...]
+    callbacks: tuple[Plugin, ...]
     """In the order in which they are called."""
-    metrics: tuple[ConfiguredPlugin, ...]
+    metrics: tuple[Plugin, ...]
     """Of the evaluations, each with a label of its own."""
-    architecture: ConfiguredPlugin | None = None
+    architecture: Plugin | None = None
     """What has written out the graph; None where the specification lists its nodes."""
 
     def variant(self, spec: Spec, graph: NodeGraph | None = None) -> CheckedSpec:
@@ -120,13 +84,13 @@ class CheckedSpec:
         return attrs.evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 
     def build_loss(self) -> Loss:
-        """Return the loss of training and evaluations; errors as of `ConfiguredPlugin.build`."""
+        """Return the loss of training and evaluations; errors as of `Plugin.build`."""
         loss: Loss = self.loss.build()
         return loss
 
     @cached_property
     def tried_optimizer(self) -> Any:
-        """The optimizer of one parameter, in a stage whose gradients are late; errors as of `ConfiguredPlugin.build`."""
+        """The optimizer of one parameter, in a stage whose gradients are late; errors as of `Plugin.build`."""
         import torch
 
         from petra_graph.blocks.block_kinds import ParameterGroups
@@ -137,14 +101,14 @@ class CheckedSpec:
     @property
     def scales(self) -> dict[str, Scale]:
         """How the values of the metrics are read, by their labels."""
-        return {one.label: scale_in(one.plugin) for one in self.metrics}
+        return {one.recorded_as: scale_in(one) for one in self.metrics}
 
     @property
     def plugins(self) -> list[Plugin]:
         """All plugins that the specification uses, blocks among them."""
         tables = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.callbacks, *self.metrics)
         blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
-        return [*(one.plugin for one in tables), *blocks]
+        return [*tables, *blocks]
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
@@ -219,7 +183,7 @@ def check_spec(
         training_samples=samples,
         callbacks=lists["callback"],
         metrics=lists["metric"],
-        **cast(Mapping[str, ConfiguredPlugin], plugins),
+        **cast(Mapping[str, Plugin], plugins),
     )
 
 
@@ -235,82 +199,74 @@ class _Check:
 
     # --- plugins ---
 
-    def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
+    def plugin_of(self, kind: PluginKind) -> Plugin | None:
         """Return the plugin of a kind's top-level table."""
         part = self.loaded.parts.get((kind.table,))
         return None if part is None else self.configured(kind, part.name, part.options, (kind.table,))
 
-    def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
+    def plugins_of(self, kind: PluginKind) -> tuple[Plugin, ...]:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
-        found: dict[str, ConfiguredPlugin] = {}
+        found: dict[str, Plugin] = {}
         for path, part in self.loaded.parts.items():
             if path[:1] != (kind.table,) or not isinstance(part, PluginSpec):
                 continue
             configured = self.configured(kind, part.name, part.options, path)
             if configured is None:
                 continue
-            name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.plugin.name.rpartition(":")[2]
+            name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.name.rpartition(":")[2]
             if name not in found:
-                found[name] = attrs.evolve(configured, label=name)
+                found[name] = attrs.evolve(configured, recorded_as=name)
             elif self.loaded.spec is not None or not isinstance(part, MetricSpec):  # another name may not be readable
                 hint = f'record it under another name: recorded_as = "{name}-2"' if isinstance(part, MetricSpec) else ""
-                message = f"{configured.plugin} is listed twice"
+                message = f"{configured} is listed twice"
                 self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
         return tuple(found.values())
 
-    def configured(
-        self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path
-    ) -> ConfiguredPlugin | None:
+    def configured(self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path) -> Plugin | None:
         """Return the plugin that a table names, with its options."""
         plugin = self.resolve(kind, name, (*table, "name"))
         read = None if plugin is None else self.options(plugin, options, (*table, "options"))
-        if plugin is None or read is None:
+        if read is None or read.options is None:
             return None
-        seed = None if self.loaded.spec is None else self.loaded.spec.run.seed
-        return ConfiguredPlugin(plugin=plugin, options=read, path=(*table, "options"), seed=seed)
+        return attrs.evolve(read, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
 
     def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
         """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
         key = (kind.group, name)
         if self.resolved.get(key) is None:
             plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
-            with_code = plugin is not None and keys_with(names_code, plugin.options)
+            with_code = plugin is not None and keys_with(names_code, plugin.schema)
             self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
         return self.resolved[key]
 
-    def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Any:
+    def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Plugin:
         """Read the options of a plugin, files relative to the text that names them."""
-        files, located = keys_with(FilePath, plugin.options), self.loaded.layers.located
+        files, located = keys_with(FilePath, plugin.schema), self.loaded.layers.located
         given = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
-        options, problems = read_options(plugin, given, path)
+        plugin, problems = plugin.read(given, path)
         self.problems.add(problems)
-        return options
+        return plugin
 
     # --- data and network ---
 
-    def data(
-        self, data: ConfiguredPlugin | None
-    ) -> tuple[ConfiguredPlugin | None, DataFacts | None, Sequence[Problem]]:
+    def data(self, data: Plugin | None) -> tuple[Plugin | None, DataFacts | None, Sequence[Problem]]:
         """Return the data set with what only its files tell, its facts, and the problems of files that cannot be read."""
         if data is None:
             return None, None, ()
         at, unread = self.problems.at("data", "options"), list[Problem]()
-        options = attrs.evolve(at, wrong=unread).attempt(completed_options, data.plugin, data.options)
-        data = data if options is None else attrs.evolve(data, options=options)
-        return data, at.attempt(declared_facts, data.plugin, data.options), unread
+        data = attrs.evolve(at, wrong=unread).attempt(completed, data) or data
+        return data, at.attempt(declared_facts, data), unread
 
-    def training_samples(self, data: ConfiguredPlugin | None, validation: object) -> int | None:
+    def training_samples(self, data: Plugin | None, validation: object) -> int | None:
         """Return how many training samples there are without a validation share, if the data set's declaration says it."""
         if data is None:
             return None
-        found = self.problems.at("data", "options").attempt(declared_samples, data.plugin, data.options)
+        found = self.problems.at("data", "options").attempt(declared_samples, data)
         return (
             found if found is None or not isinstance(validation, float) else found - count_of_share(found, validation)
         )
 
-    def nodes(
-        self, architecture: ConfiguredPlugin | None, facts: DataFacts | None, unread: Sequence[Problem]
-    ) -> list[NodeInput]:
+    def nodes(self, architecture: Plugin | None, facts: DataFacts | None, unread: Sequence[Problem]) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes.
 
         A network that is known without the data is planned without it; otherwise the problems of its files are told.
@@ -321,7 +277,9 @@ class _Check:
         at = self.problems.at("architecture", "options")
         if unread:
             at = attrs.evolve(at, wrong=[])
-        expanded = None if facts is None else at.attempt(build_plugin, architecture.plugin, architecture.options, facts)
+        # It draws nothing, and the paths of its problems count from its options here.
+        build = attrs.evolve(architecture, path=(), seed=None).build
+        expanded = None if facts is None else at.attempt(build, facts)
         if expanded is None:
             self.problems.add(unread)
             return []
@@ -329,10 +287,10 @@ class _Check:
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin = self.resolve(BLOCK, node.block, (*path, "block"))
-        options = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
-        return NodeInput(spec=node, plugin=plugin, options=options, path=path)
+        read = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
+        return NodeInput(spec=node, plugin=read, path=path)
 
-    def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:
+    def graph(self, nodes: list[NodeInput], architecture: Plugin | None) -> NodeGraph | None:
         """Apply the graph's rules, where every node could be read: a missing one, or one of an unknown block, would break rules by its absence."""
         given = self.loaded.layers.values.get("graph")
         tables = given.get("node") if isinstance(given, Mapping) else None
@@ -345,8 +303,8 @@ class _Check:
             self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
             return None
         graph, problems = build_graph(nodes)
-        if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
-            owned = architecture.plugin.owned
+        if architecture is not None and architecture.distribution != FIRST_PARTY:
+            owned = architecture.owned
             wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
             self.problems.add(wrong, of_plugin=True)
         else:

@@ -12,7 +12,6 @@ micro-batch: with both ends of a longer pipeline it would wait for its own outpu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve, field, frozen
@@ -23,7 +22,6 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
@@ -198,8 +196,8 @@ class MeasuredNetwork:
         from petra_graph.compiler.spec_checks import settings_of
 
         checked = self.checked
-        optimizer = (checked.optimizer.plugin.name, checked.optimizer.options)
-        return settings_of(self.spec, optimizer, checked.loss.plugin.name)
+        optimizer = (checked.optimizer.name, checked.optimizer.options)
+        return settings_of(self.spec, optimizer, checked.loss.name)
 
     def costs(self) -> CostTable:
         """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
@@ -217,15 +215,12 @@ class MeasuredNetwork:
     def _measure_costs(self) -> CostTable:
         from petra_graph.measure.costs import Conditions, measure_costs
 
-        optimizer = self.checked.optimizer
         conditions = Conditions(
             batch=self.spec.data.batch,
             facts=self.checked.facts,
             precision=self.spec.precision,
             loss=self.checked.loss.build(),
-            build_optimizer=partial(build_plugin, optimizer.plugin),
-            optimizer_options=optimizer.options,
-            optimizer=optimizer.plugin.owned,
+            optimizer=self.checked.optimizer,
             clip=self.spec.optimizer.clip,
         )
         with at_path("loss", "name"):  # blocks and optimizers have paths of their own
@@ -342,7 +337,7 @@ def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Proble
     allowed = outputs_for(facts)
     head = network.graph.nodes[network.graph.head]
     measured, target = network.shapes[head.name], facts.target_shape
-    outputs, loss = measured.outputs, network.checked.loss.plugin
+    outputs, loss = measured.outputs, network.checked.loss
     if loss.is_first_party and (measured.several or facts.several_targets):
         came = f'the head "{head.name}" returns' if measured.several else "a sample's target is"
         message = f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one"

@@ -214,7 +214,7 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
         devices=devices,
         nodes=nodes,
         timeline=shown,
-        delay_aware=(str(optimizer.plugin),) * asks_for_delay(optimizer.plugin, optimizer.options),
+        delay_aware=(str(optimizer),) * asks_for_delay(optimizer),
         certainty=Certainty(
             samples_per_second_low=slowest,
             samples_per_second_high=fastest,

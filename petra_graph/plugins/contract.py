@@ -20,7 +20,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -101,31 +101,39 @@ class PluginKind:
     def nouns(self) -> str:
         return f"{self.noun}{'es' if self.noun.endswith('s') else 's'}"
 
-    def label(self, name: str) -> str:
-        """Return a plugin as `petra-graph check` takes it: "blocks/rev-basic"."""
-        return f"{self.short}/{name.rpartition(':')[2]}"
-
 
 @frozen(kw_only=True)
 class Plugin:
-    """A class or function as a plugin of a kind."""
+    """A class or function as a plugin of a kind, with options once they are read.
+
+    Attributes:
+        name: that the specification gives.
+        schema: the attrs class of its options; whether it has further ones, only the code knows.
+        folders: where code that its options name may lie, besides Python's path.
+        options: an instance of that class; None until a table is read.
+        path: of the table in the specification; () where there is none.
+        recorded_as: the name under which a metric's values are recorded.
+        seed: of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone.
+    """
 
     kind: PluginKind
     name: str
-    """The name that the specification gives."""
     distribution: str
     code: Any
-    options: type = field(eq=False)
-    """The attrs class of its options; whether it has further ones, only the code knows."""
+    schema: type = field(eq=False)
     folders: Sequence[str] = field(default=(), eq=False)
-    """Where code that its options name may lie, besides Python's path."""
+    options: Any = field(default=None, eq=False)
+    path: Path = field(default=(), eq=False)
+    recorded_as: str = field(default="", eq=False)
+    seed: int | None = field(default=None, eq=False)
 
     def __str__(self) -> str:
         return f"{self.kind.noun} {shown(self.name)}"
 
     @property
     def label(self) -> str:
-        return self.kind.label(self.name)
+        """The plugin as `petra-graph check` takes it: "blocks/rev-basic"."""
+        return f"{self.kind.short}/{self.name.rpartition(':')[2]}"
 
     @property
     def owned(self) -> str:
@@ -151,6 +159,71 @@ class Plugin:
         """Return the error that the plugin breaks the contract of its kind."""
         return PluginError(f"{self.owned} is broken: {fault}")
 
+    def read(self, table: Mapping[str, Any], path: Path = ()) -> tuple[Plugin, tuple[Problem, ...]]:
+        """Return the plugin with its `options` table at a path, and the table's problems, with which it has no options."""
+        schema = self.schema
+        if _signature(self.code)[1]:
+            further = sorted(table.keys() - attrs.fields_dict(schema).keys())
+            schema = _options_class(self.code, len(self.kind.gives), tuple(further))
+        options, problems = structure_as(schema, table, path, names={path: f"the options of {self}"})
+        return attrs.evolve(self, options=options, path=path), problems
+
+    def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
+        """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""
+        asked = {STAGE: stage} if stage is not None and self.asks_for_stage else {}
+        return self.kind.make(self, given, self._arguments() | asked)
+
+    def build(self, *given: Any, stage: StageFacts | None = None) -> Any:
+        """Return what a run uses of what the code builds.
+
+        Args:
+            given: what its kind gives by position.
+            stage: the facts of the stage for which it is built, which code is given that asks for them.
+
+        Raises:
+            SpecError: it refuses its options, by ValueError or TypeError.
+            PluginError: it raised another exception that is not one of ours, or what it built breaks the contract of its kind.
+        """
+        from petra_graph.plugins.generators import seeded_by
+
+        try:
+            with self._called(" cannot be built"), seeded_by(self.seed, self.label):
+                return self.make(*given, stage=stage)
+        except (SpecError, PluginError) as error:
+            raise type(error)(map(self.locate, error.problems)) from error.__cause__ or error
+
+    def locate(self, problem: Problem) -> Problem:
+        """Return a problem, whose path counts from the options, at its option in the specification, or else at the plugin's name."""
+        if problem.where or not self.path:
+            return problem
+        path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
+        return attrs.evolve(problem, path=path)
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """Return what a static method says, which is called with those of the options that it has parameters for; errors as of `build`."""
+        function = getattr(self.code, method)
+        with self._called(f": {method} failed"):
+            return function(*given, **accepted(function, self._arguments()))
+
+    @contextmanager
+    def _called(self, failed: str) -> Iterator[None]:
+        """Call the code with its options: a ValueError or TypeError is what it says of them, or a mistake in an author's line."""
+        with author_code(f"{self.owned}{failed}"):
+            try:
+                yield
+            except (TypeError, ValueError) as error:
+                at = author_line(error)
+                raise SpecError(Problem(message=f"{self}: {error}", hint=at and f"raised at {at}")) from error
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the options as the arguments of the code; what is not set is left to the code's own defaults."""
+        found = {one.name: getattr(self.options, one.name) for one in attrs.fields(type(self.options))}
+        found = {name: value for name, value in found.items() if value is not None}
+        for name in found.keys() & keys_with(names_code, type(self.options)):
+            found[name] = CodeName(found[name])
+            found[name].folders = self.folders
+        return found | {name: FilePath(found[name]) for name in found.keys() & keys_with(FilePath, type(self.options))}
+
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
     """Return a class or function as a plugin.
@@ -161,8 +234,8 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
     code = kind.adapt(code)
     if fault := _fault(kind, code):
         raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
-    options = _options_class(code, len(kind.gives))
-    return Plugin(kind=kind, name=name, distribution=distribution, code=code, options=options, folders=folders)
+    schema = _options_class(code, len(kind.gives))
+    return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)
 
 
 def _fault(kind: PluginKind, code: Any) -> str:
@@ -180,71 +253,6 @@ def _fault(kind: PluginKind, code: Any) -> str:
     if len(by_position) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return f"must be a class or function {form}; its parameters are ({', '.join(names)})"
     return kind.fault(code)
-
-
-def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
-    """Return the plugin's `options` table at `path` as the class of its options, or None and the table's problems."""
-    own = plugin.options
-    if _signature(plugin.code)[1]:
-        further = sorted(mapping.keys() - attrs.fields_dict(own).keys())
-        own = _options_class(plugin.code, len(plugin.kind.gives), tuple(further))
-    return structure_as(own, mapping, path, names={path: f"the options of {plugin}"})
-
-
-def make(plugin: Plugin, *given: Any, options: Any, stage: StageFacts | None = None) -> Any:
-    """Return what a run uses of what a plugin builds, and raise whatever its code raises; arguments as of `build_plugin`."""
-    asked = {STAGE: stage} if stage is not None and plugin.asks_for_stage else {}
-    return plugin.kind.make(plugin, given, _arguments(plugin, options) | asked)
-
-
-def build_plugin(
-    plugin: Plugin, options: Any, *given: Any, stage: StageFacts | None = None, seed: int | None = None
-) -> Any:
-    """Return what a run uses of what a plugin builds.
-
-    Args:
-        options: an instance of the class of its options.
-        given: what its kind gives by position.
-        stage: the facts of the stage for which it is built, which code is given that asks for them.
-        seed: of the run: what a constructor draws from torch's, numpy's or Python's generators follows from it and the plugin's name. None:
-            they are left alone.
-
-    Raises:
-        SpecError: it refuses its options, by ValueError or TypeError.
-        PluginError: it raised another exception that is not one of ours, or what it built breaks the contract of its kind.
-    """
-    from petra_graph.plugins.generators import seeded_by
-
-    with _called(plugin, " cannot be built"), nullcontext() if seed is None else seeded_by(seed, plugin.label):
-        return make(plugin, *given, options=options, stage=stage)
-
-
-def ask(plugin: Plugin, method: str, options: Any, *given: Any) -> Any:
-    """Return what a static method of a plugin says, which is called with those of the options that it has parameters for; errors as of `build_plugin`."""
-    function = getattr(plugin.code, method)
-    with _called(plugin, f": {method} failed"):
-        return function(*given, **accepted(function, _arguments(plugin, options)))
-
-
-@contextmanager
-def _called(plugin: Plugin, failed: str) -> Iterator[None]:
-    """Call a plugin with its options: a ValueError or TypeError is what it says of them, and where an author's line raised it, a mistake there."""
-    with author_code(f"{plugin.owned}{failed}"):
-        try:
-            yield
-        except (TypeError, ValueError) as error:
-            at = author_line(error)
-            raise SpecError(Problem(message=f"{plugin}: {error}", hint=at and f"raised at {at}")) from error
-
-
-def _arguments(plugin: Plugin, options: Any) -> dict[str, Any]:
-    """Return a plugin's options as the arguments of its code; what is not set is left to the code's own defaults."""
-    found = {one.name: getattr(options, one.name) for one in attrs.fields(type(options))}
-    found = {name: value for name, value in found.items() if value is not None}
-    for name in found.keys() & keys_with(names_code, type(options)):
-        found[name] = CodeName(found[name])
-        found[name].folders = plugin.folders
-    return found | {name: FilePath(found[name]) for name in found.keys() & keys_with(FilePath, type(options))}
 
 
 # --- what a signature says ---

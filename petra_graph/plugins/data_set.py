@@ -9,7 +9,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import SpecError, kind_of, shown
-from petra_graph.plugins.contract import Plugin, accepted, ask
+from petra_graph.plugins.contract import Plugin, accepted
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
@@ -214,29 +214,29 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
     return built
 
 
-def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
-    """Return the facts of a data set with these options.
+def declared_facts(plugin: Plugin) -> DataFacts:
+    """Return the facts of a data set with its options.
 
     Raises:
         SpecError: it refuses the options.
         PluginError: its function failed, or did not return facts that samples could have.
     """
     stated = plugin.code.facts
-    facts: DataFacts = ask(plugin, "facts", options) if callable(stated) else stated
+    facts: DataFacts = plugin.ask("facts") if callable(stated) else stated
     if fault := facts_fault(facts):
         raise plugin.broken(f"its facts {fault}")
     return facts
 
 
-def completed_options(plugin: Plugin, options: Any) -> Any:
-    """Return a data set's options, where what only its files tell is filled in; errors as of `declared_facts`."""
-    found = ask(plugin, "completed", options) if hasattr(plugin.code, "completed") else {}
-    return attrs.evolve(options, **found) if found else options
+def completed(plugin: Plugin) -> Plugin:
+    """Return a data set with the options that only its files tell; errors as of `declared_facts`."""
+    found = plugin.ask("completed") if hasattr(plugin.code, "completed") else {}
+    return attrs.evolve(plugin, options=attrs.evolve(plugin.options, **found)) if found else plugin
 
 
-def declared_samples(plugin: Plugin, options: Any) -> int | None:
+def declared_samples(plugin: Plugin) -> int | None:
     """Return the number of training samples, or None where the data set does not say; errors as of `declared_facts`."""
-    found: int | None = ask(plugin, "training_samples", options) if hasattr(plugin.code, "training_samples") else None
+    found: int | None = plugin.ask("training_samples") if hasattr(plugin.code, "training_samples") else None
     return plain(found)  # type: ignore[no-any-return]
 
 
@@ -245,7 +245,7 @@ def count_of_share(samples: int, share: float) -> int:
     return round(share * samples)
 
 
-def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
+def codec_of(plugin: Plugin, facts: DataFacts) -> TextCodec:
     """Return the codec of a data set's text; `facts` are those of the opened data set.
 
     Raises:
@@ -255,5 +255,5 @@ def codec_of(plugin: Plugin, options: Any, facts: DataFacts) -> TextCodec:
     if not hasattr(plugin.code, "codec"):
         message = f"{plugin} is not text: it does not say how a text becomes tokens"
         raise SpecError(message, "use a run of a network that was trained on text")
-    codec: TextCodec = ask(plugin, "codec", options, facts)
+    codec: TextCodec = plugin.ask("codec", facts)
     return codec

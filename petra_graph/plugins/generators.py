@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 
 def seed_generators(key: int) -> None:
@@ -38,11 +38,11 @@ def seeded_as_torch() -> Iterator[None]:
 
 
 @contextmanager
-def seeded_by(seed: int, name: str) -> Iterator[None]:
-    """Run with the global generators seeded by a run's seed and a name, so that what a constructor draws follows from both."""
+def seeded_by(seed: int | None, name: str) -> Iterator[None]:
+    """Run with the global generators seeded by a run's seed and a name, so that what a constructor draws follows from both; None: as they are."""
     from petra_graph.blocks.randomness import random_key
 
-    with seeded(random_key(seed, name, "built")):
+    with nullcontext() if seed is None else seeded(random_key(seed, name, "built")):
         yield
 
 

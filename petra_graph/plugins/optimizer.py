@@ -25,7 +25,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.stage_facts import UNDELAYED
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
     return corrects or any("staleness" in group for group in optimizer.param_groups)
 
 
-def asks_for_delay(plugin: Plugin, options: Any) -> bool:
+def asks_for_delay(plugin: Plugin) -> bool:
     """Whether an optimizer asks for the facts of its stage, or what it builds needs delays; one that cannot be built does not."""
     import torch
     from torch import nn
@@ -111,6 +111,6 @@ def asks_for_delay(plugin: Plugin, options: Any) -> bool:
 
     groups = ParameterGroups(decayed=[nn.Parameter(torch.zeros(2, 2))], undecayed=[nn.Parameter(torch.zeros(2))])
     try:
-        return plugin.asks_for_stage or needs_delays(build_plugin(plugin, options, groups, stage=UNDELAYED))
+        return plugin.asks_for_stage or needs_delays(plugin.build(groups, stage=UNDELAYED))
     except PetraGraphError:
         return False

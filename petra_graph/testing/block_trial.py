@@ -25,7 +25,6 @@ from petra_graph.blocks import (
 from petra_graph.blocks.randomness import fork_rng
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct
-from petra_graph.plugins.contract import make
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.testing.promises import AnyTrial
@@ -96,7 +95,7 @@ class Harness:
         self.numerics = NumericsContext(device=torch.device("cpu"), precision=precision, seed=trial.seed)
         self.dtype = self.numerics.dtype
         with fork_rng(random_key(trial.seed, NODE, "initial", copy), torch.device("cpu")):
-            self.block: Block = place(make(trial.plugin, trial.inputs, options=trial.options), self.numerics)
+            self.block: Block = place(trial.plugin.make(trial.inputs), self.numerics)
             with torch.no_grad():
                 for parameter in self.block.parameters():
                     if parameter.is_floating_point():

@@ -20,7 +20,6 @@ from petra_graph.blocks.block_kinds import ParameterGroups
 from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started, asked_at_stage
-from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.data_set import is_stream
 from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.kinds import CALLBACK, DATA_SET, LOSS, OPTIMIZER
@@ -66,9 +65,9 @@ class _Trained:
     """An optimizer and its parameters; those of another one, at a checkpoint that is made now."""
 
     def __init__(self, trial: OptimizerTrial, of: _Trained | None = None) -> None:
-        self.parameters, self.rate = _parameters(trial.seed), float(trial.options.lr)
+        self.parameters, self.rate = _parameters(trial.seed), float(trial.plugin.options.lr)
         groups = ParameterGroups(decayed=self.parameters[:2], undecayed=self.parameters[2:])
-        self.optimizer: torch.optim.Optimizer = build_plugin(trial.plugin, trial.options, groups, stage=DELAYED)
+        self.optimizer: torch.optim.Optimizer = trial.plugin.build(groups, stage=DELAYED)
         self.ratios = rate_ratios(self.optimizer, self.rate)
         if of is None:
             return
@@ -111,7 +110,7 @@ class LossTrial(AnyTrial):
 
 def check_mean_over_samples(trial: LossTrial) -> None:
     """The loss is the mean over samples, by their `target_weight`, and metrics are sums, however samples are batched."""
-    loss: Loss = build_plugin(trial.plugin, trial.options)
+    loss: Loss = trial.plugin.build()
     draw = torch.Generator().manual_seed(trial.seed)
     output, target = (
         trial.batch() if trial.batch else (torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw))
@@ -146,7 +145,7 @@ class DataSetTrial(AnyTrial):
 def check_samples(trial: DataSetTrial) -> None:
     """A sample follows from (index, seed, epoch) alone: alone or among others, in any order, whatever generators stand at."""
     try:
-        data = build_plugin(trial.plugin, trial.options)
+        data = trial.plugin.build()
     except SpecError as error:
         raise NotTried(str(error)) from error
     for name in ("train", "test"):
@@ -211,7 +210,7 @@ class _Followed:
     def __init__(self, trial: CallbackTrial, folder: Path, of: _Followed | None = None) -> None:
         names = [f"node/{name}" for name in (*COEFFICIENTS, "weight", "bias")]
         self.parameters = dict(zip(names, _parameters(trial.seed), strict=True))
-        self.callback: Callback = build_plugin(trial.plugin, trial.options)
+        self.callback: Callback = trial.plugin.build()
         self.callback.started(evolve(_RUN, directory=folder, resumed_at=None if of is None else 1))
         companion = self.callback.at_stage(*asked_at_stage(self.callback, self.parameters, DELAYED))
         self.companion = companion or Companion()

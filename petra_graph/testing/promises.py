@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of, read_options
+from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
 ROUNDINGS = 2**12
 """Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
@@ -32,16 +32,14 @@ class NotTried(Exception):
 
 @frozen(kw_only=True)
 class AnyTrial:
-    """A plugin of a kind with its options.
+    """A plugin of a kind, with its options.
 
     Attributes:
-        options: an instance of its options class.
         seed: parameters and samples follow from it.
     """
 
     kind: ClassVar[PluginKind]
     plugin: Plugin
-    options: Any
     seed: int = 0
 
     @classmethod
@@ -50,7 +48,7 @@ class AnyTrial:
 
         Args:
             given: code, or a plugin.
-            options: its `options` table, or the options that a plugin was read with; None: no keys.
+            options: its `options` table; None: those that it was read with, or no keys.
 
         Raises:
             TypeError: it is no plugin of this kind.
@@ -63,11 +61,11 @@ class AnyTrial:
                 plugin = plugin_of(cls.kind, named, given)
             except PluginError as error:
                 raise TypeError(str(error)) from error
-        if not isinstance(options, plugin.options):
-            options, problems = read_options(plugin, options or {}, ("options",))
+        if options is not None or plugin.options is None:
+            plugin, problems = plugin.read(options or {}, ("options",))
             if problems:
                 raise SpecError(problems)
-        return cls(plugin=plugin, options=options, **more)
+        return cls(plugin=plugin, **more)
 
 
 Check = Callable[[Any], None]

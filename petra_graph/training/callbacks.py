@@ -15,9 +15,9 @@ from torch import Tensor
 
 from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import Callback, asked_at_stage, missing_package
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.stage_facts import StageFacts
 
 
@@ -45,7 +45,7 @@ class NamedCallback:
             raise RunFailed(message, hint) from error
 
 
-def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> tuple[NamedCallback, ...]:
+def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:
     """Build the callbacks of a run whose evaluations read the split `evaluated`.
 
     Raises:
@@ -55,11 +55,11 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin], evaluated: str) -> t
     problems = list[Problem]()
     for one in configured:
         problems += split_problems(getattr(one.options, "metric", None), (*one.path, "metric"), evaluated)
-        if missing := missing_package(one.plugin):
+        if missing := missing_package(one):
             problems.append(one.locate(missing))
     if problems:
         raise SpecError(problems)
-    return tuple(NamedCallback(name=one.plugin.name, path=one.path, callback=one.build()) for one in configured)
+    return tuple(NamedCallback(name=one.name, path=one.path, callback=one.build()) for one in configured)
 
 
 def split_problems(metric: object, path: Path, evaluated: str) -> list[Problem]:

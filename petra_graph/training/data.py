@@ -204,7 +204,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
     """
     spec, built = checked.spec, checked.data.build()
     data = CheckedData.of(
-        str(checked.data.plugin),
+        str(checked.data),
         built,
         validation=spec.data.validation,
         seed=spec.run.seed,

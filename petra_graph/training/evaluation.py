@@ -15,7 +15,7 @@ from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, su
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import MOST, floats
-from petra_graph.planning.check_spec import ConfiguredPlugin
+from petra_graph.plugins.contract import Plugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.training.data import MicroBatches, require_finite_samples
 from petra_graph.units import plural
@@ -137,7 +137,7 @@ class Meters:
 class MetricsOfEvaluation:
     """The metrics of one evaluation: new ones, which see every batch once."""
 
-    def __init__(self, configured: Sequence[ConfiguredPlugin]) -> None:
+    def __init__(self, configured: Sequence[Plugin]) -> None:
         """Build the metrics, each in a guard that names it."""
         self._built = [(one, one.build()) for one in configured]
 
@@ -155,12 +155,12 @@ class MetricsOfEvaluation:
         """
         values: dict[str, float] = {}
         for one, metric in self._built:
-            if one.label in of_loss:
-                message = f'{one.plugin} is recorded as "{one.label}", and the loss has values of that name'
-                hint = f'record it under another name: recorded_as = "{one.label}-2"'
+            if one.recorded_as in of_loss:
+                message = f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name'
+                hint = f'record it under another name: recorded_as = "{one.recorded_as}-2"'
                 raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
             found = metric.compute().items()
-            values |= {f"{one.label}/{name}" if name else one.label: value for name, value in found}
+            values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
         return values
 
 

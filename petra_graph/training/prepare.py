@@ -14,7 +14,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.callback import OBSERVES
-from petra_graph.plugins.contract import build_plugin
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
@@ -57,11 +57,7 @@ class Training:
     """The loss, the optimizer and the learning rates of the executors."""
 
     loss: Loss
-    build_optimizer: Callable[..., Any]
-    """Of (options, groups, stage=...)."""
-    optimizer: str = "the optimizer"
-    """The optimizer's plugin, as messages name it."""
-    optimizer_options: Any
+    optimizer: Plugin
     rate: Callable[[StageFacts], LearningRate]
     """Returns the learning rates of a stage."""
 
@@ -72,16 +68,10 @@ class Training:
         shared = schedule.build(length, stage=UNDELAYED)
 
         def rate(stage: StageFacts) -> LearningRate:
-            factor = schedule.build(length, stage=stage) if schedule.plugin.asks_for_stage else shared
+            factor = schedule.build(length, stage=stage) if schedule.asks_for_stage else shared
             return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
 
-        return cls(
-            loss=loss,
-            optimizer=optimizer.plugin.owned,
-            build_optimizer=partial(build_plugin, optimizer.plugin),
-            optimizer_options=optimizer.options,
-            rate=rate,
-        )
+        return cls(loss=loss, optimizer=optimizer, rate=rate)
 
 
 @frozen(kw_only=True)
@@ -126,7 +116,7 @@ class Prepared:
     @property
     def loss(self) -> str:
         """The loss's plugin, as messages name it."""
-        return self.checked.loss.plugin.owned
+        return self.checked.loss.owned
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -278,17 +268,17 @@ def executors(
         tie(modules, network.shapes)
         for name, block in modules.items() if spec.run.compile else ():
             compile_functions(name, block)
-        groups, options = parameter_groups(modules.values()), training.optimizer_options
+        groups = parameter_groups(modules.values())
         parameters = [*groups.decayed, *groups.undecayed]
-        optimizer = training.build_optimizer(options, groups, stage=stage) if parameters else None
+        optimizer = training.optimizer.build(groups, stage=stage) if parameters else None
         updater = Updater(
             parameters,
             optimizer,
             training.rate(stage),
             spec.optimizer.clip,
             interval > 1,
-            training.optimizer,
-            () if optimizer is None else rate_ratios(optimizer, options.lr),
+            training.optimizer.owned,
+            () if optimizer is None else rate_ratios(optimizer, training.optimizer.options.lr),
             stage if needs_delays(optimizer) else None,
         )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))

@@ -13,8 +13,8 @@ from attrs import asdict, evolve
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.check_spec import CheckedSpec, ConfiguredPlugin
-from petra_graph.plugins.contract import FIRST_PARTY
+from petra_graph.planning.check_spec import CheckedSpec
+from petra_graph.plugins.contract import FIRST_PARTY, Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.run_directory import sha256_of
 from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
@@ -126,11 +126,11 @@ def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
     )
 
 
-def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
+def _with_options(table: Any, plugin: Plugin) -> Any:
     return evolve(table, options=_options(plugin.options))
 
 
-def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[ConfiguredPlugin]) -> Any:
+def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[Plugin]) -> Any:
     return None if tables is None else tuple(map(_with_options, tables, plugins))
 
 

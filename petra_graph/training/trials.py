@@ -78,7 +78,6 @@ def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[
             node,
             Trial(
                 plugin=node.plugin,
-                options=node.options,
                 inputs=inputs,
                 batch=batch,
                 draw=[draw_of(producer, at) for producer in node.inputs for at in range(count[producer])],

@@ -15,7 +15,6 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData
-from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
 
@@ -55,8 +54,7 @@ DRAWN = Pairs(drawn)
 
 def opened(**options):
     """The data set that is opened with these options."""
-    plugin = discover().resolve(DATA_SET, "torch")
-    return build_plugin(plugin, plugin.options(**options))
+    return discover().resolve(DATA_SET, "torch").read(options)[0].build()
 
 
 @pytest.fixture

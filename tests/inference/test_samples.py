@@ -12,9 +12,7 @@ from PIL import Image
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import as_samples, read_samples
-from petra_graph.planning.check_spec import ConfiguredPlugin
 from petra_graph.plugins import DataFacts
-from petra_graph.plugins.contract import build_plugin, read_options
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
 from tests.support import ROOT
@@ -130,8 +128,8 @@ def test_a_folder_is_all_files_in_it(read, tmp_path):
 
 def test_the_digit_beside_the_specs_is_a_test_sample():
     """README's command predicts it."""
-    plugin = discover().resolve(DATA_SET, "digits")
-    samples, targets = build_plugin(plugin, plugin.options()).test.fetch(np.array([3]), seed=0, epoch=0)
+    digits, _ = discover().resolve(DATA_SET, "digits").read({})
+    samples, targets = digits.build().test.fetch(np.array([3]), seed=0, epoch=0)
     with Image.open(ROOT / "specs/digit.png") as image:
         assert np.array_equal(np.array(image), samples[0, 0])
     assert targets.tolist() == [3]
@@ -147,14 +145,13 @@ def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
         (here / "images" / split / label).mkdir(parents=True)
         pixels = generator.integers(0, 256, (37, 53, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(here / "images" / split / label / "a.png")
-    plugin = discover().resolve(DATA_SET, name)
-    chosen, problems = read_options(plugin, {"root": "images", **options}, ())
+    plugin, problems = discover().resolve(DATA_SET, name).read({"root": "images", **options})
     assert problems == ()
-    data = build_plugin(plugin, chosen)
+    data = plugin.build()
     expected, _ = data.test.fetch(np.arange(2), seed=0, epoch=0)
     split = "val" if name == "imagenet" else "test"
     files = [f"images/{split}/{label}/a.png" for label in ("one", "two")]
-    found = read_samples(files, ConfiguredPlugin(plugin=plugin, options=chosen, path=()), data.facts)
+    found = read_samples(files, plugin, data.facts)
     assert torch.equal(torch.cat([one.values for one in found]), expected)
 
 
@@ -163,8 +160,6 @@ def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):
     write("notes.txt", "hello")
     monkeypatch.syspath_prepend(str(here))
     data = opened.network.checked.data
-    monkeypatch.setattr(
-        data.plugin.code, "read", staticmethod(importlib.import_module("my_reader").read), raising=False
-    )
+    monkeypatch.setattr(data.code, "read", staticmethod(importlib.import_module("my_reader").read), raising=False)
     (found,) = read_samples(["notes.txt"], data, opened.facts)
     assert torch.equal(found.values, torch.full((2, 3, 8, 6), 5, dtype=torch.uint8))

@@ -40,8 +40,7 @@ def made():
         mine = [
             NodeInput(
                 spec=NodeSpec(name=name, block="mine", kind=kind),
-                plugin=plugin,
-                options=plugin.options(),
+                plugin=plugin.read({})[0],
                 path=("graph", "node", index),
             )
             for index, name in enumerate(nodes, start=1)

@@ -12,7 +12,7 @@ from petra_graph.blocks import Buffered
 from petra_graph.errors import SpecError
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
-from petra_graph.plugins.contract import build_plugin, plugin_of
+from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.kinds import BLOCK, LOSS
 from petra_graph.plugins.local_plugins import resolve_local
 from petra_graph.spec.model import PrecisionSpec
@@ -144,8 +144,8 @@ class InFloat32(Reader):
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
-    plugin = resolve_local(BLOCK, name, ())
-    changed = attrs.evolve(graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.options(), **kinds)
+    plugin, _ = resolve_local(BLOCK, name, ()).read({})
+    changed = attrs.evolve(graph.nodes["rev1"], block=name, plugin=plugin, **kinds)
     graph.nodes = {**graph.nodes, "rev1": changed}
     return graph
 
@@ -180,8 +180,7 @@ class Unwilling(Weighted):
 
 
 def guarded(loss):
-    plugin = plugin_of(LOSS, loss.__name__, loss)
-    return build_plugin(plugin, plugin.options())
+    return plugin_of(LOSS, loss.__name__, loss).read({})[0].build()
 
 
 def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():

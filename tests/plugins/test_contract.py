@@ -14,7 +14,7 @@ from torch import nn
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.plugins import AdditiveCoupling, AtLeast, Code, DataFacts, Horizon, ParameterGroups
-from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
+from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.data_set import declared_facts
 from petra_graph.plugins.kinds import (
     ARCHITECTURE,
@@ -68,22 +68,22 @@ opened.facts = FACTS
 
 
 def read(kind, code, values=None):
-    plugin = plugin_of(kind, "mine", code)
-    return plugin, *read_options(plugin, values or {}, ("options",))
+    return plugin_of(kind, "mine", code).read(values or {}, ("options",))
 
 
 def problems(kind, code, values):
-    return [one.message for one in read(kind, code, values)[2]]
+    return [one.message for one in read(kind, code, values)[1]]
 
 
 def built(kind, code, *given, stage=None, **values):
-    plugin, options, wrong = read(kind, code, values)
+    plugin, wrong = read(kind, code, values)
     assert not wrong
-    return build_plugin(plugin, options, *given, stage=stage)
+    return plugin.build(*given, stage=stage)
 
 
 def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
-    assert read(BLOCK, Wide)[1] == plugin_of(BLOCK, "mine", Wide).options(kernel=3, mode="a", shares=(0.5,))
+    plugin, _ = read(BLOCK, Wide)
+    assert plugin.options == plugin.schema(kernel=3, mode="a", shares=(0.5,))
     values = {"kernel": 4, "mode": "c", "shares": [1, "x"], "kernal": 1}
     assert problems(BLOCK, Wide, values) == [
         'kernel in the options of block "mine" must be odd (got 4)',
@@ -94,12 +94,12 @@ def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
 
 
 def test_options_that_a_constructor_passes_on_are_those_of_its_base():
-    names = [one.name for one in attrs.fields(plugin_of(BLOCK, "mine", Wider).options)]
+    names = [one.name for one in attrs.fields(plugin_of(BLOCK, "mine", Wider).schema)]
     assert names == ["bias", "kernel", "mode", "shares"]
 
 
 def test_paths_code_tables_and_what_toml_cannot_say():
-    fields = attrs.fields_dict(plugin_of(DATA_SET, "mine", opened).options)
+    fields = attrs.fields_dict(plugin_of(DATA_SET, "mine", opened).schema)
     assert {name: annotated(one.type)[0] for name, one in fields.items()} == {
         "root": Path,
         "code": str | None,
@@ -195,9 +195,9 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
     ],
 )  # fmt: skip
 def test_facts_that_no_samples_could_have(facts, message):
-    plugin, options, _ = read(DATA_SET, of_facts(a_set(), lambda: facts))
+    plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: facts))
     with pytest.raises(PluginError) as error:
-        declared_facts(plugin, options)
+        declared_facts(plugin)
     assert f"is broken: its facts {message}" in str(error.value)
 
 
@@ -303,6 +303,6 @@ def test_what_a_constructor_draws_follows_from_the_seed_and_the_name_of_the_plug
         def __init__(self):
             self.drawn = torch.rand(1)
 
-    plugin, options, _ = read(DATA_SET, Draws)
-    drawn = [build_plugin(plugin, options, seed=seed).drawn for seed in (1, 1, 2)]
+    plugin, _ = read(DATA_SET, Draws)
+    drawn = [attrs.evolve(plugin, seed=seed).build().drawn for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -61,7 +61,7 @@ def test_all_models_of_table_2_are_there_with_the_papers_recipe(kind, depth, dat
     checked = check_spec(str(ROOT / "specs" / f"{kind}{depth}_{data}.toml"))
     spec, optimizer, (epochs, milestones, weight_decay) = checked.spec, checked.optimizer.options, RECIPES[data]
     assert (spec.run.epochs, list(checked.lr_schedule.options.milestones)) == (epochs, milestones)
-    assert (checked.optimizer.plugin.name, optimizer.lr, optimizer.momentum) == ("sgd", 0.1, 0.9)
+    assert (checked.optimizer.name, optimizer.lr, optimizer.momentum) == ("sgd", 0.1, 0.9)
     assert (optimizer.nesterov, optimizer.weight_decay) == (True, weight_decay)
     assert (spec.lr_schedule.warmup_epochs, spec.lr_schedule.scaling) == (5, "goyal")
     assert spec.data.batch == (64 if kind == "revnet" else 256 if data == "imagenet" else 128)

@@ -38,8 +38,7 @@ def conditions(
         facts=DataFacts(shape=shape, dtype="float32"),
         precision=PrecisionSpec(),
         loss=chosen.loss,
-        build_optimizer=chosen.build_optimizer,
-        optimizer_options=chosen.optimizer_options,
+        optimizer=chosen.optimizer,
     )
     return attrs.evolve(usual, **changes)
 

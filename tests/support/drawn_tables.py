@@ -160,7 +160,6 @@ def _graph(draw: random.Random, size: int, *, chain: bool) -> NodeGraph:
                 name=name,
                 block="drawn",
                 plugin=None,
-                options=None,
                 kind="head"
                 if name == "head"
                 else "reversible"

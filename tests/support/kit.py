@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.plugins.contract import build_plugin, plugin_of, read_options
+from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.testing import AnyTrial, examine
 
@@ -22,7 +22,7 @@ def kept(trial: AnyTrial, leave_out: Collection[str] = ()) -> None:
 def opened(code: Any, **options: Any) -> Any:
     """The data set of a class with these options, as a run opens it."""
     plugin = plugin_of(DATA_SET, code.__name__, code)
-    chosen, problems = read_options(plugin, options, ())
+    plugin, problems = plugin.read(options)
     if problems:
         raise SpecError(problems)
-    return build_plugin(plugin, chosen)
+    return plugin.build()

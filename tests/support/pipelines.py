@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,7 @@ from petra_graph.planning.check_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.plugins.contract import Plugin, build_plugin
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import discover
@@ -123,8 +123,7 @@ def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
     return [
         NodeInput(
             spec=table,
-            plugin=BLOCKS[table.block],
-            options=BLOCKS[table.block].options(**table.options),
+            plugin=BLOCKS[table.block].read(table.options)[0],
             path=("graph", "node", index),
         )
         for index, table in enumerate(nodes)
@@ -301,11 +300,9 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict[str, An
 
     if any(key in options for key in _OF_DELAY):
         optimizer, options = "corrected", {"optimizer": optimizer, **options}
-    chosen = _optimizer(optimizer)
     return Training(
         loss=CrossEntropy(),
-        build_optimizer=partial(build_plugin, chosen),
-        optimizer_options=chosen.options(**options),
+        optimizer=_optimizer(optimizer).read(options)[0],
         rate=lambda _: rate,
     )
 

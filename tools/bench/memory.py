@@ -117,8 +117,7 @@ def costs_of(ready: Prepared) -> CostTable:
         facts=ready.facts,
         precision=ready.spec.precision,
         loss=ready.training.loss,
-        build_optimizer=ready.training.build_optimizer,
-        optimizer_options=ready.training.optimizer_options,
+        optimizer=ready.training.optimizer,
         clip=ready.spec.optimizer.clip,
     )
     return measure_costs(ready.network.graph, conditions)

@@ -18,7 +18,6 @@ from petra_graph.blocks import Block, Streams
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.plugins.contract import make
 from petra_graph.record.run_directory import environment
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch
@@ -92,7 +91,7 @@ def trainer(runtime: Scheduler, data: Sequence[MicroBatch]) -> Train:
 
 def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
     """Build its loss."""
-    loss: Callable[[Tensor, Tensor], Tensor] = make(ready.checked.loss.plugin, options=ready.checked.loss.options)
+    loss: Callable[[Tensor, Tensor], Tensor] = ready.checked.loss.make()
     return loss
 
 
@@ -100,7 +99,7 @@ def update_of(ready: Prepared, module: Plain) -> Callable[[], None]:
     """Return an update of a plain module by the spec's optimizer."""
     chosen = ready.checked.optimizer
     groups = parameter_groups([cast(Block, block) for block in module.blocks.values()])
-    optimizer = make(chosen.plugin, groups, options=chosen.options)
+    optimizer = chosen.make(groups)
 
     def step() -> None:
         optimizer.step()

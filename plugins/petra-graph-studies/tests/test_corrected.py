@@ -14,7 +14,6 @@ from torch import nn
 
 from petra_graph.cli.main import main
 from petra_graph.plugins import ParameterGroups
-from petra_graph.plugins.contract import build_plugin
 from petra_graph.plugins.kinds import OPTIMIZER
 from petra_graph.plugins.registry import discover
 from petra_graph.testing import OptimizerTrial
@@ -49,9 +48,8 @@ def made(name, how, delay=0.0, **options):
 
 def plain(name, **options):
     parameters, grouped = groups()
-    plugin = discover().resolve(OPTIMIZER, name)
-    chosen = plugin.options(lr=0.01, weight_decay=0.1, **options)
-    return parameters, build_plugin(plugin, chosen, grouped)
+    plugin, _ = discover().resolve(OPTIMIZER, name).read({"lr": 0.01, "weight_decay": 0.1, **options})
+    return parameters, plugin.build(grouped)
 
 
 def set_delay(optimizer, delay):
