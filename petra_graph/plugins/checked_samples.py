@@ -176,7 +176,10 @@ class CheckedData:
             elif validation is not None:
                 if (plain := getattr(source, "plain", None)) is None:
                     message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
-                    hint = "give its training split the attribute `plain` (itself, if it has none), or name a split of the data set's own"
+                    hint = (
+                        "give its training split the attribute `plain` (itself, if it has none), of torch Datasets the option `plain`; or name "
+                        'a split of the data set\'s own, as in data.validation = "validation"'
+                    )
                     raise SpecError(message, hint)
                 rows, held_rows = draw_share(len(source), validation, seed)
                 train, held = checked("training", source, rows), checked("validation", plain, held_rows)

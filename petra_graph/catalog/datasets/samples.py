@@ -38,11 +38,6 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
     if isinstance(x, tuple | list):
         names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
         x = dict(zip(names, x, strict=True))
-    for name, part in (("x", x), ("y", y)):
-        if isinstance(part, Mapping | tuple | list) and not part:
-            raise ValueError(f"{name} is empty")
-        if isinstance(part, Mapping) and not all(isinstance(key, str) and key for key in part):
-            raise ValueError(f"{name} is a dictionary whose keys are not texts")
     inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
     if isinstance(y, Mapping):
         return inputs, {key: _target(one) for key, one in y.items()}

@@ -99,27 +99,11 @@ def _tell(dataset: Any, epoch: int) -> None:
 class TorchSplit(_OfDataset):
     """A map-style Dataset."""
 
-    unaugmented: TorchSplit | None = None
-    """The same samples, of the Dataset that `plain` names."""
+    plain: TorchSplit | None = None
+    """The training samples without augmentation, of the Dataset that the option `plain` names."""
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    @property
-    def plain(self) -> TorchSplit:
-        """The training samples without augmentation.
-
-        Raises:
-            SpecError: the specification names no Dataset of them.
-        """
-        if self.unaugmented is None:
-            message = "a share of the training Dataset is to be the validation samples, which must not be augmented"
-            hint = (
-                "name the training Dataset without augmentation in data.options.plain (the same as `train` if that augments nothing), or "
-                'a Dataset of its own in data.options.validation, with data.validation = "validation"'
-            )
-            raise SpecError(Problem(message=message, hint=hint, path=("data", "validation")))
-        return self.unaugmented
 
     def fetch(self, indices: NDArray[Any], *, seed: int, epoch: int) -> tuple[Any, Any]:
         """Load samples.
@@ -225,7 +209,7 @@ def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> _Opened
     if _is_iterable(datasets["train"]):
         splits["train"] = TorchStream(dataset=datasets["train"], part="training", first=first["train"])
     elif "plain" in splits:
-        splits["train"].unaugmented = splits["plain"]
+        splits["train"].plain = splits["plain"]
     _latest[:] = [_Opened(codes=codes, classes=classes, facts=facts_of(*first["train"], classes), splits=splits)]
     return _latest[0]
 
