@@ -69,7 +69,7 @@ BROKEN = {
     "no interval": [SPEC, "checkpoint.every=often", "checkpoint.keep=0"],
     "a fraction of an update": [SPEC, "checkpoint.every=1.5 updates"],
     "training data for validation": [SPEC, "data.validation=train"],
-    "a metric called loss": [SPEC, "metric=[{ name = 'f1', recorded_as = 'loss' }]"],
+    "a metric called loss": [SPEC, "metric=[{ name = 'perplexity', recorded_as = 'loss' }]"],
     "a callback twice": [SPEC, "callback=[{ name = 'ema' }, { name = 'ema' }]"],
     # Files.
     "empty file": [""],
