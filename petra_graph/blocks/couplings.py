@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -41,6 +42,8 @@ from torch import Tensor
 from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams
 from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import rng_scope
+
+_NOTHING = nullcontext()
 
 # What an author does not call is a function here and no method: authors subclass the couplings, and every name there is theirs to take.
 
@@ -145,11 +148,8 @@ class AffineCoupling(Coupling):
 
 
 def _scale_and_shift(block: AffineCoupling, x: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
-    log_scale, shift = block.scale_and_shift(x, *context)
-    for name, value in (("log-scale", log_scale), ("shift", shift)):
-        if value.shape != x.shape:
-            message = f"scale_and_shift must return tensors of its input's shape, {list(x.shape)}"
-            raise ValueError(f"{message} (got a {name} of {list(value.shape)})")
+    function = block.scale_and_shift
+    log_scale, shift = (_of_shape(x, value, function) for value in function(x, *context))
     bound = block.log_scale_bound
     # The exponential of a bfloat16 value has two digits: streams keep theirs.
     return (torch.tanh(log_scale.to(x.dtype) / bound) * bound).exp(), shift
@@ -318,7 +318,8 @@ def undo_sum(
 def evaluated(function: Callable[..., Tensor | Streams], *inputs: Tensor) -> tuple[Streams, Streams]:
     """Evaluate a function with a graph; return the leaves at which it was, and its values."""
     leaves = tuple(map(leaf, inputs))
-    with torch.enable_grad():
+    # In a stage's backward it is enabled, and the context would cost more than a small layer.
+    with _NOTHING if torch.is_grad_enabled() else torch.enable_grad():
         outputs = function(*leaves)
     return leaves, (outputs,) if isinstance(outputs, Tensor) else outputs
 
@@ -358,13 +359,15 @@ def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor)
     Raises:
         WrongResult: it is no tensor, or has another shape; one that broadcasts can be added, and not differentiated.
     """
-    value = function(x, *context)
+    return _of_shape(x, function(x, *context), function)
+
+
+def _of_shape(x: Tensor, value: Any, function: Callable[..., Any]) -> Tensor:
     if isinstance(value, Tensor) and value.shape == x.shape:
         return value
+    got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
     name = getattr(function, "__name__", "the function")
-    if not isinstance(value, Tensor):
-        raise WrongResult(f"{name} must return a tensor (got {type(value).__name__})")
-    raise WrongResult(f"{name} must return a tensor of its input's shape, {list(x.shape)} (got {list(value.shape)})")
+    raise WrongResult(f"{name} must return a tensor of its input's shape, {list(x.shape)} (got {got})")
 
 
 class WrongResult(TypeError, ValueError):

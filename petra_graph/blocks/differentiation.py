@@ -59,6 +59,19 @@ _run_backward = torch.autograd.Variable._execution_engine.run_backward  # noqa: 
 _autocasts = cache(torch.amp.is_autocast_available)
 
 
+class without_graph:  # noqa: N801  it is used like `torch.no_grad()`
+    """What `torch.no_grad` is as a context, for a fifth of its time, which is as long as a small layer takes."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # noqa: SLF001  as `torch.no_grad` does
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._set_grad_enabled(self._before)  # noqa: SLF001
+
+
 class frozen_statistics:  # noqa: N801  it is used like a function: `with frozen_statistics(block):`
     """A context in which modules leave their running statistics alone; it may be entered again and again, also within itself.
 
@@ -71,22 +84,22 @@ class frozen_statistics:  # noqa: N801  it is used like a function: `with frozen
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        self._places: list[tuple[nn.Module, dict[str, Any], str, bool | None]] = []
+        self.places: list[tuple[nn.Module, dict[str, Any], str, bool | None]] = []
         """What is changed: a module, one of its dictionaries (`nn.Module.__setattr__` takes long), a name there, its value inside."""
         for part in (part for module in modules for part in module.modules()):
             if isinstance(part, nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d):
-                self._places += ((part, part._buffers, name, None) for name in ("running_mean", "running_var"))  # noqa: SLF001
+                self.places += ((part, part._buffers, name, None) for name in ("running_mean", "running_var"))  # noqa: SLF001
             elif hasattr(part, "track_running_stats"):
                 vars(part).setdefault(
                     "track_running_stats", part.track_running_stats
                 )  # it may be an attribute of the class
-                self._places.append((part, vars(part), "track_running_stats", False))
+                self.places.append((part, vars(part), "track_running_stats", False))
         self._entered: list[list[tuple[dict[str, Any], str, Any]]] = []
 
     def __enter__(self) -> None:
         """Switch off what is on."""
         before = []
-        for part, table, name, off in self._places:
+        for part, table, name, off in self.places:
             if off is False or part.training:
                 before.append((table, name, table[name]))
                 table[name] = off

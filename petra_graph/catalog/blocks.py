@@ -36,21 +36,22 @@ class ConvNorm(nn.Sequential):
         # Whoever hooks a layer, or replaces it, finds it called as a module.
         if not as_made or torch.compiler.is_compiling() or any(map(_is_hooked, (conv, norm, *relu))):
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
-        x = functional.conv2d(x, conv.weight, conv.bias, conv.stride, conv.padding)
+        # Their tables, since an attribute takes a module as long as some additions.
+        of_conv, of_norm, statistics = conv._parameters, norm._parameters, norm._buffers  # noqa: SLF001
+        x = functional.conv2d(x, of_conv["weight"], of_conv["bias"], conv.stride, conv.padding)
         mean = variance = None
         if norm.track_running_stats:  # not in a forward whose statistics are frozen
-            mean, variance = norm.running_mean, norm.running_var
-            norm.num_batches_tracked.add_(1)
-        x = functional.batch_norm(x, mean, variance, norm.weight, norm.bias, True, norm.momentum, norm.eps)
+            mean, variance = statistics["running_mean"], statistics["running_var"]
+            statistics["num_batches_tracked"].add_(1)
+        weight, bias = of_norm["weight"], of_norm["bias"]
+        x = functional.batch_norm(x, mean, variance, weight, bias, True, norm.momentum, norm.eps)
         return torch.relu_(x) if relu else x
 
 
 def _is_hooked(module: nn.Module) -> bool:
     own = vars(module)
-    return "forward" in own or any(map(own.__getitem__, _HOOKS))
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    forward = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
+    return bool(forward or own["_backward_hooks"] or own["_backward_pre_hooks"])
 
 
 def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> ConvNorm:

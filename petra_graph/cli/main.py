@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from petra_graph.runtime.system import (
+    LAUNCHER,
     PARENT,
     end_at_signals,
-    end_with_parent,
     hard_exit,
     ignore_signals,
     stop_with_parent,
@@ -121,10 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(list(arguments))
     prepare_streams()
     end_at_signals()
-    if "RANK" in os.environ:
-        end_with_parent()
-    elif PARENT in os.environ:
-        stop_with_parent()
+    for variable in {LAUNCHER, PARENT} & os.environ.keys():
+        stop_with_parent(variable)
     try:
         code = _run(None)
     finally:

@@ -39,6 +39,10 @@ class EncodedTensor:
         scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
         return attrs.evolve(self, payload=self.payload.to(device, non_blocking=non_blocking), scale=scale)
 
+    def pin_memory(self) -> EncodedTensor:
+        """Return the tensor with a payload in pinned memory; a scale of four bytes is not worth it."""
+        return attrs.evolve(self, payload=self.payload.pin_memory())
+
     def clone(self) -> EncodedTensor:
         scale = None if self.scale is None else self.scale.clone()
         return attrs.evolve(self, payload=self.payload.clone(), scale=scale)

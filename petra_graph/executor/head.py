@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field
 from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
@@ -22,11 +22,11 @@ from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_count, t
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 
 
-@frozen(kw_only=True)
-class HeadResult:
+class HeadResult(NamedTuple):
     """Loss and metrics of one micro-batch or evaluation batch."""
 
     micro_batch: int
+    """-1 for an evaluation batch."""
     samples: int
     weight: float
     """Of the targets, by which losses are weighted: the number of samples, where the loss gives none."""
@@ -38,21 +38,6 @@ class HeadResult:
     """Sums over the samples, scalars; none where nobody asks for them."""
     compared: tuple[Tensor, Tree] | None = None
     """Of an evaluation batch: the outputs, the first where the network returns several, and the targets."""
-
-
-class Compared(NamedTuple):
-    """An output, compared with its targets."""
-
-    loss: Tensor
-    weight: float
-    counted: float
-    targets: Tree
-    """On the output's device."""
-
-    @property
-    def share(self) -> float:
-        """The weight as a share of the samples: 1, where all targets count."""
-        return self.weight / len(main(self.targets))
 
 
 @define(eq=False, slots=False)
@@ -70,15 +55,14 @@ class HeadRunner(SegmentRunner):
         """Run forward and loss, and differentiate both."""
         leaves = self.leaves(inputs)
         output = self.returned(self.run(micro_batch, leaves))
-        compared = self.compare(micro_batch, output, target)
-        loss, one = compared.loss, self._one
+        result, beside = self.compare(micro_batch, output, target)
+        loss, one, share = result.loss, self._one, result.weight / result.samples
         if one is None or one.dtype != loss.dtype:
             one = self._one = torch.ones_like(loss)
-        share = one if compared.share == 1.0 else torch.full_like(loss, compared.share)
-        gradients = self.differentiate([loss], (share,), leaves)
+        gradients = self.differentiate([loss], (one if share == 1.0 else torch.full_like(loss, share),), leaves)
         self.pending.append((micro_batch, Reversed(inputs, gradients)))
-        output = mapped(Tensor.detach, output)
-        return self._result(micro_batch, output, compared, loss.detach(), measures=self.measures)
+        metrics = self._metrics(mapped(Tensor.detach, output), beside) if self.measures else {}
+        return result._replace(loss=loss.detach(), metrics=metrics)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
@@ -92,40 +76,30 @@ class HeadRunner(SegmentRunner):
     def evaluate(self, inputs: Streams, target: Tree) -> HeadResult:
         """Run forward and loss, without a graph."""
         output = self.returned(self.run(None, inputs))
-        compared = self.compare(None, output, target)
-        result = self._result(-1, output, compared, compared.loss, measures=True)
-        return evolve(result, compared=(main(output), compared.targets))
+        result, beside = self.compare(None, output, target)
+        return result._replace(metrics=self._metrics(output, beside), compared=(main(output), beside))
 
     def returned(self, streams: Streams) -> Tree:
         """Return what the network returned, of which these are the tensors."""
         (head,) = self.modules.values()
         return cast(Head, head).returned(streams)
 
-    def compare(self, micro_batch: int | None, output: Tree, target: Tree) -> Compared:
-        """Compute the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
+    def compare(self, micro_batch: int | None, output: Tree, target: Tree) -> tuple[HeadResult, Tree]:
+        """Return the loss, with its graph and random numbers of its own, and the targets on the output's device; `micro_batch` as in `run`."""
         device = main(output).device
         beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
         (name,) = self.modules
         with self.numerics.draws(f"the loss behind {name}", micro_batch), self._behind:
             weight = target_weight(self.loss, target)
             counted = target_count(self.loss, target, weight)
-            return Compared(mean_loss(self.loss, output, beside, weight), weight, counted, beside)
-
-    def _result(
-        self, micro_batch: int, output: Tree, compared: Compared, loss: Tensor, *, measures: bool
-    ) -> HeadResult:
-        metrics: Mapping[str, Tensor] = {}
-        if measures:
-            with torch.no_grad(), self._behind:
-                metrics = self.loss.metrics(output, compared.targets)
+            loss = mean_loss(self.loss, output, beside, weight)
         return HeadResult(
-            micro_batch=micro_batch,
-            samples=len(main(compared.targets)),
-            weight=compared.weight,
-            counted=compared.counted,
-            loss=loss,
-            metrics=metrics,
-        )
+            -1 if micro_batch is None else micro_batch, len(main(target)), weight, counted, loss, {}
+        ), beside
+
+    def _metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
+        with torch.no_grad(), self._behind:
+            return self.loss.metrics(output, target)
 
     @cached_property
     def _behind(self) -> placed:

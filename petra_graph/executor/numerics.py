@@ -28,21 +28,6 @@ STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": 
 _NOTHING = nullcontext()
 
 
-@frozen(kw_only=True)
-class Normalisation:
-    """Per-channel mean and standard deviation of samples in [0, 1]."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @classmethod
-    def of(cls, facts: DataFacts) -> Normalisation | None:
-        """Return the normalisation that the data set declares, None where it declares none."""
-        if facts.mean is None or facts.std is None:
-            return None
-        return cls(mean=facts.mean, std=facts.std)
-
-
 @contextmanager
 def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
     with one, other:
@@ -61,17 +46,15 @@ class NumericsContext:
     precision: PrecisionSpec
     seed: int
     replica: int = 0
-    normalisation: Normalisation | None = None
+    facts: DataFacts | None = None
+    """Of the samples, which say how images are normalised; None: they are not."""
     _keyed: dict[str, Keyed | nullcontext[None]] = field(factory=dict, init=False, eq=False)
     """By node, or other part of the stage."""
 
     @classmethod
     def of_run(cls, spec: Spec, facts: DataFacts, device: str = "cpu", **more: Any) -> Self:
         """Return the numerics with which a run evaluates nodes on a device."""
-        normalisation, seed = Normalisation.of(facts), spec.run.seed
-        return cls(
-            device=torch.device(device), precision=spec.precision, seed=seed, normalisation=normalisation, **more
-        )
+        return cls(device=torch.device(device), precision=spec.precision, seed=spec.run.seed, facts=facts, **more)
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -79,12 +62,11 @@ class NumericsContext:
         return STREAM_DTYPE[self.precision.compute]
 
     @cached_property
-    def _constants(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation by channel, made once: the host would wait for each copy to a GPU."""
-        assert self.normalisation is not None
-        values = (self.normalisation.mean, self.normalisation.std)
-        mean, std = (torch.tensor(one, dtype=self.dtype, device=self.device) for one in values)
-        return mean, std
+    def mean_and_std(self) -> Sequence[Tensor]:
+        """By channel, of samples in [0, 1]; made once, for the host would wait for each copy to a GPU."""
+        if self.facts is None or self.facts.mean is None or self.facts.std is None:
+            return ()
+        return [torch.tensor(one, dtype=self.dtype, device=self.device) for one in (self.facts.mean, self.facts.std)]
 
     @cached_property
     def _image_format(self) -> torch.memory_format:
@@ -156,11 +138,11 @@ class NumericsContext:
         """
         if sample.dtype == torch.uint8:
             scaled = sample.to(self.dtype, memory_format=self.memory_format(sample.dim())).div_(255)
-            if self.normalisation is None:
-                return scaled
             per_channel = (1, -1, *(1,) * (sample.dim() - 2))
-            mean, std = self._constants
-            return scaled.sub_(mean.view(per_channel)).div_(std.view(per_channel))
+            if self.mean_and_std:
+                mean, std = (one.view(per_channel) for one in self.mean_and_std)
+                scaled.sub_(mean).div_(std)
+            return scaled
         return _canonical(sample, self.dtype, self.memory_format(sample.dim()))
 
 

@@ -23,13 +23,13 @@ code once. Only training calls it: evaluations are those of whoever loads the we
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import getitem
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks import Block, Reversible, Streams
@@ -164,30 +164,26 @@ class RecordedOperation:
 
     def __call__(self, function: Operation, inputs: Streams) -> Streams:
         """Return function(*inputs)."""
-        if self.off:
+        if self.off or (self._replay is not None and [one.shape for one in inputs] != self._shapes):
             return function(*inputs)
-        if self._replay is None:
-            return self._warmed(function, inputs)
-        if [one.shape for one in inputs] != self._shapes:
-            return function(*inputs)
-        if self._calls < WARM_UP + COMPARED:
-            return self._compared(function, inputs)
-        with torch.no_grad():
-            return self._given(self._replay(*inputs))
+        if self._replay is not None and self._calls == WARM_UP + COMPARED:
+            with torch.no_grad():
+                return self._given(self._replay(*inputs))
+        self._calls += 1
+        return self._compared(function, inputs) if self._replay is not None else self._warmed(function, inputs)
 
     def _warmed(self, function: Operation, inputs: Streams) -> Streams:
-        self._calls += 1
         with draws_watched() as drew:
             outputs = function(*inputs)
         if drew:
             self._stay("it draws random numbers, or asks for the micro-batch")
+        elif any(map(_hooked, self.modules)):
+            self._stay("a hook follows it")
         elif self._calls == WARM_UP:
             self._record(function, inputs)
         return outputs
 
     def _record(self, function: Operation, inputs: Streams) -> None:
-        if any(map(_hooked, self.modules)):
-            return self._stay("a hook follows it")
         self._shapes = [one.shape for one in inputs]
         buffers = self._buffers()
         try:
@@ -215,7 +211,6 @@ class RecordedOperation:
 
     def _compared(self, function: Operation, inputs: Streams) -> Streams:
         assert self._replay is not None
-        self._calls += 1
         before = self._buffers()
         with torch.no_grad():
             replayed = (*self._replay(*inputs), *self._buffers())
@@ -254,21 +249,11 @@ def _hooked(module: nn.Module) -> bool:
     return any(map(bool, of_parameters)) or any(getattr(hook, "func", None) is not picked for hook in of_modules)
 
 
-@frozen(eq=False)
-class RecordedSegment:
+class RecordedSegment(NamedTuple):
     """The two passes of a segment."""
 
     forward: RecordedOperation
     backward: RecordedOperation
-
-    @classmethod
-    def of(cls, recorder: Recorder, modules: Mapping[str, nn.Module]) -> RecordedSegment:
-        """Return a segment, given by its nodes, of which nothing has been recorded yet."""
-        nodes, own = ", ".join(modules), list(modules.values())
-        return cls(
-            RecordedOperation(recorder, f"the forward of {nodes}", own),
-            RecordedOperation(recorder, f"the backward of {nodes}", own),
-        )
 
 
 # --- compiled functions -------------------------------------------------------------------------------------------------
@@ -314,11 +299,10 @@ def _compiled(node: str, block: Block, function: Callable[..., Any]) -> Callable
             return compiled(*streams, **more)
         before = current_states()
         found = compiled(*streams, **more)
-        if any(not torch.equal(*states) for states in zip(before, current_states(), strict=True)):
-            message = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
-            raise RunFailed(
-                f'node "{node}" cannot be compiled: {message}', hint="set dropout to 0, or leave out run.compile"
-            )
+        if not all(map(torch.equal, before, current_states())):
+            reason = "it draws random numbers, and compiled code does not promise those of a forward to its backward"
+            hint = "set dropout to 0, or leave out run.compile"
+            raise RunFailed(f'node "{node}" cannot be compiled: {reason}', hint=hint)
         examined = True
         return found
 

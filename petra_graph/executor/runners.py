@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
 from typing import NamedTuple, TypeVar, cast
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.blocks.differentiation import without_graph
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedSegment
@@ -114,7 +115,8 @@ class SegmentRunner(ABC):
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
         """A context without updates of running statistics."""
-        return frozen_statistics(*self.modules.values())
+        found = frozen_statistics(*self.modules.values())
+        return found if found.places else nullcontext()
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -155,12 +157,13 @@ class SegmentRunner(ABC):
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+        if self.recorded is not None:
+            return self.recorded.forward(partial(self._without_graph, micro_batch), inputs)
+        return self._without_graph(micro_batch, *inputs)
 
-        def evaluated(*inputs: Tensor) -> Streams:
-            with torch.no_grad(), self.frozen:
-                return self.run(micro_batch, inputs)
-
-        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
+    def _without_graph(self, micro_batch: int, *inputs: Tensor) -> Streams:
+        with without_graph(), self.frozen:
+            return self.run(micro_batch, inputs)
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""

@@ -16,7 +16,7 @@ its rounding.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import reduce
 from typing import Any, NamedTuple, cast
@@ -31,7 +31,7 @@ from petra_graph.executor.delayed_weights import DelayedWeights
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.recorded import RecordedSegment, Recorder
+from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
 from petra_graph.executor.runners import (
     BodyRunner,
     InFlight,
@@ -49,6 +49,7 @@ from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.channels import Edge
+from petra_graph.program.schedule import Verb
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import Keeps
 
@@ -83,14 +84,6 @@ class StageObserver:
 
     def segment_backward(self, micro_batch: int, segment: Segment) -> None:
         """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
-
-
-def entered(contexts: Iterable[AbstractContextManager[None]]) -> ExitStack:
-    """Enter all of these contexts; the returned one leaves them."""
-    with ExitStack() as entered:
-        for context in contexts:
-            entered.enter_context(context)
-        return entered.pop_all()
 
 
 class Forwarded(NamedTuple):
@@ -135,7 +128,12 @@ class StageExecutor:
         self.updater = updater
         self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
         """Names the stage in problems of its update."""
-        self.predicted, self.earlier = self._delayed_weights(PREDICTED), self._delayed_weights(EARLIER)
+        optimizer = None if updater.stage is None else updater.optimizer  # without delays, nothing is late
+        self.predicted, self.earlier = (
+            DelayedWeights(updater, name, self._located) if getattr(optimizer, name, None) is not None else None
+            for name in (PREDICTED, EARLIER)
+        )
+        """What the stage's optimizer gives late passes."""
         self._numerics = numerics
         self._stored = numerics.precision.channel_dtype
         self._encodes = self._stored != "as-streams"
@@ -148,11 +146,14 @@ class StageExecutor:
         """Of the head's micro-batches."""
         self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
         inside = {INPUT, *program.nodes}  # what no other stage sends
-        self._forwards = [
+        self._bodies = [
             (segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs])
             for segment, runner in self.runners
+            if isinstance(runner, BodyRunner)
         ]
-        """Each segment with where its outputs go, and whether they stay inside the stage."""
+        """Each segment but the head with where its outputs go, and whether they stay inside the stage."""
+        self._head = next(((one, runner) for one, runner in self.runners if isinstance(runner, HeadRunner)), None)
+        """It comes last."""
         self._backwards = [
             (segment, runner, list(_returned_edges(segment, inside))) for segment, runner in reversed(self.runners)
         ]
@@ -184,14 +185,15 @@ class StageExecutor:
             return "its passes have other parameters than the stage's own"
         bodies = [runner for _, runner in self.runners if isinstance(runner, Reconstruct | Recompute)]
         for runner in bodies:
-            runner.recorded = RecordedSegment.of(recorder, runner.modules)
+            nodes, own = ", ".join(runner.modules), list(runner.modules.values())
+            passes = (RecordedOperation(recorder, f"the {name} of {nodes}", own) for name in ("forward", "backward"))
+            runner.recorded = RecordedSegment(*passes)
         return "" if bodies else "each segment is the head, or keeps its graph until its backward"
 
     def measure(self, *, metrics: bool) -> None:
         """Compute the metrics of training micro-batches from now on, or leave them out: nobody asks for them."""
-        for _, runner in self.runners:
-            if isinstance(runner, HeadRunner):
-                runner.measures = metrics
+        if self._head is not None:
+            self._head[1].measures = metrics
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
@@ -203,38 +205,31 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
-        if not self.observers and self.predicted is None:
-            return self._forward(micro_batch, received, target)
-        with entered(observer.forward(micro_batch, target) for observer in self.observers) as around:
-            if self.predicted is not None:
-                around.enter_context(self.predicted.of(micro_batch))
-            return self._forward(micro_batch, received, target)
-
-    def _forward(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
-    ) -> Forwarded:
-        sent: dict[Edge, EncodedTensors] = {}
-        result: HeadResult | None = None
-        if self.versions is not None:
-            self.versions.begin(micro_batch)
-        for segment, runner, sends in self._forwards:
-            inputs = self._taken(segment, received)
-            for observer in self.observers:
-                observer.segment_forward(micro_batch, segment, inputs)
-            if isinstance(runner, BodyRunner):
+        with self._around("forward", self.predicted, micro_batch, target):
+            sent: dict[Edge, EncodedTensors] = {}
+            result: HeadResult | None = None
+            if self.versions is not None:
+                self.versions.begin(micro_batch)
+            for segment, runner, sends in self._bodies:
+                inputs = self._taken(segment, received)
+                for observer in self.observers:
+                    observer.segment_forward(micro_batch, segment, inputs)
                 outputs = runner.forward(micro_batch, inputs)
                 for edge, stays in sends:
                     if stays:
                         received[edge] = outputs
                     else:
                         sent[edge] = encode(outputs, self._stored) if self._encodes else outputs
-                del outputs
-            elif isinstance(runner, HeadRunner):
+                del inputs, outputs
+            if self._head is not None:
                 assert target is not None
-                result = runner.forward_backward(micro_batch, inputs, target)
+                segment, head = self._head
+                inputs = self._taken(segment, received)
+                for observer in self.observers:
+                    observer.segment_forward(micro_batch, segment, inputs)
+                result = head.forward_backward(micro_batch, inputs, target)
                 self._weights.append((micro_batch, result.weight / result.samples))
-            del inputs
-        return Forwarded(sent, result)
+            return Forwarded(sent, result)
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
@@ -248,40 +243,31 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
-        if not self.observers and self.earlier is None:
-            return self._backward(micro_batch, received)
-        with entered(observer.backward(micro_batch) for observer in self.observers) as around:
-            if self.earlier is not None:
-                around.enter_context(self.earlier.of(micro_batch))
-            return self._backward(micro_batch, received)
-
-    def _backward(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
-    ) -> Mapping[Edge, BackwardMessage]:
-        sent: dict[Edge, BackwardMessage] = {}
-        gradients: Any
-        outputs: Any
-        weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
-        self.updater.accumulated(micro_batch, weight)
-        for segment, runner, returns in self._backwards:
-            if len(segment.outputs) == 1 and not self._encodes:
-                gradients, outputs, _ = received.pop(segment.outputs[0])
-            else:
-                gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
-            inputs, through = runner.backward(micro_batch, outputs, gradients)
-            for observer in self.observers:
-                observer.segment_reconstructed(micro_batch, segment, inputs)
-                observer.segment_backward(micro_batch, segment)
-            for edge, own, returns_activation, stays in returns:
-                passed: EncodedTensors = through[own]
-                activation: EncodedTensors | None = inputs[own] if returns_activation else None
-                if self._encodes and not stays:
-                    passed = encode(through[own], self._stored)
-                    activation = encode(inputs[own], self._stored) if returns_activation else None
-                (received if stays else sent)[edge] = BackwardMessage(passed, activation, weight)
-        if self.versions is not None:
-            self.versions.end(micro_batch)
-        return sent
+        with self._around("backward", self.earlier, micro_batch):
+            sent: dict[Edge, BackwardMessage] = {}
+            gradients: Any
+            outputs: Any
+            weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
+            self.updater.accumulated(micro_batch, weight)
+            for segment, runner, returns in self._backwards:
+                if len(segment.outputs) == 1 and not self._encodes:
+                    gradients, outputs, _ = received.pop(segment.outputs[0])
+                else:
+                    gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
+                inputs, through = runner.backward(micro_batch, outputs, gradients)
+                for observer in self.observers:
+                    observer.segment_reconstructed(micro_batch, segment, inputs)
+                    observer.segment_backward(micro_batch, segment)
+                for edge, own, returns_activation, stays in returns:
+                    passed: EncodedTensors = through[own]
+                    activation: EncodedTensors | None = inputs[own] if returns_activation else None
+                    if self._encodes and not stays:
+                        passed = encode(through[own], self._stored)
+                        activation = encode(inputs[own], self._stored) if returns_activation else None
+                    (received if stays else sent)[edge] = BackwardMessage(passed, activation, weight)
+            if self.versions is not None:
+                self.versions.end(micro_batch)
+            return sent
 
     def update(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient; `norm` as in `Updater.step`.
@@ -289,13 +275,12 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with entered(observer.update() for observer in self.observers) if self.observers else _NOTHING:
+        with self._around("update", None):
             if self.versions is not None:
                 self.versions.before_step()
-            if self.predicted is not None:
-                self.predicted.drop()
-            if self.earlier is not None:
-                self.earlier.drop()
+            for weights in (self.predicted, self.earlier):
+                if weights is not None:
+                    weights.drop()
             # Graphs that wait are differentiated at the new parameters (PACI), which torch would take for a mistake by their versions.
             with self._located, _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
                 self.updater.step(norm)
@@ -317,15 +302,14 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         with torch.no_grad():
-            for segment, runner, sends in self._forwards:
-                inputs = self._taken(segment, received)
-                if isinstance(runner, HeadRunner):
-                    assert target is not None
-                    result = runner.evaluate(inputs, target)
-                else:
-                    outputs = runner.run(None, inputs)
-                    for edge, stays in sends:
-                        (received if stays else sent)[edge] = outputs
+            for segment, runner, sends in self._bodies:
+                outputs = runner.run(None, self._taken(segment, received))
+                for edge, stays in sends:
+                    (received if stays else sent)[edge] = outputs
+            if self._head is not None:
+                assert target is not None
+                segment, head = self._head
+                result = head.evaluate(self._taken(segment, received), target)
         return Forwarded(sent, result)
 
     def set_training(self, mode: bool) -> None:
@@ -340,10 +324,16 @@ class StageExecutor:
             return decode(message) if self._encodes else cast(Streams, message)
         return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
-    def _delayed_weights(self, method: str) -> DelayedWeights | None:
-        """Return what the stage's optimizer gives late passes; None if it does not, or needs no delays."""
-        asked = self.updater.stage is not None and getattr(self.updater.optimizer, method, None) is not None
-        return DelayedWeights(self.updater, method, self._located) if asked else None
+    def _around(self, verb: Verb, weights: DelayedWeights | None, *arguments: Any) -> AbstractContextManager[object]:
+        """Return the context of an operation: of all who observe it, and within those of the weights that it has."""
+        if weights is None and not self.observers:
+            return _NOTHING
+        with ExitStack() as entered:
+            for observer in self.observers:
+                entered.enter_context(getattr(observer, verb)(*arguments))
+            if weights is not None:
+                entered.enter_context(weights.of(arguments[0]))
+            return entered.pop_all()
 
     def _runner(self, segment: Segment, loss: Loss) -> SegmentRunner:
         own = {name: self.modules[name] for name in segment.nodes}

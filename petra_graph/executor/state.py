@@ -93,16 +93,14 @@ class SavedTensors:
 
     def below(self, prefix: str, device: torch.device) -> dict[str, Tensor]:
         """Return the tensors whose names begin so, by the rest of their names."""
-        return {
-            name.removeprefix(prefix): self.tensor(name, device) for name in self.tensors if name.startswith(prefix)
-        }
+        names = [name for name in self.tensors if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self.tensor(name, device) for name in names}
 
     def _fact(self, name: str) -> Facts:
         found: Facts = self.facts.setdefault(name, {})
         return found
 
 
-_CALLBACKS = "callbacks"
 _HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}
 
 
@@ -138,7 +136,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
     for callback, companion in executor.companions.items():
         with noted(f'callback "{callback}"'):
             for name, tensor in companion.state().items():
-                saved.put(f"{_CALLBACKS}/{callback}/{name}", tensor)
+                saved.put(f"callbacks/{callback}/{name}", tensor)
     return saved
 
 
@@ -173,9 +171,8 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
             raise ValueError(f"{name} is {list(there)} in the checkpoint, and {list(tensor.shape)} here")
         tensor.copy_(saved.tensors[name])
     for callback, companion in executor.companions.items():
-        kept = saved.below(f"{_CALLBACKS}/{callback}/", device)
-        own = {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}
-        if own:
+        kept = saved.below(f"callbacks/{callback}/", device)
+        if own := {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}:
             with noted(f'callback "{callback}"'):
                 companion.restore(own)
     _restore_optimizer(saved, executor.updater, dict(_parameters(executor.modules)), device)
@@ -225,8 +222,10 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str
     if optimizer is None:
         return
     own = set(map(id, named.values()))
-    if others := [key for key in optimizer.state if id(key) not in own]:
-        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {others[0]!r}"
+    for other in (key for key in optimizer.state if id(key) not in own):
+        message = (
+            f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {other!r}"
+        )
         raise RunFailed(message, hint="optimizers keep state of parameters, and plain values in their groups")
     states: Facts = {}
     for name, parameter in named.items():
@@ -285,15 +284,11 @@ def _from_json(value: Any) -> Any:
 
 
 def _plain(value: Any, what: str, optimizer: torch.optim.Optimizer) -> Any:
-    """Return a value as JSON holds it.
-
-    Raises:
-        RunFailed: JSON cannot.
-    """
+    """Return a value as JSON holds it."""
     try:
         return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {what} is {type(value).__name__}"
+    except (TypeError, ValueError) as error:
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {what}: {error}"
         raise RunFailed(message, hint="optimizers keep tensors, numbers, texts and lists of them") from None
 
 

@@ -25,11 +25,12 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
-from attrs import Factory, define, evolve, field
+from attrs import define, evolve, field
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 from torch.optim import optimizer as torch_hooks
 
+from petra_graph.blocks.differentiation import without_graph
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.optimizer import set_rates
 from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
@@ -49,38 +50,24 @@ def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
     )
 
 
-def scaled_rate(spec: Spec, base: float) -> float:
-    """Return a base learning rate as `lr_schedule.scaling` has it: base * goyal."""
-    if spec.lr_schedule.scaling == "goyal":
-        return base * (spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH)
-    return base
-
-
 def learning_rate(
     spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon, stage: StageFacts = UNDELAYED
 ) -> LearningRate:
     """Return lr(u) of a stage for a base learning rate and a schedule's factor."""
-    scale = scaled_rate(spec, base)
+    scale = base
+    if spec.lr_schedule.scaling == "goyal":
+        scale *= spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH
     warmup = horizon.warmup_updates
     annealed = round(spec.lr_schedule.delay_epochs * horizon.updates_per_epoch)
 
     def rate(update: int) -> float:
         ramp = (update + 1) / warmup if update < warmup else 1.0
         full = scale * ramp * factor(update)
-        return full if update >= annealed else full * delay_factor(update, stage.staleness_of_update(update), annealed)
+        if update >= annealed:
+            return full
+        return full * float(max(1.0, stage.staleness_of_update(update)) ** (update / annealed - 1))
 
     return rate
-
-
-def delay_factor(u: int, delay: float, annealed: int) -> float:
-    """Return by-delay(u).
-
-    Args:
-        u: counted from 0.
-        delay: D(u), at least 0.
-        annealed: T; 0 for none.
-    """
-    return 1.0 if u >= annealed else float(max(1.0, delay) ** (u / annealed - 1))
 
 
 # --- when the host reads results from devices --------------------------------------------------------------------------
@@ -126,11 +113,6 @@ _SAME_SIZE = {
 """Integers of as many bytes as a floating-point number."""
 
 
-def _as_built(updater: Updater) -> Sequence[Mapping[str, str]]:
-    groups = () if updater.optimizer is None else updater.optimizer.param_groups
-    return [{key: repr(value) for key, value in group.items() if key != "params"} for group in groups]
-
-
 @define(eq=False, slots=False)
 class Updater:
     """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
@@ -148,11 +130,9 @@ class Updater:
     """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     stage: StageFacts | None = None
     """The facts of the stage; None where its optimizer needs no delays (`needs_delays`)."""
-    built: Sequence[Mapping[str, str]] = field(default=Factory(_as_built, takes_self=True), init=False)
+    built: Sequence[Mapping[str, str]] = field(default=(), init=False)
     """The values of the optimizer's groups as it was built, as Python writes them."""
-    _step: Callable[[], object] = field(
-        default=Factory(lambda self: step_of(self.optimizer) if self.optimizer else None, takes_self=True), init=False
-    )
+    _step: Callable[[], object] = field(default=lambda: None, init=False)
     norms: list[tuple[int, Tensor]] = field(factory=list, init=False)
     """By update, counted from 1, until they are read together."""
     updates: int = field(default=0, init=False)
@@ -165,6 +145,12 @@ class Updater:
     """The sum of their delays in updates; 0 without `stage`."""
     staleness: float = field(default=0.0, init=False)
     """The delay of the latest window, the mean of those."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.optimizer is not None:
+            groups = self.optimizer.param_groups
+            self.built = [{key: repr(one) for key, one in group.items() if key != "params"} for group in groups]
+            self._step = step_of(self.optimizer)
 
     def filled(self, micro_batch: int) -> None:
         """Count delays from where the pipeline filled again, before this micro-batch of the run; 0: it never did."""
@@ -224,12 +210,11 @@ class Updater:
             RunFailed: a norm was not finite.
         """
         pending, self.norms = self.norms, []
-        read = zip((update for update, _ in pending), floats([norm for _, norm in pending]), strict=True)
-        for update, norm in ((update, norm) for update, norm in read if not math.isfinite(norm)):
-            hint = "a lower learning rate, or a warm-up, may help"
-            if not self.deferred:
-                hint = f"the parameters are as before that update; {hint}"
-            raise RunFailed(f"update {update}: the norm of the gradient is {norm}, and cannot be clipped", hint=hint)
+        for (update, _), norm in zip(pending, floats([norm for _, norm in pending]), strict=True):
+            if not math.isfinite(norm):
+                hint = "" if self.deferred else "the parameters are as before that update; "
+                message = f"update {update}: the norm of the gradient is {norm}, and cannot be clipped"
+                raise RunFailed(message, hint=f"{hint}a lower learning rate, or a warm-up, may help")
 
     def _clip(self, clip: ClipSpec, norm: Tensor | None) -> None:
         if clip.by == "value":
@@ -245,11 +230,7 @@ class Updater:
             torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
 
     def _gate(self) -> None:
-        """Replace gradients of which one is not finite by zeros, since it is read too late to refuse the step.
-
-        The bits of all of them are multiplied by 1 or 0, as integers, for a number that is not finite times 0 is not 0. So a stage
-        needs a few kernels, however many parameters it has.
-        """
+        """Replace gradients of which one is not finite by zeros, since it is read too late to refuse the step."""
         gradients = self._gradients()
         if not gradients:
             return
@@ -257,6 +238,7 @@ class Updater:
         if self.clip is None or self.clip.by == "value":
             self.norms.append((self.updates + 1, largest))
         finite = largest < math.inf
+        # Their bits are multiplied by 1 or 0, as integers, for infinity times 0 is not 0: a few kernels, however many parameters.
         for dtype, integer in _SAME_SIZE.items():
             bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]
             if bits:
@@ -302,7 +284,7 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
         if any(hooks) or "step" in vars(optimizer):
             optimizer.step()
             return
-        with torch.no_grad():
+        with without_graph():
             for group in optimizer.param_groups:
                 parameters = [one for one in group["params"] if one.grad is not None]
                 if parameters:

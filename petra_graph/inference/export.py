@@ -90,9 +90,8 @@ class Portable(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        self.normalises = network.numerics.normalisation is not None
-        for name in ("mean", "std") if self.normalises else ():
-            values = torch.tensor(getattr(network.numerics.normalisation, name), dtype=network.numerics.dtype)
+        self.normalises = bool(network.numerics.mean_and_std)
+        for name, values in zip(("mean", "std"), network.numerics.mean_and_std, strict=False):
             self.register_buffer(name, values, persistent=False)
 
     def forward(self, samples: Tree) -> Tensor:

@@ -34,7 +34,7 @@ from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statisti
 from petra_graph.blocks.block_kinds import ParameterGroups, parameter_groups
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -175,10 +175,7 @@ class _Numerics(NumericsContext):
 
 def _run(node: Node, inputs: Streams, conditions: Conditions, device: _Device) -> _Ran:
     def numerics(device: str) -> NumericsContext:
-        normalisation = Normalisation.of(conditions.facts)
-        return _Numerics(
-            device=torch.device(device), precision=conditions.precision, seed=0, normalisation=normalisation
-        )
+        return _Numerics(device=torch.device(device), precision=conditions.precision, seed=0, facts=conditions.facts)
 
     built_on, runs_on = numerics("cpu" if device == "cpu" else "meta"), numerics("meta" if device == "meta" else "cpu")
     with torch.device(built_on.device):

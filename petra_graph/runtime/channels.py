@@ -32,12 +32,11 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from attrs import evolve
 from torch import Tensor
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, payload
-from petra_graph.program.message_layout import Extent, MessageLayout, TensorLayout
+from petra_graph.program.message_layout import Extent, MessageLayout
 from petra_graph.runtime.waiting import Waker
 
 Form = tuple[MessageLayout, int]
@@ -126,23 +125,20 @@ def read_message(layout: MessageLayout, memory: Tensor, samples: int) -> Encoded
 
     Tensor by tensor: as views of one copy, the first that is done with would keep its memory until the last is.
     """
-    extents, _ = layout.extents(samples)
-    return tuple(
-        _value(tensor, _view(place, memory).clone(), _view(scale, memory).clone() if tensor.scaled else None)
-        for tensor, (place, scale) in zip(layout.tensors, extents, strict=True)
-    )
+    found: list[Tensor | EncodedTensor] = []
+    for tensor, (place, scale) in zip(layout.tensors, layout.extents(samples)[0], strict=True):
+        elements = _view(place, memory).clone()
+        if tensor.stored == tensor.dtype:
+            found.append(elements)
+        else:
+            by = _view(scale, memory).clone() if tensor.scaled else None
+            found.append(EncodedTensor(payload=elements, scale=by, dtype=getattr(torch, tensor.dtype)))
+    return tuple(found)
 
 
 def _view(extent: Extent, memory: Tensor) -> Tensor:
     dtype: torch.dtype = getattr(torch, extent.dtype)
     return memory[extent.offset : extent.end].view(dtype).as_strided(extent.shape, extent.strides)
-
-
-def _value(tensor: TensorLayout, elements: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
-    if tensor.stored == tensor.dtype:
-        return elements
-    dtype: torch.dtype = getattr(torch, tensor.dtype)
-    return EncodedTensor(payload=elements, scale=scale, dtype=dtype)
 
 
 def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
@@ -151,17 +147,10 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
     A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it. Samples and messages of other
     processes go to a GPU through pinned memory, which torch keeps: the host would wait for a copy from any other.
     """
-    if device.type == "cuda":
-        carried = tuple(map(_pinned, carried))
-    return tuple(value.to(device, non_blocking=device.type == "cuda") for value in carried)
-
-
-def _pinned(value: Tensor | EncodedTensor) -> Tensor | EncodedTensor:
-    held = payload(value)
-    if held.device.type != "cpu":
-        return value
-    # A scale of four bytes is not worth it.
-    return evolve(value, payload=held.pin_memory()) if isinstance(value, EncodedTensor) else held.pin_memory()
+    if device.type != "cuda":
+        return tuple(value.to(device) for value in carried)
+    pinned = [value.pin_memory() if payload(value).device.type == "cpu" else value for value in carried]
+    return tuple(value.to(device, non_blocking=True) for value in pinned)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -269,7 +258,11 @@ class SharedMemorySender(SlotSender):
 
     def __init__(self, address: Address, waker: Waker) -> None:
         def opened(name: str, flags: int) -> int:
-            return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
+            try:
+                return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
+            except OSError as error:
+                message = f"cannot share memory with process {address['process']}: {error}"
+                raise RunFailed(message, hint='set run.transport = "process-group"') from error
 
         count, slot_bytes = address["count"], address["slot_bytes"]
         memory = opened("memory", os.O_RDWR)

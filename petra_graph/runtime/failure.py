@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import attrs
 from attrs import define, frozen
 
-from petra_graph.program.schedule import program_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.units import noun
-
-_AROUND = 4
-"""Operations shown before and after the present one."""
 
 
 @define(kw_only=True, eq=False)
@@ -26,10 +20,6 @@ class OperationStatus:
     """A verb of `program.schedule`, or "evaluation"."""
     micro_batch: int
     """Counted from the run's start; of an evaluation, its batches."""
-    micro_batches: range
-    """Of the epoch."""
-    filled: int = 0
-    """The forward before which the pipeline filled again."""
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
@@ -57,22 +47,7 @@ class OperationStatus:
             "operation": self.operation,
             "micro_batch": self.micro_batch,
             "channel": self.channel,
-            "schedule": self.schedule(),
         }
-
-    def schedule(self) -> str:
-        """Write the stage's operations around this one, which is in brackets."""
-        if self.operation == "evaluation":
-            return f"evaluation of {len(self.micro_batches)} {noun(len(self.micro_batches), 'batch', 'es')}"
-        # As if the pipeline had filled a little before: every heartbeat writes this, however long the epoch.
-        before = self.micro_batch - 2 * self.program.depth - _AROUND
-        actions = program_order(self.program, self.micro_batches, max(self.filled, before))
-        written: list[str] = []
-        for action in actions:
-            if action == (self.operation, self.micro_batch):
-                return " ".join([*written[-_AROUND:], f"[{action}]", *map(str, islice(actions, _AROUND))])
-            written.append(str(action))
-        return ""
 
 
 @frozen(kw_only=True)

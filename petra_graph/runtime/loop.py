@@ -337,15 +337,9 @@ class Scheduler:
         self._supervisor.status = status
 
     def _status(self, stage: StageAtWork, action: Action, since: float) -> OperationStatus:
-        batches, cut = self._batches, self._cut
-        return OperationStatus(
-            program=stage.executor.program,
-            operation=action.verb if batches is None else "evaluation",
-            micro_batch=action.micro_batch,
-            micro_batches=cut.micro_batches if batches is None else batches,
-            filled=cut.filled,
-            since=since,
-        )
+        verb = action.verb if self._batches is None else "evaluation"
+        program = stage.executor.program
+        return OperationStatus(program=program, operation=verb, micro_batch=action.micro_batch, since=since)
 
 
 def named_failure(error: BaseException, status: OperationStatus) -> BaseException:

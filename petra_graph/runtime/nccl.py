@@ -37,7 +37,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -68,8 +67,8 @@ class DevicePeer:
     """Of the two ranks, for this channel alone."""
     device: torch.device
     """Of this end."""
-    lost: Callable[[Exception], NoReturn]
-    """Called with what torch raised where the other end does not answer."""
+    lost: Callable[[Exception], object]
+    """Called with what torch raised where the other end does not answer; does not return."""
 
     @contextmanager
     def answers(self) -> Iterator[None]:

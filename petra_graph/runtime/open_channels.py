@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NoReturn
 
 import torch
 from attrs import define, field
 
-from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.program.channels import Channel, ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.channels import (
-    Address,
     LocalChannel,
     ProcessGroupReceiver,
     ProcessGroupSender,
@@ -31,7 +28,7 @@ from petra_graph.runtime.channels import (
     slots,
 )
 from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender, announcing
-from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.waiting import Waker, wait_for_failure
 from petra_graph.runtime.world import World
 from petra_graph.spec.run_tables import Transport
 
@@ -145,20 +142,10 @@ def open_channels(
         else:
             attaching.append((name, channel))
     for name, channel in attaching:  # when every receiver has made its memory: none waits for another one's
-        channels.senders[channel.key] = _attached(channel, channels.ends(channel), world.wait(name), waker)
+        channels.senders[channel.key] = SharedMemorySender(world.wait(name), waker)
     if nccl:
         _join_devices(channels, world, torch.device(device), peer_lost)
     return channels
-
-
-def _attached(channel: Channel, ends: tuple[int, int], address: Address, waker: Waker) -> SharedMemorySender:
-    try:
-        return SharedMemorySender(address, waker)
-    except OSError as error:
-        raise RunFailed(
-            f"{channel}: rank {ends[0]} cannot share memory with rank {ends[1]}: {error}",
-            hint='set run.transport = "process-group"',
-        ) from error
 
 
 def _join_devices(channels: ProcessChannels, world: World, device: torch.device, peer_lost: PeerLost) -> None:
@@ -177,9 +164,9 @@ def _join_devices(channels: ProcessChannels, world: World, device: torch.device,
             continue
         other = channels.peer(key, world.rank)
 
-        def lost(error: Exception, name: str = str(key), other: int = other) -> NoReturn:
+        def lost(error: Exception, name: str = str(key), other: int = other) -> None:
             peer_lost(name, other, error)
-            world.wait_for_failure()
+            wait_for_failure(world.check)
 
         peer = DevicePeer(rank=other, group=group, device=device, lost=lost)
         if ends[0] == world.rank:

@@ -18,10 +18,10 @@ replicas, as rounding does, and on nothing else.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, reduce
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,11 +32,10 @@ from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.stage_program import Segment
-from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.waiting import wait_for_failure
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import NEVER
 
-_LOOK_SECONDS = 0.05
 _PATIENCE_SECONDS = 45.0
 """Longer than the watchdog takes to detect a dead process on another machine."""
 
@@ -65,7 +64,7 @@ class Replicas:
 
     def ready(self, stage: int) -> bool:
         """Whether a stage's all-reduces are done, so that its update would not wait."""
-        return all(sums.done for sums in self._stages[stage].pending)
+        return all(sums.work.get_future().done() for sums in self._stages[stage].pending)
 
     @torch.no_grad()
     def average_statistics(self) -> None:
@@ -79,8 +78,7 @@ class Replicas:
                         buffer.div_(len(stage.peers))
 
 
-@define(eq=False)
-class _GradientSum:
+class _GradientSum(NamedTuple):
     """The all-reduce of one segment's gradients, in a layout that is the same in every replica.
 
     gradient of each parameter, zeros where this replica has none | for each, whether it has one | weight | a request to stop
@@ -93,7 +91,6 @@ class _GradientSum:
     work: dist.Work
     carries_request: bool
     """Whether the last element says that a request to stop has come."""
-    done: bool = False
 
 
 @define(eq=False)
@@ -134,50 +131,42 @@ class _StageReducer(StageObserver):
         gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
         parts = [gradient.detach().reshape(-1) for gradient in gradients]
         dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
+        facts = [float(one.grad is not None) for one in parameters]
         if parameters:
-            parts.append(
-                parts[0].new_tensor([*(one.grad is not None for one in parameters), self.executor.updater.weight])
-            )
+            facts.append(self.executor.updater.weight)
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
-            parts.append(
-                torch.full((1,), float(self.watchdog.stop_signal is not None), device=self.executor.program.device)
-            )
-        if not parts:
+            facts.append(float(self.watchdog.stop_signal is not None))
+        if not facts:
             return
+        parts.append(torch.tensor(facts, dtype=dtype, device=self.executor.program.device))
         flat = torch.cat([part.to(dtype) for part in parts])
         work = dist.all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
-        sums = _GradientSum(parameters, flat, work, carries_request)
-        self.pending.append(sums)
-        work.get_future().add_done_callback(lambda _: self._completed(sums))
-
-    def _completed(self, sums: _GradientSum) -> None:
-        sums.done = True
-        self.watchdog.waker.wake()
+        self.pending.append(_GradientSum(parameters, flat, work, carries_request))
+        work.get_future().add_done_callback(lambda _: self.watchdog.waker.wake())
 
     @contextmanager
     def update(self) -> Iterator[None]:
         """Replace the gradients by their means; the all-reduces are done."""
         for sums in self.pending:
-            assert sums.done
+            assert sums.work.get_future().done()
             with self.peers_answer("the gradients"):
                 sums.work.wait()  # Returns at once, or raises what went wrong.
             if sums.carries_request and sums.flat[-1] > 0:
                 self.watchdog.stop_after(self.forwards)
             sums.flat.div_(len(self.peers))
-            end = sum(parameter.numel() for parameter in sums.parameters)
-            anywhere = sums.flat[end : end + len(sums.parameters) + 1].tolist()
-            if sums.parameters:
-                self.executor.updater.weight = anywhere.pop()
-            end = 0
-            for parameter, has_gradient in zip(sums.parameters, anywhere, strict=False):
-                begin, end = end, end + parameter.numel()
+            if not sums.parameters:
+                continue
+            sizes, count = [parameter.numel() for parameter in sums.parameters], len(sums.parameters)
+            *means, facts = torch.split(sums.flat, [*sizes, len(sums.flat) - sum(sizes)])
+            *anywhere, self.executor.updater.weight = facts[: count + 1].tolist()
+            for parameter, mean, has_gradient in zip(sums.parameters, means, anywhere, strict=True):
                 if not has_gradient:  # no replica used it: the optimizer passes over it, as in one pipeline
                     continue
                 if parameter.grad is None:
                     parameter.grad = torch.empty_like(parameter)
-                parameter.grad.copy_(sums.flat[begin:end].view(parameter.shape))
+                parameter.grad.copy_(mean.view(parameter.shape))
         self.pending.clear()
         yield
 
@@ -192,10 +181,8 @@ class _StageReducer(StageObserver):
         try:
             yield
         except RuntimeError as error:
-            others, waits = [peer for peer in self.peers if peer != dist.get_rank()], AwakeTime()
+            others = [peer for peer in self.peers if peer != dist.get_rank()]
             if len(others) == 1:
                 self.watchdog.lost(f"{what} of stage {self.executor.program.index}", others[0], error)
-            while waits.seconds < _PATIENCE_SECONDS:
-                self.watchdog.check()
-                time.sleep(_LOOK_SECONDS)
+            wait_for_failure(self.watchdog.check, _PATIENCE_SECONDS)
             raise

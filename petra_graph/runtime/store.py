@@ -28,7 +28,7 @@ import torch.distributed as dist
 from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.runtime.waiting import AwakeTime
 
 JOIN_SECONDS = "PETRA_GRAPH_JOIN_SECONDS"
@@ -264,38 +264,34 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
         )
         store.set_timeout(_STORE_ANSWERS)
     except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
-        where = f"{rank_info.address}:{rank_info.port}"
+        does, hint = (
+            "reach the run's store at",
+            "MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
+        )
         if serves:
-            problem = Problem(
-                message=f"rank 0 cannot listen on {where}: {first_line(error)}",
-                hint="another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one",
+            does, hint = (
+                "listen on",
+                "another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one",
             )
-        else:
-            problem = Problem(
-                message=f"rank {rank_info.rank} cannot reach the run's store at {where}: {first_line(error)}",
-                hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
-            )
-        raise SpecError(problem) from error
+        where = f"{rank_info.address}:{rank_info.port}"
+        raise SpecError(f"rank {rank_info.rank} cannot {does} {where}: {first_line(error)}", hint=hint) from error
     return store
 
 
 def _wait_for_port(rank_info: RankInfo) -> None:
-    """Return when a process listens where the store should be: torch's own wait takes longer, and does not say why.
+    """Return when a process listens where the store should be: torch's own wait logs each try, and does not say why it failed.
 
     Raises:
         OSError: nobody does within the time to join.
     """
     waits = AwakeTime()
     while True:
-        left = rank_info.join_seconds - waits.seconds
         try:
-            socket.create_connection((rank_info.address, rank_info.port), timeout=max(_LOOK_SECONDS, left)).close()
+            return socket.create_connection((rank_info.address, rank_info.port), timeout=1.0).close()
         except OSError:
-            if waits.seconds + _RETRY_SECONDS > rank_info.join_seconds:
+            if waits.seconds > rank_info.join_seconds:
                 raise
             time.sleep(_RETRY_SECONDS)
-        else:
-            return
 
 
 def listen_here(port: int) -> socket.socket:

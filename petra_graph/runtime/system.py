@@ -16,22 +16,19 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import NoReturn
 
 REQUESTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that ask a run to stop."""
 _INTERRUPTED = 130
-_LOOK_SECONDS = 0.25
 LAUNCHER = "PETRA_GRAPH_LAUNCHER"
-"""The environment variable with the launcher's process: it may end before a rank can look."""
+"""The environment variable with the process of the launcher that started this one."""
 PARENT = "PETRA_GRAPH_SWEEP"
 """The environment variable with the process of a sweep, of which this one is a run."""
 _SIGNAL_AT_END_OF_PARENT = 1
 """PR_SET_PDEATHSIG of Linux's prctl."""
-_started = Event()
-"""Set when this process watches its parent by other means."""
 
 
 def end_at_signals() -> None:
@@ -47,30 +44,17 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def end_with_parent() -> None:
-    """End this process when its parent has ended, until `started`."""
-    parent = int(os.environ.get(LAUNCHER, "") or os.getppid())
-
-    def watch() -> None:
-        while not _started.wait(_LOOK_SECONDS):
-            if os.getppid() != parent:
-                with suppress(OSError):
-                    os.write(2, b"the process that started this one has ended\n")
-                os._exit(1)
-
-    Thread(target=watch, name="parent", daemon=True).start()
-
-
-def stop_with_parent() -> None:
-    """Have the system ask this process to stop when the process of its sweep has ended, however it ended."""
-    ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGTERM)
-    if os.getppid() != int(os.environ.pop(PARENT)):
+def stop_with_parent(variable: str) -> None:
+    """Have the system ask this process to stop when its parent, whose number is in a variable, has ended, however that ended."""
+    at_end_of_parent(signal.SIGTERM)
+    if os.getppid() != int(os.environ.pop(variable)):  # it had ended before
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def started() -> None:
-    """Watch the parent by other means from now on."""
-    _started.set()
+def at_end_of_parent(number: int) -> None:
+    """Have the system send this process a signal when its parent has ended; 0: none any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, number)
 
 
 def hard_exit(code: int) -> NoReturn:

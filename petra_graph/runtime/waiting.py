@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 
+_LOOK_SECONDS = 0.01
 _LATE_SECONDS = 2.0
 """What counts at most between two looks; a busy machine may delay a look by as much."""
-_KEPT = 1000
-"""Suspensions that are remembered: batch systems may suspend a job again and again."""
 
 
 class Waker:
@@ -55,26 +54,22 @@ class Waker:
 
 
 class AwakeTime:
-    """Seconds without those in which this process was suspended, for one thread."""
+    """Counts the seconds without those in which this process was suspended, for one thread, which looks several times a second."""
 
     def __init__(self) -> None:
-        self._began = self._looked = time.monotonic()
-        self._suspensions: deque[tuple[float, float]] = deque(maxlen=_KEPT)
-        """Beginning and end of each."""
-
-    def look(self) -> None:
-        """Notice a suspension; to be called several times a second."""
-        before, self._looked = self._looked, time.monotonic()
-        if self._looked - before > _LATE_SECONDS:
-            self._suspensions.append((before + _LATE_SECONDS, self._looked))
+        self._counted, self._looked = 0.0, time.monotonic()
 
     @property
     def seconds(self) -> float:
         """Look, and return the seconds since this began."""
-        return self.since(self._began)
+        before, self._looked = self._looked, time.monotonic()
+        self._counted += min(self._looked - before, _LATE_SECONDS)
+        return self._counted
 
-    def since(self, moment: float) -> float:
-        """Look, and return the seconds since a moment of `time.monotonic`."""
-        self.look()
-        suspended = (max(0.0, end - max(begin, moment)) for begin, end in self._suspensions)
-        return self._looked - moment - sum(suspended)
+
+def wait_for_failure(check: Callable[[], object], seconds: float = inf) -> None:
+    """Wait until `check` raises, for the watchdog has learned why the run fails; return if it has not, in so many seconds."""
+    waits = AwakeTime()
+    while waits.seconds < seconds:
+        check()
+        time.sleep(_LOOK_SECONDS)

@@ -112,12 +112,12 @@ class Watchdog(Supervisor):
         self._latest: OperationStatus | None = None
         """The latest status, kept while the process runs no stage."""
         self._published_request = False
-        self._failed_at: float | None = None
-        self._suspect: tuple[float, Failure] | None = None
-        self._awake = AwakeTime()
-        """Looked at in every heartbeat: what lasts too long does so while this process is awake."""
-        self._next_rank_beat: tuple[float, Any] = (time.monotonic(), None)
-        """When the next rank's latest heartbeat was seen, and what it was."""
+        self._suspect: Failure | None = None
+        """That a channel's other end does not answer."""
+        self._awake, self._now = AwakeTime(), 0.0
+        """What lasts too long does so while this process is awake, by its latest heartbeat."""
+        self._seen: dict[str, tuple[object, float]] = {}
+        """What heartbeats have seen, and since when."""
         self._ends = {descriptor: rank for rank in range(world.size) if (descriptor := self._end_of(rank)) is not None}
         """Descriptors that become readable when another process of this machine ends, with its rank."""
         self._closing = Event()
@@ -147,7 +147,7 @@ class Watchdog(Supervisor):
     def lost(self, channel: str, rank: int, error: Exception) -> None:
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
         message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {first_line(error)}"
-        self._suspect = (time.monotonic(), Failure(rank=rank, lost=True, problems=((message, ""),)))
+        self._suspect = Failure(rank=rank, lost=True, problems=((message, ""),))
 
     def report(self, failure: Failure) -> Failure:
         """Publish a failure; return the first one that any process published."""
@@ -189,10 +189,10 @@ class Watchdog(Supervisor):
             self._enforce()
 
     def _heartbeat(self, gone: Sequence[int]) -> None:
-        self._awake.look()
+        self._now = self._awake.seconds
         store, status, rank = self.store, self.status, self._world.rank
         self._latest = latest = status or self._latest
-        seconds = 0.0 if status is None else self._awake.since(status.since)
+        seconds = 0.0 if status is None else self._lasting("status", status.since)
         store.set(
             f"status/{rank}",
             {
@@ -215,8 +215,14 @@ class Watchdog(Supervisor):
         self._judge_silence()
         if status is not None and seconds > self.limit_seconds:
             self._judge_duration(status, seconds)
-        if self._suspect is not None and self._awake.since(self._suspect[0]) > _GRACE_SECONDS:
-            self._fail(self._suspect[1])
+        if self._suspect is not None and self._lasting("suspect", self._suspect) > _GRACE_SECONDS:
+            self._fail(self._suspect)
+
+    def _lasting(self, name: str, value: object) -> float:
+        """Return for how many seconds heartbeats have seen this value."""
+        if name not in self._seen or self._seen[name][0] != value:
+            self._seen[name] = value, self._now
+        return self._now - self._seen[name][1]
 
     def _exchange_requests(self) -> None:
         """Hand on a request to stop, and learn of one, and where to stop."""
@@ -251,10 +257,7 @@ class Watchdog(Supervisor):
         """Fail the run where the next rank has no heartbeat any more; every rank is the next one of some rank."""
         other = (self._world.rank + 1) % self._world.size
         peer_status = self.store.get(f"status/{other}")
-        beat = None if peer_status is None else peer_status["at"]
-        if beat != self._next_rank_beat[1]:
-            self._next_rank_beat = (time.monotonic(), beat)
-        elif self._awake.since(self._next_rank_beat[0]) > _SILENCE_SECONDS:
+        if self._lasting("heartbeat", peer_status and peer_status["at"]) > _SILENCE_SECONDS:
             self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
 
     def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
@@ -273,8 +276,7 @@ class Watchdog(Supervisor):
         self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
 
     def _enforce(self) -> None:
-        if self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS:
-            assert self.failure is not None
+        if self.failure is not None and self._lasting("failure", self.failure) > _GRACE_SECONDS:
             self.on_stuck(self.failure)
 
     # --- failures -----------------------------------------------------------------------------------------------------
@@ -317,5 +319,5 @@ class Watchdog(Supervisor):
 
     def _accept(self, failure: Failure) -> None:
         if self.failure is None:
-            self.failure, self._failed_at = failure, time.monotonic()
+            self.failure = failure
             self.waker.wake()

@@ -12,7 +12,7 @@ from datetime import timedelta
 from hashlib import sha256
 from secrets import token_hex
 from threading import Thread
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,7 +30,7 @@ from petra_graph.runtime.store import (
     connect_store,
     machine_of_process,
 )
-from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.waiting import AwakeTime, wait_for_failure
 
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
@@ -51,8 +51,6 @@ class ProcessInfo:
     host: str
     machine: str
     """Equal for two processes that can share memory: the same boot, and the same numbering of processes."""
-    size: int
-    """Processes of the run, as it was told."""
     drawn: str
     """Its random number."""
 
@@ -96,13 +94,12 @@ class World:
 
         Raises:
             RunFailed: some have not come in time.
-            SpecError: another process has this one's rank, or was told of another number of processes.
+            SpecError: another process has this one's rank.
         """
         own = {
             "process": os.getpid(),
             "host": socket.gethostname(),
             "machine": machine_of_process(),
-            "size": self.size,
             "drawn": token_hex(),
         }
         first = self.store.set_default(f"process/{self.rank}", own)
@@ -122,11 +119,6 @@ class World:
             except StoreGone as error:
                 raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
             found.append(ProcessInfo(rank=rank, **known))
-            if found[-1].size != self.size:
-                raise SpecError(
-                    f"rank {self.rank} was started with WORLD_SIZE = {self.size}, and rank {rank} with {found[-1].size}",
-                    hint="start all processes with the same WORLD_SIZE",
-                )
         self.neighbours = tuple(found)
         self._session = sha256("".join(process.drawn for process in found).encode()).hexdigest()
         self.store = self.store.within(self._session)
@@ -174,10 +166,7 @@ class World:
             with _without_stdout():
                 yield
         except RuntimeError as error:
-            waits = AwakeTime()
-            while waits.seconds < _PART_SECONDS:
-                self.check()
-                time.sleep(_LOOK_SECONDS)
+            wait_for_failure(self.check, _PART_SECONDS)
             hint = "see what the other processes say; between machines, their ports must be open to each other"
             raise RunFailed("cannot connect with the other processes", hint=hint) from error
 
@@ -199,12 +188,6 @@ class World:
         until = time.monotonic() + _PART_SECONDS
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
-
-    def wait_for_failure(self) -> NoReturn:
-        """Wait until the watchdog knows of the run's failure, and raise it."""
-        while True:
-            self.check()
-            time.sleep(_LOOK_SECONDS)
 
     def wait(self, name: str) -> Any:
         """Return a value that another process sets, however long it takes."""

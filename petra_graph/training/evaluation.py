@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import evolve
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
@@ -91,7 +90,7 @@ class Meters:
     def add(self, result: HeadResult) -> None:
         """Take one batch, without reading it."""
         self._count(result.samples, result.weight, result.counted)
-        self._pending.append(evolve(result, compared=None))  # what was compared would stay in memory
+        self._pending.append(result._replace(compared=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
         """Add the batches since the last reading to the sums, and return them with their losses."""

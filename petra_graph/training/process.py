@@ -28,7 +28,7 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.store import RankInfo, gpu_of, visible_gpus
-from petra_graph.runtime.system import REQUESTS, hard_exit, started, stop_requests
+from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
 from petra_graph.runtime.world import World
@@ -174,7 +174,7 @@ class OneOfSeveral(RunProcess):
         self.waker = Waker()
         self.supervisor = self.watchdog = Watchdog(world, self.waker)
         world.check = self.watchdog.check
-        started()
+        at_end_of_parent(0)  # from now on the watchdog looks
         self.watchdog.on_stuck = lambda failure: end.end_at_once(self, failure)
         self._of_thread = world.another_connection()
         """The store, for the thread that writes checkpoints."""

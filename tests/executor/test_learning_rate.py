@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.executor.update import delay_factor, horizon, learning_rate
+from petra_graph.executor.update import horizon, learning_rate
 from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, Horizon
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, Spec
 from petra_graph.spec.run_tables import RunSpec
@@ -69,20 +69,3 @@ def test_late_gradients_have_a_lower_rate_at_first():
     assert found[12] == pytest.approx(4 ** -(1 - 12 / 16))
     assert found[16:] == [1] * 8
     assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
-
-
-FACTORS = [  # update u, delay, T updates until it counts no more
-    (0, 4.0, 100, 1 / 4),
-    (50, 4.0, 100, 1 / 2),
-    (100, 4.0, 100, 1.0),
-    (10**6, 4.0, 100, 1.0),
-    (0, 0.25, 100, 1.0),  # a small delay never raises the rate
-    (0, 0.0, 100, 1.0),
-    (0, 2.5, 1, 0.4),  # a mean over a window need not be whole
-    (0, 4.0, 0, 1.0),
-]
-
-
-@pytest.mark.parametrize(("u", "delay", "annealed", "factor"), FACTORS)
-def test_the_factor_by_delay(u, delay, annealed, factor):
-    assert delay_factor(u, delay, annealed) == pytest.approx(factor, rel=1e-12)

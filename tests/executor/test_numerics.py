@@ -7,7 +7,8 @@ import torch
 
 from petra_graph.blocks import Reversible
 from petra_graph.blocks.randomness import Keyed
-from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.runtime.channels import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
@@ -59,7 +60,7 @@ def test_every_channel_carries_channels_last_in_float32(messages, method):
 def test_images_become_sample_over_255_minus_mean_over_std_and_others_have_the_streams_type():
     sample = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).to(torch.uint8)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
-    prepared = numerics("float64", normalisation=Normalisation(mean=mean, std=std)).prepare(sample)
+    prepared = numerics("float64", facts=DataFacts(shape=(3, 4, 4), mean=mean, std=std)).prepare(sample)
     for channel in range(3):
         expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]
         torch.testing.assert_close(prepared[:, channel], expected, rtol=1e-15, atol=1e-15)

@@ -51,7 +51,7 @@ def test_a_process_that_ends_ignores_further_signals():
 
 STARTING = """
 import os, signal, time
-from petra_graph.runtime.system import end_at_signals, end_with_parent, started
+from petra_graph.runtime.system import at_end_of_parent, end_at_signals, stop_with_parent
 {calls}
 print("ready", flush=True)
 while True:
@@ -85,46 +85,48 @@ STAYS = """
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 end_at_signals()
 os.kill(os.getpid(), signal.SIGHUP)
-end_with_parent(); started()
-time.sleep(0.6)
 """
 
 
-def test_under_nohup_it_goes_on_and_once_started_it_does_not_end_with_its_launcher():
-    process = starting(STAYS, PETRA_GRAPH_LAUNCHER="1")
+def test_under_nohup_it_goes_on():
+    process = starting(STAYS)
     assert process.poll() is None
     process.kill()
     process.communicate()
 
 
-def test_it_ends_with_its_launcher():
-    with subprocess.Popen(["true"]) as launcher:
-        pass
-    process = starting("end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert said == "the process that started this one has ended\n"
+def test_it_ends_with_a_parent_that_had_ended_before():
+    process = starting("end_at_signals(); print('ready', flush=True); stop_with_parent('PARENT')", PARENT="1")
+    assert process.communicate(timeout=30)[1] == "interrupted\n"
+    assert process.returncode == 130
 
 
 PARENT = """
 import os, time
-from petra_graph.runtime.system import end_with_parent
-if os.fork() == 0:
-    end_with_parent()
-    with open({path!r}, "w") as file:
-        file.write(str(os.getpid()) + "\\n")
+from petra_graph.runtime.system import at_end_of_parent, end_at_signals, stop_with_parent
+os.environ["PARENT"] = str(os.getpid())
+for kept in (False, True):
+    if os.fork() == 0:
+        end_at_signals()
+        stop_with_parent("PARENT")
+        if kept:
+            at_end_of_parent(0)
+        with open(f"{path}{{kept}}", "w") as file:
+            file.write(str(os.getpid()) + "\\n")
+        break
 time.sleep(60)
 """
 
 
-def test_it_ends_with_its_parent(tmp_path):
-    written = tmp_path / "process"
-    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=str(written))], stdout=subprocess.DEVNULL)
-    until(lambda: written.exists() and written.read_text().endswith("\n"))
+def test_it_ends_with_its_parent_until_the_watchdog_looks(tmp_path):
+    written = [Path(f"{tmp_path}/{kept}") for kept in (False, True)]
+    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=f"{tmp_path}/")], stdout=subprocess.DEVNULL)
+    until(lambda: all(one.exists() and one.read_text().endswith("\n") for one in written))
     parent.kill()
     parent.wait()
-    process = int(written.read_text())
-    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
+    ends, stays = (int(one.read_text()) for one in written)
+    until(lambda: not Path(f"/proc/{ends}/stat").exists(), 30)
+    os.kill(stays, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import torch
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,8 +41,8 @@ def test_the_mean_is_the_samples_own(parts):
 
 def test_a_loss_is_divided_by_its_weight_and_a_metric_by_what_it_counts():
     totals, whole = Meters(), Meters()
-    totals.add(evolve(result([4.0, 4.0], 2), weight=0.5))
-    totals.add(evolve(result([1.0], 1), weight=1.0))
+    totals.add(result([4.0, 4.0], 2)._replace(weight=0.5))
+    totals.add(result([1.0], 1)._replace(weight=1.0))
     for half in (totals.sums(), {**Meters().sums(), "sums": {}}):
         whole.merge(json.loads(json.dumps(half)))
     assert whole.means() == totals.means() == {"loss": 2.0, "top1": 1.0}

@@ -181,8 +181,8 @@ def _forward(
             outputs = runner.run(micro_batch, cast(Streams, tuple(read)), parameters)
             edges |= dict.fromkeys(segment.outputs, outputs)
             if isinstance(runner, HeadRunner):
-                compared = runner.compare(micro_batch, runner.returned(outputs), target)
-                loss = compared.loss * compared.share
+                result, _ = runner.compare(micro_batch, runner.returned(outputs), target)
+                loss = result.loss * (result.weight / result.samples)
     return loss
 
 
