@@ -89,7 +89,7 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
     from petra_graph.training.run_record import outline, run_notes, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    figures, notes, warnings = outline(prepared), run_notes(prepared), list(start_warnings(prepared, processes))
+    figures, notes, warnings = outline(prepared), run_notes(prepared), list(start_warnings(prepared))
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
         return

@@ -82,9 +82,7 @@ def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:
         return
     name, current = shown(method.name), "differentiates kept graphs with current parameters, and"
     if (every := spec.checkpoint.every) is not None and interval(every).unit != "epochs":
-        message = (
-            f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
-        )
+        message = f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
         yield _wrong(message, 'count epochs: "1 epoch"', "checkpoint", "every")
     if spec.precision.compute == "bfloat16":
         message = f"method {name} {current} autocast keeps copies of older ones"
@@ -212,9 +210,6 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
         yield _wrong(message, hint, "optimizer", "clip", "scope")
-    if replicas > 1 and spec.checkpoint.every is not None and interval(spec.checkpoint.every).unit == "seconds":
-        message = "replicas agree on a checkpoint beforehand, and a time is reached at another micro-batch in each"
-        yield _wrong(message, 'count epochs or updates: "500 updates"', "checkpoint", "every")
 
 
 # --- profiles ---

@@ -19,7 +19,7 @@ from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
-from petra_graph.training.data import Loaders, MicroBatches, spread_rows
+from petra_graph.training.data import Loaders, MicroBatches
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.stream_split import split_of_stream
@@ -79,8 +79,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         )
     limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
-    rows = spread_rows(len(whole), None if limit is None else limit * spec.data.test_batch)
-    batches = MicroBatches.evaluation(whole, rows, spec.data.test_batch, seed=spec.run.seed, loaders=loaders)
+    batches = MicroBatches.evaluation(whole, spec.data.test_batch, seed=spec.run.seed, most=limit, loaders=loaders)
     loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
     meters = Meters(checked.loss.owned)
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)

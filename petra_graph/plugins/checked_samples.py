@@ -82,18 +82,6 @@ class CheckedSplit:
         """Whether samples are read in their order, since each that is passed over costs as much as one that is read."""
         return getattr(self.split, "in_order", False)
 
-    def require_finite(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> None:
-        """Check that samples and targets are finite.
-
-        Raises:
-            RunFailed: some are not.
-        """
-        part = not_finite(self.fetch(indices, seed=seed, epoch=epoch))
-        if not part:
-            return
-        bad = [i for i in indices if not_finite(self.fetch(np.array([i]), seed=seed, epoch=epoch))]
-        raise RunFailed(f"{self._named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
-
     def _rows(self, indices: Any) -> Any:
         return indices if self.rows is None else self.rows[np.asarray(indices)]
 
@@ -233,13 +221,4 @@ def _tree_fault(noun: str, declared: Any, rows: int, tree: Any) -> str:
             came = f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)} on {one.device.type}"
         if came != form:
             return f"{noun}{place} are {came}, where the data set declares {form}"
-    return ""
-
-
-def not_finite(fetched: tuple[Tree, Tree]) -> str:
-    """Return which part of a fetched micro-batch is not finite; "" where all is."""
-    for part, tree in zip(("samples", "targets"), fetched, strict=True):
-        for at, one in named_leaves(tree):
-            if one.is_floating_point() and not bool(one.isfinite().all()):
-                return f"{part}{at}"
     return ""

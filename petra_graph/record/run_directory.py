@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import secrets
 import sys
 import time
@@ -189,11 +188,7 @@ def environment() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        # Without what follows a key that looks like that of a secret, at the begin of a word or in a table.
-        "command": [
-            re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
-            for word in sys.argv
-        ],
+        "command": sys.argv,
     }
 
 

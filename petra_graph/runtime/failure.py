@@ -64,8 +64,6 @@ class Failure:
     where: dict[str, Any] | None = None
     """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
     traceback: str = ""
-    asks_for_parameters: bool = False
-    """Every process publishes which parameters of its stages are not finite."""
 
     def json(self) -> dict[str, Any]:
         return attrs.asdict(self)

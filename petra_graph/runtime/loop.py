@@ -14,7 +14,6 @@ Where no operation can begin, the process sleeps until a message, room, or a req
 messages are there:
 
     a request to stop    every stage's forward of one number, which the process of the first stage chooses
-    a checkpoint         the first stage's forward, until all processes know of the cut before it
     replicas             an update, until its gradients are averaged
     one norm             all updates, until every stage has come to its own
 
@@ -193,7 +192,7 @@ class Scheduler:
                     while not self._channels.receivers[key].ready():
                         self._supervisor.check()
                         self._supervisor.sleep()
-                    cuts.received(stage.index, key, micro_batch, receive())
+                    cuts.received(key, micro_batch, receive())
 
     def measured(self, stage: int) -> Mapping[str, Any]:
         """Return a stage's operations since this process's start as JSON: by kind, how many there were and their seconds."""
@@ -204,7 +203,7 @@ class Scheduler:
     def _work(self) -> None:
         """Do all operations of a training, up to where the stages stop at a request."""
         supervisor = self._supervisor
-        may_hold = self._global_clip or self._replicas is not None or self.cuts is not None
+        may_hold = self._global_clip or self._replicas is not None
         nearest_first = self._stages[::-1]
         for candidates in repeat(nearest_first) if self._policy == "arrival" else self._turns():
             if supervisor.watches:
@@ -264,11 +263,7 @@ class Scheduler:
         """Whether an operation waits though no message is missing."""
         if action.verb == "update":
             return self._global_clip or not (self._replicas is None or self._replicas.ready(stage.index))
-        return action.verb == "forward" and (self._halts(stage, action) or self._awaits_agreement(stage, action))
-
-    def _awaits_agreement(self, stage: StageAtWork, action: Action) -> bool:
-        """Whether the first stage waits until every process knows of a cut before this forward."""
-        return self.cuts is not None and bool(stage.samples) and not self.cuts.may_pass(action.micro_batch)
+        return self._halts(stage, action)
 
     def _halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
@@ -320,8 +315,6 @@ class Scheduler:
                 found.append((bool(outside), stage, action, ", ".join(map(str, outside or missing))))
             elif action.verb == "update" and not (self._replicas is None or self._replicas.ready(stage.index)):
                 found.append((True, stage, action, "the gradients of other replicas"))
-            elif action.verb == "forward" and self._awaits_agreement(stage, action):
-                found.append((True, stage, action, "the other processes, which must know of a checkpoint"))
             else:
                 return  # A message, or an answer, came while the others were asked.
         if found:

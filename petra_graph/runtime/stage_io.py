@@ -49,10 +49,6 @@ class Batches(Protocol):
 class CutObserver(Protocol):
     """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
 
-    def may_pass(self, micro_batch: int) -> bool:
-        """Whether the first stage may do this forward: all processes know of every cut up to there."""
-        ...
-
     def due(self, micro_batch: int) -> bool:
         """Whether there is a cut before this forward."""
         ...
@@ -61,7 +57,7 @@ class CutObserver(Protocol):
         """Observe that a stage has come to a cut."""
         ...
 
-    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+    def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
         ...
 
@@ -235,7 +231,7 @@ class StageAtWork:
             tensors = tuple(carried) if device is None else moved(tuple(carried), device)
             del carried  # else the messages would outlive their use
             if self._cuts is not None:
-                self._cuts.received(self.index, key, micro_batch, (*tensors, weight))
+                self._cuts.received(key, micro_batch, (*tensors, weight))
             # `item` would be an operation of torch.
             share = 1.0 if weight is _ONE else float(cast(Tensor, weight).numpy()[0])
             messages[key.edge] = BackwardMessage(tensors[:streams], tensors[streams:] or None, share)

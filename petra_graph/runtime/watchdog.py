@@ -63,10 +63,6 @@ class Supervisor:
         """The signal by which a user, anywhere, asked to stop."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
-        self.announced_cuts: set[int] = set()
-        """Forwards before which there is a cut that no plan fixes, as far as this process knows."""
-        self.agreed_cuts: set[int] = set()
-        """Those of which every process knows."""
 
     def ask(self, signal_name: str) -> None:
         """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
@@ -75,11 +71,6 @@ class Supervisor:
     def stop_after(self, forwards: int) -> None:
         """Decide where all stages stop; only the process that hosts the first stage calls this."""
         self.stop_at = forwards
-
-    def announce_cut(self, at: int) -> None:
-        """Tell every process of a cut; only the process that hosts the first stage calls this."""
-        self.announced_cuts.add(at)
-        self.agreed_cuts.add(at)
 
     def check(self) -> None:
         """Raise `Failed` if the run has failed elsewhere."""
@@ -139,10 +130,6 @@ class Watchdog(Supervisor):
         self.stop_signal = self.stop_signal or "SIGINT"
         self.stop_at = forwards
         self._world.store.set("stop", [forwards, self.stop_signal])
-
-    def announce_cut(self, at: int) -> None:
-        """Tell every process of a cut; `agreed_cuts` has it when all know of it."""
-        self._world.store.set("cut", at)
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
@@ -207,7 +194,6 @@ class Watchdog(Supervisor):
         if self.failure is not None:
             return
         self._exchange_requests()
-        self._exchange_cuts()
         for lost in gone:
             self._fail(self._dead(lost))
         if os.getppid() != self._parent:
@@ -240,18 +226,6 @@ class Watchdog(Supervisor):
             self._launch.set("final", Interrupted.exit_code)
             problems = (("interrupted", ""),)
             self._fail(Failure(rank=self._world.rank, problems=problems, exit_code=Interrupted.exit_code))
-
-    def _exchange_cuts(self) -> None:
-        """Answer that this process knows of a cut, and see whether all have answered."""
-        at = self.store.get("cut")
-        if at is None or at in self.agreed_cuts:
-            return
-        if at not in self.announced_cuts:
-            self.announced_cuts.add(at)
-            self.store.set(f"cut/{at}/{self._world.rank}", True)
-        if all(self.store.get(f"cut/{at}/{rank}") for rank in range(self._world.size)):
-            self.agreed_cuts.add(at)
-            self.waker.wake()
 
     def _judge_silence(self) -> None:
         """Fail the run where the next rank has no heartbeat any more; every rank is the next one of some rank."""

@@ -13,7 +13,6 @@ from petra_graph.spec.keys import NODES, AtLeast, AtMost, Each, GreaterThan, Len
 
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
-Unit = Literal["epochs", "updates", "seconds"]
 
 
 @frozen(kw_only=True)
@@ -118,9 +117,6 @@ class RunSpec:
         "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
         AtLeast(1),
     ] = None
-    overfit: Annotated[
-        bool, "every epoch has the micro-batches of the first one, and an evaluation reads their samples"
-    ] = False
     compile: Annotated[
         bool,
         "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
@@ -174,17 +170,12 @@ class InitSpec:
     ] = ()
 
 
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?) ?(epochs?|updates?|s|min|h)")
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
 @frozen
 class Interval:
-    """A number of a unit."""
+    """A number of a unit, above 0."""
 
-    count: float
-    """Above 0; a whole number, except of seconds."""
-    unit: Unit
+    count: int
+    unit: Literal["epochs", "updates"]
 
 
 def interval(text: str) -> Interval:
@@ -193,14 +184,10 @@ def interval(text: str) -> Interval:
     Raises:
         ValueError: the text is not an interval.
     """
-    match = _INTERVAL.fullmatch(text.strip())
-    number, unit = (float(match[1]), match[2]) if match else (0.0, "")
-    if number <= 0 or (unit not in _SECONDS and not number.is_integer()):
-        form = "must be a whole number of epochs or updates, or a time in s, min or h"
-        raise ValueError(f'{form}, as in "1 epoch", "500 updates", "10 min" (got {shown(text)})')
-    if unit in _SECONDS:
-        return Interval(number * _SECONDS[unit], "seconds")
-    return Interval(number, "epochs" if unit.startswith("epoch") else "updates")
+    match = re.fullmatch(r"0*([1-9]\d*) ?(epoch|update)s?", text.strip())
+    if match is None:
+        raise ValueError(f'must be a whole number of epochs or updates, as in "500 updates" (got {shown(text)})')
+    return Interval(int(match[1]), "epochs" if match[2] == "epoch" else "updates")
 
 
 @frozen(kw_only=True)
@@ -209,7 +196,7 @@ class CheckpointSpec:
 
     every: Annotated[
         str | None,
-        'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
+        'interval between checkpoints, as in "1 epoch" or "500 updates"; default: only at an interruption',
         interval,
     ] = None
     keep: Annotated[int, "latest checkpoints to keep", AtLeast(1), AtMost(1000)] = 3

@@ -13,7 +13,8 @@ more than the memory of one checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Thread
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class CutPlan:
-    """A run's cuts, counted in forwards since its start; every process knows them without a message."""
+    """A run's cuts, counted in forwards since its start: a function of the specification, so every process knows them without a message."""
 
     per_epoch: int
     """Micro-batches of an epoch."""
@@ -77,7 +78,7 @@ class CutPlan:
         return self.every is not None or self.evaluations is not None
 
     def due(self, at: int) -> bool:
-        """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds do not fix any."""
+        """Whether there is a cut before forward `at`."""
         return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
 
     def allowed(self, at: int) -> int:
@@ -116,19 +117,30 @@ class _Passing:
     """Messages."""
 
 
-class CutRecorder:
+class CutRecorder(ABC):
     """Copies what stages hold at cuts, and the messages in flight there, while the pipeline keeps running."""
 
-    def __init__(self, programs: Sequence[StageProgram], complete: Callable[[int, SavedTensors], None]) -> None:
-        """Begin; `complete` gets the forward behind a cut and the copy of a stage, when its messages are in it."""
-        self._programs, self._complete = programs, complete
+    def __init__(self, programs: Sequence[StageProgram]) -> None:
+        self._programs = programs
         self._awaited: dict[tuple[ChannelKey, int], list[_Passing]] = {}
         """By channel and micro-batch; one message may have been in flight at several cuts."""
 
-    def reached(self, executor: StageExecutor, cut: Cut, facts: Mapping[str, Any]) -> None:
-        """Copy the state of a stage at a cut, with more facts as JSON; raise RunFailed if its optimizer's state cannot be copied."""
+    @abstractmethod
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
+
+    @abstractmethod
+    def complete(self, at: int, saved: SavedTensors) -> None:
+        """Take the copy of a stage at the cut before forward `at`, with the messages that were in flight to it."""
+
+    def facts(self, executor: StageExecutor, cut: Cut) -> Mapping[str, Any]:
+        """Return what else is to be kept of a stage at a cut, as JSON."""
+        return {}
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Copy the state of a stage that has come to a cut; raise RunFailed if its optimizer's state cannot be copied."""
         program, saved = executor.program, capture(executor)
-        saved.facts |= {**facts, "messages": []}
+        saved.facts |= {**self.facts(executor, cut), "messages": []}
         missing = {
             (channel.key, micro_batch)
             for channel in program.channels
@@ -139,42 +151,28 @@ class CutRecorder:
         for one in missing:
             self._awaited.setdefault(one, []).append(passing)
         if not missing:
-            self._complete(cut.at, saved)
-
-    def awaits(self, key: ChannelKey, micro_batch: int) -> bool:
-        """Whether a message was in flight at a cut that its receiver has passed."""
-        return (key, micro_batch) in self._awaited
+            self.complete(cut.at, saved)
 
     def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at one cut or several."""
+        """Copy a message of a consumer if it was in flight at a cut, or several, that the stage has passed."""
         for passing in self._awaited.pop((key, micro_batch), ()):
             messages = passing.saved.facts["messages"]
             passing.saved.put_all(f"messages/{len(messages)}", message)
             messages.append([*key.edge, micro_batch])
             passing.missing -= 1
             if not passing.missing:
-                self._complete(passing.at, passing.saved)
+                self.complete(passing.at, passing.saved)
 
 
-_NEWS_SECONDS = 0.75
-"""The time within which every process learns of a cut: a few heartbeats."""
-
-
-class Checkpoints:
+class Checkpoints(CutRecorder):
     """The checkpoints of one process's stages; what one of them cannot write fails the run, here or at the next cut."""
 
     def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
+        super().__init__(trainer.prepared.programs)
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
-        self.blind = process.blind()
-        """The processes that cannot see the directory; where a process cannot, a run that is stopped writes nothing."""
         self.plan = CutPlan.of(self.prepared)
-        self._resumed_at = None if resumption is None else resumption.skips
-        self._latest = time.monotonic(), self._resumed_at or 0
-        """Time and forward of the latest announcement, or of the beginning."""
-        self._own_cut: int | None = None
-        self._recorder = CutRecorder(self.prepared.programs, self._copied)
-        self._reached: dict[int, int] = {}
-        """The latest cut to which each stage has come."""
+        self._latest = None if resumption is None else resumption.skips
+        """The latest cut that need not be made again."""
         self._copies: dict[int, list[SavedTensors]] = {}
         """The complete copies of this process's stages at each cut that some stages have not passed yet."""
         self._thread: Thread | None = None
@@ -186,28 +184,10 @@ class Checkpoints:
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
-    def may_pass(self, micro_batch: int) -> bool:
-        """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
-
-        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as many as this process does
-        while the others learn of the cut.
-        """
-        every, now, supervisor = self.plan.every, time.monotonic(), self.process.supervisor
-        passed = self._own_cut is None or micro_batch > self._own_cut
-        if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
-            began, first = self._latest
-            ahead = 0 if self.process.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
-            self._latest = now, micro_batch
-            self._own_cut = self.plan.allowed(micro_batch + ahead)
-            supervisor.announce_cut(self._own_cut)
-        return micro_batch != self._own_cut or micro_batch in supervisor.agreed_cuts
-
     def due(self, micro_batch: int) -> bool:
         if self._error is not None:
             raise self._error
-        if micro_batch in {0, self._resumed_at}:
-            return False
-        return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
+        return micro_batch != self._latest and self.plan.due(micro_batch)
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         """Copy the state of a stage at a cut; a checkpoint that all stages have passed is written first.
@@ -216,20 +196,14 @@ class Checkpoints:
         """
         with self._unwatched():
             self._wait()
-            if self._reached.get(executor.program.index) == cut.at:
-                return
-            self._reached[executor.program.index] = cut.at
-            facts: dict[str, Any] = {"replica": self.prepared.opened.replica}
-            if executor.program.holds_head:
-                self.trainer.read_losses()
-                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
-            self._recorder.reached(executor, cut, facts)
+            super().reached(executor, cut)
 
-    def received(self, _stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed."""
-        if self._recorder.awaits(key, micro_batch):
-            with self._unwatched():
-                self._recorder.received(key, micro_batch, message)
+    def facts(self, executor: StageExecutor, cut: Cut) -> Mapping[str, Any]:
+        facts: dict[str, Any] = {"replica": self.prepared.opened.replica}
+        if executor.program.holds_head:
+            self.trainer.read_losses()
+            facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
+        return facts
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
@@ -243,15 +217,13 @@ class Checkpoints:
 
     def end(self, *, halted: bool) -> None:
         """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
-        done, spec = self.trainer.position.trained_epochs * self.plan.per_epoch, self.prepared.spec.checkpoint
-        cut = Cut(micro_batches=range(done, done), at=done)
+        done = self.trainer.position.trained_epochs * self.plan.per_epoch
+        cut, saves = Cut(micro_batches=range(done, done), at=done), self.plan.has_cuts
         if halted:
             cut = self.trainer.scheduler.halted or cut
-            saves = cut.at not in {0, self._resumed_at} and not self.blind
-            saves = saves and not (self.plan.drained and cut.at % self.plan.per_epoch)
-        else:  # more epochs can be trained from there
-            saves = (spec.every is not None or spec.best is not None) and done != self._resumed_at
-        if saves:
+            saves = not (self.plan.drained and cut.at % self.plan.per_epoch)
+        # At its end, too: more epochs can be trained from there.
+        if saves and cut.at not in {0, self._latest}:
             for executor in self.trainer.executors:
                 self.reached(executor, cut)
             if halted:
@@ -260,12 +232,14 @@ class Checkpoints:
 
     # --- a thread for each checkpoint ---------------------------------------------------------------------------------
 
-    def _copied(self, at: int, saved: SavedTensors) -> None:
-        """Take the complete copy of a stage; the last one starts the thread."""
+    def complete(self, at: int, saved: SavedTensors) -> None:
+        """Take the copy of a stage; the last one of this process starts the thread."""
         copies = self._copies.setdefault(at, [])
         copies.append(saved)
         if len(copies) == len(self.trainer.executors):
-            self._wait()
+            with self._unwatched():
+                self._wait()
+            self._latest = at
             self._thread = Thread(target=self._write, args=(at, self._copies.pop(at)), name="checkpoint", daemon=True)
             self._thread.start()
 

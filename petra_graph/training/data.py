@@ -28,7 +28,7 @@ from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit
 from petra_graph.plugins.data_set import Split
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.runtime.stage_io import MicroBatch
-from petra_graph.training.stream_split import StreamSplit, split_of_stream
+from petra_graph.training.stream_split import split_of_stream
 from petra_graph.units import plural
 
 Rows = NDArray[np.intp]
@@ -40,16 +40,6 @@ Part = Literal["all", "targets", "nothing"]
 def order(n: int, seed: int, epoch: int) -> Rows:
     """Return the order [n] in which an epoch visits the samples of a training split."""
     return np.random.default_rng([seed, epoch]).permutation(n)
-
-
-def spread_rows(count: int, most: int | None) -> Rows:
-    """Return the rows of a split, in their order: all of them, or `most`.
-
-    They are the same in every run, and drawn from the whole split, whose order may be that of classes.
-    """
-    if most is None or most >= count:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
 @frozen(kw_only=True)
@@ -72,11 +62,19 @@ class MicroBatches:
 
     @classmethod
     def evaluation(
-        cls, split: Split, rows: Rows, batch: int, *, seed: int, loaders: Loaders | None = None, of: int | None = None
+        cls, split: Split, batch: int, *, seed: int, most: int | None = None, loaders: Loaders | None = None
     ) -> MicroBatches:
-        """Return the micro-batches of an evaluation, which reads `rows` in their order: every one, also where the last micro-batch is smaller."""
+        """Return the micro-batches of an evaluation, which reads every sample in order, also where the last micro-batch is smaller.
+
+        Args:
+            most: how many are read at most; None: all.
+        """
+        rows, whole, said = np.arange(len(split)), len(split), ""
+        if most is not None and most * batch < whole:
+            # The same in every run, and drawn from the whole split, whose order may be that of classes.
+            rows = np.sort(np.random.default_rng(0).permutation(whole)[: most * batch])
+            said = f"{len(rows):,} of {whole:,} samples"
         parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-        said = "" if of is None or of == len(rows) else f"{len(rows):,} of {of:,} samples"
         return cls(split=split, parts=parts, seed=seed, loaders=loaders, said=said)
 
     def __len__(self) -> int:
@@ -95,14 +93,10 @@ class MicroBatches:
             fetched = self.loaders.load(self.split, self.seed, self.epoch, self.parts, mixed=self.mixed)
         elif self.part != "nothing":
             fetched = (fetch(self.split, self.seed, self.epoch, part, mixed=self.mixed) for part in self.parts)
-        return _raised(fetched)
-
-
-def _raised(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
-    for item in fetched:
-        if isinstance(item, PetraGraphError):
-            raise item
-        yield item
+        for item in fetched:
+            if isinstance(item, PetraGraphError):
+                raise item
+            yield item
 
 
 def fetch(split: Split, seed: int, epoch: int, part: Rows, *, mixed: bool) -> MicroBatch | PetraGraphError:
@@ -117,20 +111,6 @@ def fetch(split: Split, seed: int, epoch: int, part: Rows, *, mixed: bool) -> Mi
         return mixing.mix(*fetched, part, seed=seed, epoch=epoch) if mixed else fetched
     except PetraGraphError as error:
         return error
-
-
-def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> None:
-    """Check the samples of some micro-batches, whose loss is not finite: it may not be the network's fault.
-
-    Raises:
-        RunFailed: the data set gave samples or targets that are not finite.
-    """
-    split = batches.split
-    if not isinstance(split, CheckedSplit):
-        return
-    types = {dtype for part in (split.facts.inputs, split.facts.targets) for _, dtype in part.values()}
-    for position in positions if types & {"float32", "float64"} else ():
-        split.require_finite(batches.parts[position], seed=batches.seed, epoch=batches.epoch)
 
 
 @frozen(kw_only=True)
@@ -148,8 +128,6 @@ class OpenedData:
     """In an epoch over all training data."""
     length: int
     """The micro-batches of an epoch."""
-    repeats: bool
-    """Whether every epoch has the samples of the first one, in the same order, augmented differently."""
     part: Part = "all"
     loaders: Loaders | None
     evaluated: MicroBatches
@@ -166,7 +144,7 @@ class OpenedData:
     def epoch(self, number: int, first: int = 0) -> MicroBatches:
         """Return the micro-batches of a training epoch, counted from 0, from the `first` one on; what follows the last complete one is left out."""
         split, whole = self.data.train, self.whole
-        visited = _visited(split, self.seed, 0 if self.repeats else number)
+        visited = np.arange(len(split)) if split.in_order else order(len(split), self.seed, number)
         starts = (position * whole + self.replica * self.batch for position in range(first, self.length))
         return MicroBatches(
             split=split,
@@ -178,21 +156,10 @@ class OpenedData:
             loaders=self.loaders,
         )
 
-    @property
-    def began_again(self) -> str:
-        """A warning that the training stream has ended and began again; "" if it has not, or if samples have an index."""
-        split = self.data.train.split
-        count = split.first_pass if isinstance(split, StreamSplit) else None
-        return "" if count is None else f"the training stream ended after {plural(count, 'sample')}, and began again"
-
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
         """Return what one of several processes reads."""
         evaluated, test = (evolve(one, part=part) for one in (self.evaluated, self.test))
         return evolve(self, part=part, replica=replica, evaluated=evaluated, test=test)
-
-
-def _visited(split: CheckedSplit, seed: int, epoch: int) -> Rows:
-    return np.arange(len(split)) if split.in_order else order(len(split), seed, epoch)
 
 
 def open_data(checked: CheckedSpec) -> OpenedData:
@@ -226,12 +193,8 @@ def open_data(checked: CheckedSpec) -> OpenedData:
     loaders = Loaders(spec.data.workers, splits) if spec.data.workers else None
 
     def evaluation(split: CheckedSplit) -> MicroBatches:
-        rows, most = np.arange(len(split)), spec.run.evaluation_batches
-        if spec.run.overfit:  # on the micro-batches of the training
-            split, rows = data.train, _visited(data.train, spec.run.seed, 0)[: length * whole]
-        batch = spec.data.test_batch
-        spread = rows[spread_rows(len(rows), None if most is None else most * batch)]
-        return MicroBatches.evaluation(split, spread, batch, seed=spec.run.seed, loaders=loaders, of=len(rows))
+        batch, most = spec.data.test_batch, spec.run.evaluation_batches
+        return MicroBatches.evaluation(split, batch, seed=spec.run.seed, most=most, loaders=loaders)
 
     return OpenedData(
         data=data,
@@ -240,7 +203,6 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         replicas=spec.partition.replicas,
         micro_batches=micro_batches,
         length=length,
-        repeats=spec.run.overfit,
         loaders=loaders,
         evaluated=evaluation(data.validation or data.test),
         test=evaluation(data.test),

@@ -6,7 +6,7 @@
 
 They wait for one another, since the store may end with the first of them: its launcher has nothing more to do then.
 A failure is reported by the process with the head, or by another one if that process has gone or there is no run directory yet; the
-others wait for the report. Every process publishes the state of its own stages, so that the report says where numbers stopped being finite.
+others wait for the report.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.system import hard_exit, stop_requests
 from petra_graph.runtime.waiting import AwakeTime
 from petra_graph.runtime.watchdog import Failed
-from petra_graph.training.evaluation import NotFinite, broken_parameters
 from petra_graph.training.run_record import RunRecord, problems_of
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ _END_SECONDS = 5.0
 """The longest that a process waits for the others to arrive at the end."""
 _REPORT_SECONDS = 10.0
 """The longest that a process waits for another one's report of a failure."""
-_ANSWER_SECONDS = 2.0
-"""The longest that the reporting process waits for the state of another one's stages."""
 _LOOK_SECONDS = 0.01
 _ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
 
@@ -117,16 +114,6 @@ def fail(process: OneOfSeveral, error: Exception) -> NoReturn:
     if failure.exit_code != RunFailed.exit_code:  # to start it again would change nothing
         with suppress(RuntimeError):
             world.launch.set("final", failure.exit_code)
-    if failure.asks_for_parameters:
-        executors = () if process.scheduler is None else process.scheduler.executors
-        world.store.set(f"broken/{world.rank}", list(broken_parameters(executors)))
-        if failure.rank == world.rank and isinstance(error, NotFinite):
-            broken = list[Any]()
-            for rank in sorted(set(process.ranks)):  # those that still answer
-                with suppress(RunFailed, RuntimeError):
-                    broken += world.store.wait(f"broken/{rank}", _ANSWER_SECONDS, f"rank {rank} is silent")
-            problem = error.problem(broken)
-            failure = attrs.evolve(failure, problems=((problem.message, problem.hint),))
     raised = _conclude(process, failure, world.store)
     raise raised from (error if failure.rank == world.rank else None)
 
@@ -154,7 +141,6 @@ def _failure_of(process: OneOfSeveral, error: Exception) -> Failure:
         exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
         where=None if status is None else status.record(),
         traceback="".join(traceback.format_exception(error)),
-        asks_for_parameters=isinstance(error, NotFinite),
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +15,8 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
 from petra_graph.record.weights import SEPARATOR
-from petra_graph.training.data import MicroBatches, require_finite_samples
+from petra_graph.runtime.failure import stages_text
+from petra_graph.training.data import MicroBatches
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def evaluate(
 
     means = meters.means()
     if not math.isfinite(means.get("loss", 0.0)):
-        require_finite_samples(batches, range(len(batches)))
         raise NotFinite(scheduler.executors, means["loss"], epoch)
     if not meters.samples:  # the head is in another process
         return means
@@ -169,56 +168,33 @@ def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], S
     return {name: value for name, value in values.items() if math.isfinite(value)}, others
 
 
-Broken = tuple[int, int, str]
-"""A stage, its updates, and a clause on a parameter of it that is not finite."""
-
-
 class NotFinite(RunFailed):
-    """A loss is not finite, in training or in an evaluation, or in training so far from the first one that it soon would not be.
-
-    The head checks its loss before any gradient of it flows, so a parameter that is not finite became so in an earlier update. Stages go on
-    while the head looks: one that has made more updates than before its forward of that micro-batch may have become so afterwards.
-    """
+    """A loss is not finite, in training or in an evaluation, or in training so far from the first one that it soon would not be."""
 
     def __init__(
-        self,
-        executors: Sequence[StageExecutor],
-        result: HeadResult | float,
-        epoch: int,
-        updates: Mapping[int, int] | None = None,
-        first: float = math.nan,
+        self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int, first: float = math.nan
     ) -> None:
-        """Name what is not finite among the stages of this process.
+        """Name the first parameter of this process's stages that is not finite.
 
         Args:
-            result: the head's in training, or an evaluation's loss, after training losses that were finite.
-            updates: of each stage before its forward of the micro-batch; None: all are done.
+            result: the head's in training, or an evaluation's loss.
             first: the loss of the first micro-batch.
         """
-        self._updates, self._first = updates or {}, first
-        self._message = f"the evaluation loss is {result} after epoch {epoch}"
+        said = f"the evaluation loss is {result} after epoch {epoch}"
         if isinstance(result, HeadResult):
-            self._message = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch})"
-        super().__init__(self.problem(list(broken_parameters(executors))))
-
-    def problem(self, broken: Sequence[Broken]) -> Problem:
-        """Return the problem with the first stage where it may have begun; `broken` is in the order of stages."""
-        begun = [one for one in broken if one[1] == self._updates.get(one[0], one[1])] or broken
-        rest = f": {begun[0][2]}" if begun else ", though all parameters are finite"
-        if math.isfinite(self._first) and not begun:
-            rest = f", and that of the first one was {self._first:.4g}"
-        hint = (
-            "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
-        )
-        return Problem(message=self._message + rest, hint=hint)
-
-
-def broken_parameters(executors: Sequence[StageExecutor]) -> Iterator[Broken]:
-    """Yield each stage with a parameter that is not finite."""
-    for executor in executors:
-        index, updates = executor.program.index, executor.updater.updates
-        named = ((name, *one) for name, module in executor.modules.items() for one in module.named_parameters())
-        broken = ((name, key) for name, key, one in named if not bool(torch.isfinite(one).all()))
-        for name, key in islice(broken, 1):
-            clause = f'{key} of node "{name}" in stage {index} is not finite after {plural(updates, "update")}'
-            yield index, updates, clause
+            said = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch})"
+        broken = [
+            f'{key} of node "{name}" in stage {one.program.index} is not finite after {plural(one.updater.updates, "update")}'
+            for one in executors
+            for name, module in one.modules.items()
+            for key, parameter in module.named_parameters()
+            if not bool(torch.isfinite(parameter).all())
+        ]
+        if broken:
+            said += f": {broken[0]}"
+        elif math.isfinite(first):
+            said += f", and that of the first one was {first:.4g}"
+        else:
+            said += f", though all parameters of {stages_text([one.program.index for one in executors])} are finite"
+        hint = "lower the learning rate, lengthen the warm-up, clip gradients, use fewer stages, or see whether all samples are finite"
+        super().__init__(said, hint)

@@ -117,7 +117,7 @@ class RunProcess:
         """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
 
         Raises:
-            RunFailed: this process cannot see the directory, and checkpoints are to be written there.
+            RunFailed: this process cannot see the directory.
         """
         spec = prepared.spec
         directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
@@ -129,10 +129,6 @@ class RunProcess:
         return Scheduler(
             prepared.executors(), supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip
         )
-
-    def blind(self) -> Sequence[str]:
-        """Return the processes that cannot see the run directory."""
-        return ()
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""
@@ -255,19 +251,11 @@ class OneOfSeveral(RunProcess):
         world.launch.set("directory", name)
         if self.directory is None:
             self.directory = run_directory(spec.run.directory, name)
-        sees = self.directory is not None and self.directory.is_dir()
-        world.store.set(f"sees/{self.rank}", sees)
-        if not (sees or spec.checkpoint.every is spec.checkpoint.best is None):
+        if self.directory is None or not self.directory.is_dir():
             raise RunFailed(
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {self.directory}",
                 hint="set run.directory to a folder that all machines share: checkpoints are written there",
             )
-        beside = int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
-        first = not self.records and os.environ.get("LOCAL_RANK") == "0"
-        if first and self.ranks[-1] not in range(self.rank, self.rank + beside):
-            host = world.neighbours[self.ranks[-1]].host  # without this line, the launcher here would seem to hang
-            said = f"rank {self.rank} of {self.size} trains; rank {self.ranks[-1]} on {host} prints the progress"
-            sys.stderr.write(printable(f"{said}\n"))
 
     def build(self, prepared: Prepared) -> Scheduler:
         world, replicas = self.world, prepared.spec.partition.replicas
@@ -304,10 +292,6 @@ class OneOfSeveral(RunProcess):
         gpu = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
         torch.cuda.set_device(gpu)
         return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
-
-    def blind(self) -> Sequence[str]:
-        blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
-        return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         if self.records:

@@ -5,9 +5,7 @@ given --prepare--> Prepared --build--> Trainer --train--> position --record--> r
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -33,9 +31,6 @@ from petra_graph.training.process import OneOfSeveral, RunProcess
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, peak_bytes, run_notes
 from petra_graph.training.trainer import Trainer, TrainingPosition
-
-_LONG_SECONDS = 120.0
-"""After which a preparation shows where it is, again and again."""
 
 
 @frozen(kw_only=True)
@@ -94,13 +89,10 @@ def _prepare(
     """Prepare a run, on which all processes agree."""
     folders = None if resumption is None else resumption.folders
     process.supervisor.starting = True
-    # A data set or a block of one's own may hang: Python says where.
-    faulthandler.dump_traceback_later(_LONG_SECONDS, repeat=True, file=sys.__stderr__ or 2)
     try:
         process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
         _ = process.prepared.fingerprint  # computed here, as it may take a while
     finally:
-        faulthandler.cancel_dump_traceback_later()
         process.supervisor.starting = False
     process.prepared = process.join(process.prepared)
     return process.prepared
@@ -155,9 +147,6 @@ def _build(
         meters=meters,
     )
     checkpoints = Checkpoints(process, trainer, resumption)
-    if blind := ", ".join(checkpoints.blind):
-        what = f"warning: {blind} cannot see the run directory: a stopped run cannot be resumed"
-        notes.append(f"{what}; set run.directory to a folder that all machines share")
     if record is not None:
         trainer.begin(record.begins(resumption, notes))
     return trainer, checkpoints

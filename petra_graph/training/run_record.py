@@ -99,7 +99,7 @@ class RunRecord:
     @property
     def trial(self) -> Mapping[str, int | bool]:
         """The keys that make the run a trial, shorter than its data; a stream has no length but that of the specification."""
-        keys = ("micro_batches",) * (not self.prepared.opened.data.train.in_order) + ("evaluation_batches", "overfit")
+        keys = ("micro_batches",) * (not self.prepared.opened.data.train.in_order) + ("evaluation_batches",)
         return {key: value for key in keys if (value := getattr(self.prepared.spec.run, key))}
 
     @property
@@ -144,7 +144,7 @@ class RunRecord:
         if self.run.metrics:
             write_json(directory / SCALES, self._scales)
         self._write_plan()
-        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.run.processes, self.plan)))
+        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.plan)))
 
     @property
     def _scales(self) -> dict[str, Any]:
@@ -327,14 +327,10 @@ def run_notes(prepared: Prepared) -> list[str]:
     return [*prepared.placement.notes, *products]
 
 
-def start_warnings(prepared: Prepared, processes: int, plan: Plan | None = None) -> Iterator[str]:
-    """Yield the warnings of devices and cores that are not here, and of the plan."""
+def start_warnings(prepared: Prepared, plan: Plan | None = None) -> Iterator[str]:
+    """Yield the warnings of devices that are not here, and of the plan."""
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
         more = f"; --processes {planned} starts a process for each" if present[0].name == "cpu" else ""
         yield f"partition.devices is {planned}, but only {present[0].name} is here: it runs all stages{more}"
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-    need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
-    if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
-        yield f"{here} processes on this machine need {need} cores for the speed of the plan, but it has {cores}"
     yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan.warnings

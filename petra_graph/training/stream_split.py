@@ -40,11 +40,9 @@ class StreamSplit:
 
     in_order = True
 
-    def __init__(self, stream: Stream, samples: int, micro_batch: int, *, repeats: bool = False) -> None:
-        """Begin with nothing read; `repeats`: every epoch has the samples of the first one."""
-        self.stream, self._samples, self._micro_batch, self._repeats = stream, samples, micro_batch, repeats
-        self._ended = torch.zeros(1, dtype=torch.int64)
-        self._ended.share_memory_()  # type: ignore[no-untyped-call]  # a loader process may be the one that sees it
+    def __init__(self, stream: Stream, samples: int, micro_batch: int) -> None:
+        """Begin with nothing read."""
+        self.stream, self._samples, self._micro_batch = stream, samples, micro_batch
         self._source: Iterator[tuple[Tree, Tree]] | None = None
         """All passes, as this process reads them; None: it has not begun, or they have raised."""
         self._read_by, self._next = (0, 0), 0
@@ -57,16 +55,13 @@ class StreamSplit:
     def __len__(self) -> int:
         return self._samples
 
-    @property
-    def first_pass(self) -> int | None:
-        """The number of samples in the first pass; None: it has not ended."""
-        return int(self._ended) or None
-
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tree]:
         """Read samples of an epoch; raise RunFailed if the stream raised, is empty, or ended within a micro-batch."""
-        first = 0 if self._repeats else epoch * self._samples
         with fork_generators():
-            found = {index: self._read(first + index, seed) for index in sorted({int(one) for one in indices})}
+            found = {
+                index: self._read(epoch * self._samples + index, seed)
+                for index in sorted({int(one) for one in indices})
+            }
         samples, targets = tree_map(lambda *rows: torch.stack(rows), *(found[int(index)] for index in indices))
         return samples, targets
 
@@ -90,8 +85,6 @@ class StreamSplit:
             while (sample := _asked(following, random_key(seed, number, read), number, read)) is not _END:
                 read += 1
                 yield sample
-            if number == 0:
-                self._ended.fill_(read)
             if read < self._micro_batch:
                 has = f"has {plural(read, 'sample')} in pass {number}" if read else f"is empty in pass {number}"
                 hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
@@ -123,4 +116,4 @@ def split_of_stream(data: DataSet, spec: Spec) -> StreamSplit | None:
         hint = "set run.micro_batches, the number of micro-batches of an epoch; the next epoch begins with the sample after its last one"
         raise SpecError(Problem(message=message, hint=hint, path=("run", "micro_batches")))
     micro_batch = spec.data.batch * spec.partition.replicas
-    return StreamSplit(stream, spec.run.micro_batches * micro_batch, micro_batch, repeats=spec.run.overfit)
+    return StreamSplit(stream, spec.run.micro_batches * micro_batch, micro_batch)

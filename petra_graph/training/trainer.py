@@ -19,12 +19,10 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
-from petra_graph.program.cut import Cut
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.callbacks import NamedCallback
-from petra_graph.training.data import require_finite_samples
 from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
 from petra_graph.training.prepare import Prepared
 
@@ -260,8 +258,6 @@ class Trainer:
             if at is None:
                 position.epoch_began = position.seconds, position.micro_batches
             position.train = self._train(epoch, at)
-            if text := opened.began_again:
-                self.warn(text)
         assert position.train is not None
         position.evaluates = True
         run, split, values = self.prepared.spec.run, self.prepared.spec.data.evaluated, None
@@ -340,19 +336,12 @@ class Trainer:
 
         Raises:
             NotFinite: a loss is not finite, or has left the first one; of several, the first one is reported.
-            RunFailed: its samples or targets are not finite either.
         """
         loss = math.nan
         for result, loss in self.meters.read():
             first = self.position.first_loss = loss if self.position.first_loss is None else self.position.first_loss
             if not abs(loss) <= _FAR * max(1.0, abs(first)):
-                done, length, at = self.position.epoch - 1, self.prepared.opened.length, result.micro_batch
-                start = done * length
-                require_finite_samples(self.prepared.opened.epoch(done), [at - start])
-                cut = Cut(micro_batches=range(start, start + length), at=at, filled=self.position.since)
-                before = done * -(-length // self.prepared.spec.method.accumulation)
-                updates = {one.index: before + cut.updates(one) for one in self.prepared.programs}
-                raise NotFinite(self.executors, result, done + 1, updates, first)
+                raise NotFinite(self.executors, result, self.position.epoch, first)
         return loss
 
     def test(self, best: tuple[int, Mapping[str, Tensor]] | None) -> Interrupted | None:

@@ -9,7 +9,6 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-import petra_graph as pg
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share
 from petra_graph.plugins.data_set import DataFacts
@@ -45,11 +44,6 @@ def raises(x, y, indices):
     return x, y
 
 
-def nan_in_441(x, y, indices):
-    x[indices == 441] = float("nan")
-    return x, y
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -76,29 +70,6 @@ def test_several_inputs_come_in_the_declared_order_and_targets_may_be_ignored():
     facts = DataFacts(shape={"tokens": (8,), "mask": (8,)}, dtype={"tokens": "float32", "mask": "float32"}, classes=3)
     split = Given(lambda x, y, _: ({"mask": x, "tokens": x}, torch.where(y == 1, -100, y)))
     assert list(checked(split, facts).fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
-
-
-class Rows:
-    """A data set that gives NaN in one sample."""
-
-    facts = FACTS
-
-    def __init__(self) -> None:
-        self.train, self.test = Given(nan_in_441), Given()
-
-
-def test_a_sample_that_is_not_finite_is_blamed_and_not_the_stem(here):
-    """The run said that the loss began in stage 1 (stem), and advised a lower learning rate."""
-    nodes = [
-        {"name": "stem", "block": "linear-stem", "options": {"features": 6}},
-        {"name": "head", "block": "pool-linear", "options": {"outputs": 3}},
-    ]
-    with pytest.raises(RunFailed) as caught:
-        pg.train(pg.make_spec(nodes, data={"name": Rows, "batch": 20}))
-    (problem,) = caught.value.problems
-    said = f'data set "{Rows.__module__}:Rows", sample 441 of its training data: samples are not finite'
-    assert problem.message == said
-    assert "learning rate" not in problem.hint
 
 
 # --- validation samples ---

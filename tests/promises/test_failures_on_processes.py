@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.cli.main import main
 from tests.support.forks import ENDLESS, RUN, alone, ended, ranks, under_way, until, wait_for_progress
 from tests.support.runs import only_run, overrides, summary_of
 
@@ -103,19 +102,6 @@ def test_a_stage_that_raises(shared_folder):
     assert "rank 1: stage 3 (far) failed in the " in said
     assert (reported["rank"], reported["where"]["stage"]) == (1, 3)
     assert "faulty.py" in reported["traceback"], "the traceback is that of the process where it happened"
-
-
-def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):
-    """As in one process: the stage where it began, although others break while the head looks."""
-    settings = overrides("optimizer.options.lr=1e30", "optimizer.options.weight_decay=1e20")
-    with ranks(*[(*RUN, *settings)] * 2, program="patient petra-graph") as running:
-        assert ended(running) == [1, 1]
-    together = failure()["problems"]
-    assert main([*RUN, *settings, "--set", "run.directory=alone"]) == 1
-    alone = capsys.readouterr().err.splitlines()[-2]
-    assert "in stage 4 is not finite after 1 update" in together[0][0]
-    assert together[0][0] == alone
-    assert f"{together[0][0]}\n" in running[1].said
 
 
 def test_a_full_disk(shared_folder):

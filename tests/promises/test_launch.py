@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
 from pathlib import Path
@@ -186,11 +185,7 @@ def test_two_nodes(shared_folder):
         assert (first.code, second.code) == (None, None), first.said + second.said
         os.kill(children(first.process.pid)[0], signal.SIGINT)
         ended([first, second])
-        said = [first.said, second.said]
-    prints = re.compile(r"^rank \d of \d trains; rank \d on .+ prints the progress$", re.MULTILINE)
-    assert sum(prints.search(text) is not None for text in said) == 1
-    assert all(said), "a launcher whose processes say nothing seems to hang"
-    assert "of its choice" not in "".join(said)
+        assert "of its choice" not in first.said + second.said
     summary = summary_of(only_run())
     assert (summary["status"], summary["processes"]) == ("interrupted", 2)
     whole = (f"run.epochs={summary['epochs'] + 1}", "callback=[]")

@@ -19,7 +19,7 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record import run_directory
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
-from petra_graph.record.run_directory import create_run_directory, environment, is_locked, lock, write_text, write_whole
+from petra_graph.record.run_directory import create_run_directory, is_locked, lock, write_text, write_whole
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 
@@ -64,22 +64,6 @@ def test_all_files_have_the_permissions_of_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
-
-
-@pytest.mark.parametrize(
-    ("word", "kept"),
-    [
-        ("data.options.api_key=abc", "data.options.api_key=***"),
-        ("callback.options.token=abc=d", "callback.options.token=***"),
-        ("--set=callback.0.options.api_key=abc", "--set=callback.0.options.api_key=***"),
-        ('callback=[{name = "x", options = {"api_key" = "abc"}}]', 'callback=[{name = "x", options = {"api_key" = ***'),
-        ("run.seed=3", "run.seed=3"),
-        ("name=token", "name=token"),
-    ],
-)
-def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
-    assert environment()["command"][-1] == kept
 
 
 # --- events, on a good disk and on a full one ---------------------------------------------------------------------------

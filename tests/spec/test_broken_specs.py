@@ -67,7 +67,6 @@ BROKEN = {
     "a name that is a path": [SPEC, "name=../evil", 'graph.node.middle.name="a/b"'],
     "a name that no file can have": [SPEC, f"name={'x' * 300}"],
     "no interval": [SPEC, "checkpoint.every=often", "checkpoint.keep=0"],
-    "a fraction of an update": [SPEC, "checkpoint.every=1.5 updates"],
     "training data for validation": [SPEC, "data.validation=train"],
     "a metric called loss": [SPEC, "metric=[{ name = 'perplexity', recorded_as = 'loss' }]"],
     "a callback twice": [SPEC, "callback=[{ name = 'ema' }, { name = 'ema' }]"],

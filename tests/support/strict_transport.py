@@ -245,9 +245,6 @@ class ToldLater(Supervisor):
         self.awake = False
         self.told = Late(process.world, self)
 
-    def announce_cut(self, at: int) -> None:
-        raise NotImplementedError
-
     def check(self) -> None:
         """Return: a failure ends the world."""
 

@@ -37,7 +37,6 @@ def cuts(found, epochs=3):
         ({"every": Interval(1, "updates")}, [3, 6, 9, 10, 13, 16, 19, 20, 23, 26, 29, 30]),
         ({"every": Interval(5, "updates")}, [13, 26]),
         ({"every": Interval(100, "updates")}, []),
-        ({"every": Interval(7, "seconds")}, []),
         ({"evaluations": 1}, [10, 20, 30]),
         ({"every": Interval(5, "updates"), "evaluations": 2}, [13, 20, 26]),
         # Micro-batch 2 is on its way until the first stage, of depth 4, has done its backward: before forward 6.

@@ -55,7 +55,7 @@ class Images(Numbers):
 def opened(split, *, batch=4, seed=0, workers=0, limit=100, **options):
     """What is read of a data set whose training split this is."""
     length = min(limit, len(split) // (batch * options.get("replicas", 1)))
-    usual = {"replicas": 1, "micro_batches": length, "repeats": False, "evaluated": None, "test": None, "horizon": None}
+    usual = {"replicas": 1, "micro_batches": length, "evaluated": None, "test": None, "horizon": None}
     loaders = Loaders(workers, (split,)) if workers else None
     data = SimpleNamespace(train=split)
     return OpenedData(data=data, seed=seed, batch=batch, length=length, loaders=loaders, **{**usual, **options})
@@ -66,7 +66,7 @@ def training(split, epoch=0, **options):
 
 
 def evaluation(split, batch=4):
-    return MicroBatches.evaluation(split, np.arange(len(split)), batch, seed=0)
+    return MicroBatches.evaluation(split, batch, seed=0)
 
 
 def indices(batches):
@@ -96,13 +96,6 @@ def test_an_epoch_leaves_out_what_fills_no_micro_batch_and_what_is_behind_its_li
     assert indices(training(Numbers(23), 2, seed=7)) == whole
     assert indices(training(Numbers(23), 2, seed=7, limit=2)) == whole[:2]
     assert indices(opened(Numbers(23), seed=7).epoch(2, 3)) == whole[3:], "as where a run is resumed"
-
-
-def test_repeated_micro_batches_are_those_of_the_first_epoch_augmented_anew():
-    repeated, first = opened(Numbers(20), limit=2, repeats=True), training(Numbers(20), limit=2)
-    for epoch in range(3):
-        assert indices(repeated.epoch(epoch)) == indices(first)
-        assert [targets.tolist() for _, targets in repeated.epoch(epoch)] == [[epoch] * 4] * 2
 
 
 def test_workers_change_nothing():
@@ -214,7 +207,6 @@ def test_errors_keep_their_problems(workers):
 
 INTERRUPTED = """
 import sys, time
-import numpy as np
 import torch
 from petra_graph.training.data import Loaders, MicroBatches
 
@@ -228,7 +220,7 @@ class Slow:
 slow = Slow()
 loaders = Loaders(2, (slow,))
 try:
-    for _ in MicroBatches.evaluation(slow, np.arange(1000), 1, seed=0, loaders=loaders):
+    for _ in MicroBatches.evaluation(slow, 1, seed=0, loaders=loaders):
         print("loaded", flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)

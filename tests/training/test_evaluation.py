@@ -106,13 +106,18 @@ def test_activations_that_overflow_though_parameters_are_finite(built, data):
         for parameter in built.executors[1].updater.parameters:
             parameter.fill_(1e308)
     problem = problem_of(built, data)
-    assert problem.message == "the loss is nan at micro-batch 0 (epoch 2), though all parameters are finite"
+    assert (
+        problem.message
+        == "the loss is nan at micro-batch 0 (epoch 2), though all parameters of stages 1 to 4 are finite"
+    )
     assert problem.hint.startswith("lower the learning rate")
 
 
 def test_of_an_evaluation(built):
     (problem,) = NotFinite(built.executors, INF, 3).problems
-    assert problem.message == "the evaluation loss is inf after epoch 3, though all parameters are finite"
+    assert (
+        problem.message == "the evaluation loss is inf after epoch 3, though all parameters of stages 1 to 4 are finite"
+    )
     key = break_one(built, 4)
     (problem,) = NotFinite(built.executors, NAN, 3).problems
     assert problem.message == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import attrs
@@ -121,27 +120,10 @@ def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
     assert summary_of(only_run())["planned_and_measured"]
 
 
-@pytest.mark.parametrize(
-    ("cores", "threads", "said"),
-    [
-        (2, 1, ["4 processes on this machine need 4 cores for the speed of the plan, but it has 2"]),
-        (4, 2, ["4 processes on this machine need 8 cores for the speed of the plan, but it has 4"]),
-        (4, 1, []),
-    ],
-)
-def test_processes_that_share_cores_are_slower_than_the_plan(spec, monkeypatch, cores, threads, said):
-    prepared = prepare(spec, [f"run.threads={threads}"], processes=4)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert list(start_warnings(prepared, 4)) == said
-    assert list(start_warnings(prepared, 1)) == []
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert bool(list(start_warnings(prepared, 4))) == (2 * threads > cores)
-
-
 def test_devices_that_are_not_here(spec):
     """A spec that is planned for a cluster is tried on a laptop, and its run says that it is no run of that plan."""
     said = "partition.devices is 2, but only cpu is here: it runs all stages; --processes 2 starts a process for each"
-    assert list(start_warnings(prepare(spec, ["partition.devices=2"]), 1)) == [said]
+    assert list(start_warnings(prepare(spec, ["partition.devices=2"]))) == [said]
 
 
 # --- the resolved specification says everything that was decided ----------------------------------------------------------
