@@ -16,12 +16,12 @@ from petra_graph.inference.export import Exported, Format, export_network
 from petra_graph.inference.predict import Prediction, continued_text, predict_samples
 from petra_graph.inference.samples import Samples, as_samples, read_samples
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
 from petra_graph.record.metrics import read_events
 from petra_graph.record.recorded_run import find_run
 from petra_graph.record.run_directory import read_json
 from petra_graph.report.progress import summary_lines
 from petra_graph.spec.in_code import assignments
+from petra_graph.training.trained_network import Network
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""

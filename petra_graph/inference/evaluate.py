@@ -14,15 +14,14 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import computing_on
 from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
-from petra_graph.training.data import Loaders, MicroBatches
+from petra_graph.training.data import Loaders, MicroBatches, checked_data
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.fingerprint import Fingerprint
-from petra_graph.training.stream_split import split_of_stream
+from petra_graph.training.trained_network import computing_on
 from petra_graph.units import listed
 
 _LISTED = 6
@@ -125,14 +124,11 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     Raises:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
-    opened, held = run.network.checked.data, run.spec.data.validation if validation else None
     changed = {("data", "validation"), ("run", "seed")}.intersection(run.changed_keys)
-    if isinstance(held, float) and changed:
+    if validation and isinstance(run.spec.data.validation, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
-    built = opened.build()
-    training = split_of_stream(built, run.spec)
-    data = CheckedData.of(str(opened), built, validation=held, seed=run.spec.run.seed, training=training)
+    data = checked_data(run.network.checked, parted=validation)
     if data.facts.inputs != run.facts.inputs:
         own, other = (
             ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

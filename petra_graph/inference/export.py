@@ -39,10 +39,10 @@ from petra_graph.blocks.residual_chain import COEFFICIENTS
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.spec.load_spec import dump
+from petra_graph.training.trained_network import Network
 from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
@@ -66,22 +66,16 @@ class Exported:
 
     file: Path
     samples: int = 0
-    """With which it was compared; 0: it was not."""
-    difference: float | None = None
-    """The largest of any output, absolute; None: it was not compared."""
-    tolerance: float | None = None
-    note: str = ""
+    """With which it was compared; 0: tensors by node, which are the network's own."""
+    difference: float = 0.0
+    """The largest of any output, absolute."""
+    tolerance: float = 0.0
 
     def __str__(self) -> str:
-        compared = (
-            ""
-            if self.difference is None
-            else (
-                f"outputs differ from the network's by at most {self.difference:.2g} on {self.samples:,} samples "
-                f"(tolerance {self.tolerance:.2g})"
-            )
-        )
-        return "\n".join(filter(None, [str(self.file), compared, self.note]))
+        if not self.samples:
+            return str(self.file)
+        by = f"at most {self.difference:.2g} on {self.samples:,} samples (tolerance {self.tolerance:.2g})"
+        return f"{self.file}\noutputs differ from the network's by {by}"
 
 
 class Portable(nn.Module):
@@ -131,9 +125,9 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
     chosen = run.trained.samples
     if form == "safetensors":
         return _export_tensors(run, network, chosen, file)
-    missing = [name for name in ("onnx", "onnxscript") if form == "onnx" and importlib.util.find_spec(name) is None]
-    if missing:
-        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[export]'")
+    for name in ("onnx", "onnxscript", "onnxruntime") if form == "onnx" else ():
+        if importlib.util.find_spec(name) is None:
+            raise SpecError(f"ONNX needs {name}, which is not installed", "pip install 'petra-graph[export]'")
     portable = Portable(copy.deepcopy(network)).eval()
     try:
         _compute_parametrized(portable)
@@ -149,13 +143,10 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
     *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
     if facts.of_tokens and facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int):
         compared.append(chosen[:, : (facts.shape[0] + 1) // 2])  # the program reads shorter windows, too
-    if form == "onnx" and importlib.util.find_spec("onnxruntime") is None:
-        return Exported(file=file, note="not compared: onnxruntime is not installed")
     run_program = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
-    difference, tolerance = _compare(
-        network, run_program, compared, f"{file} is written", "please report it, with the spec"
+    return _compared(
+        network, run_program, compared, file=file, done=f"{file} is written", hint="please report it, with the spec"
     )
-    return Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
 
 
 @torch.no_grad()
@@ -172,10 +163,10 @@ def _compute_parametrized(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def _compare(
-    network: Network, program: Callable[[Tree], Tensor], batches: Sequence[Tree], done: str, hint: str
-) -> tuple[float, float]:
-    """Return the largest difference of any output, and the tolerance.
+def _compared(
+    network: Network, program: Callable[[Tree], Tensor], batches: Sequence[Tree], *, file: Path, done: str, hint: str
+) -> Exported:
+    """Compare a program with the network.
 
     Raises:
         RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
@@ -195,7 +186,7 @@ def _compare(
             f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
             hint,
         )
-    return difference, tolerance
+    return Exported(file=file, samples=len(main(batches[0])), difference=difference, tolerance=tolerance)
 
 
 def _reason(error: BaseException) -> str:
@@ -234,14 +225,14 @@ def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -
             own.load_state_dict(tensors)
         except RuntimeError as error:
             raise RunFailed(f"{done} does not load the tensors: {' '.join(str(error).split())}", _INSTEAD) from None
-        difference, tolerance = _compare(
+        made = _compared(
             network,
             lambda samples: own(*map(network.numerics.prepare, inputs_of(samples))),
             [chosen],
-            f"{done} loads the tensors",
-            _INSTEAD,
+            file=file,
+            done=f"{done} loads the tensors",
+            hint=_INSTEAD,
         )
-        made = Exported(file=file, samples=len(main(chosen)), difference=difference, tolerance=tolerance)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(tensors, path, metadata))
     return made

@@ -23,11 +23,11 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network, computing_on
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import codec_of
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
+from petra_graph.training.trained_network import Network, computing_on
 
 _COLOURS = 256
 """The classes that an image with a palette can tell apart."""
@@ -168,11 +168,9 @@ def _name_images(run: SavedRun, samples: Sequence[Samples], folder: Path) -> lis
         for index in range(count):
             ending = f"-{index}" if count > 1 else ""
             target = folder if alone else folder / one.place.with_name(f"{one.place.stem}{ending}.png")
-            if target in targets:
-                message = f"several samples would have their prediction in {target}"
-                raise SpecError(message, "give the folder that both are in, or rename one")
-            if target.resolve() in read:
-                raise SpecError(f"a prediction would replace a file that is read, {target}", "name another folder")
+            if target in targets or target.resolve() in read:
+                other = "that of another sample" if target in targets else "a file that is read"
+                raise SpecError(f"a prediction would replace {other}, {target}", "name another folder, or rename one")
             targets.append(target)
     return targets
 

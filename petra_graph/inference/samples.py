@@ -21,10 +21,10 @@ from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
-from petra_graph.inference.trained_network import as_stored
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree
+from petra_graph.training.trained_network import as_stored
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""

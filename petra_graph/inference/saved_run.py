@@ -16,19 +16,19 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.inference.trained_network import Network
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
-from petra_graph.plugins.data_set import DataFacts, facts_fault
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_first
 from petra_graph.record.recorded_run import LATEST, find_run, no_run
-from petra_graph.record.run_directory import read_json
+from petra_graph.record.run_directory import damaged, read_json
 from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
 from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
 from petra_graph.training.fingerprint import Fingerprint
+from petra_graph.training.trained_network import Network
 
 BEST = "best"
 _COMPUTES_THE_SAME = {"run", "partition", "checkpoint", "name"}
@@ -160,9 +160,6 @@ def _read_facts(path: Path) -> DataFacts | None:
     if not stored:
         return None
     try:
-        facts = DataFacts(**tuples(stored))
-    except TypeError:
-        raise SpecError(f"{path} has other keys than this version: {', '.join(stored)}") from None
-    if fault := facts_fault(facts):
-        raise SpecError(f"{path} is damaged: its facts {fault}", "restore it from a copy, or remove it")
-    return facts
+        return DataFacts(**tuples(stored))
+    except TypeError as error:
+        raise damaged(path, error) from None

@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
@@ -33,6 +32,7 @@ from petra_graph.errors import (
     printable,
 )
 from petra_graph.record.run_directory import read_json, run_directory
+from petra_graph.record.weights import SUMMARY
 from petra_graph.runtime.failure import Failure
 from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.system import hard_exit, stop_requests
@@ -66,7 +66,11 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
         try:
             if process.records:
                 store.set(COMPLETE, True)
-            while store.get(COMPLETE) is None and not _lost_when_complete(process):
+            while store.get(COMPLETE) is None:
+                # Any other loss is none of the run's, unless a process has reported a failure.
+                failure = watchdog.failure
+                if (failure is not None and failure.rank == process.ranks[-1]) or store.get("reported"):
+                    watchdog.check()
                 time.sleep(_LOOK_SECONDS)
             world.launch.set(COMPLETE, code)
 
@@ -75,33 +79,18 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
             while not (all(map(store.get, names)) or watchdog.failure or asked or waits.seconds > _END_SECONDS):
                 time.sleep(_LOOK_SECONDS)
         except StoreGone as error:
-            if not _has_summary(process.directory):
+            # Rank 0, which may keep the store, ends once the run is complete; the summary is a run's last file.
+            with suppress(SpecError):
+                summary = process.directory and read_json(process.directory / SUMMARY, dict)
+                if summary and summary.get("status") != "failed":
+                    lost = watchdog.without_store(error)
+            if lost is None:
                 raise
-            lost = watchdog.without_store(error)
         watchdog.close()
     lost = watchdog.failure or lost
     if lost is not None and process.records:
         sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
     world.shutdown(store, missing=int(lost is not None))
-
-
-def _lost_when_complete(process: OneOfSeveral) -> bool:
-    """Whether the process that records has gone after it wrote everything; raise `Failed` if it has gone before, or reports a failure."""
-    failure = process.watchdog.failure
-    lost = failure is not None and failure.rank == process.ranks[-1]
-    if lost and _has_summary(process.directory):
-        return True
-    if lost or process.world.store.get("reported"):
-        process.watchdog.check()
-    return False
-
-
-def _has_summary(directory: Path | None) -> bool:
-    """Whether the run's last file is there, which a run under way does not have."""
-    with suppress(SpecError):
-        summary = None if directory is None else read_json(directory / "summary.json", dict)
-        return summary is not None and summary.get("status") != "failed"
-    return False
 
 
 # --- the run has failed -------------------------------------------------------------------------------------------------

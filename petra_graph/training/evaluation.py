@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.runtime.failure import stages_text
+from petra_graph.training.callbacks import NamedCallback
 from petra_graph.training.data import MicroBatches
 from petra_graph.units import plural
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    trainer: Trainer, batches: MicroBatches, split: str, epoch: int, show: Sequence[Callable[..., object]] = ()
+    trainer: Trainer, batches: MicroBatches, split: str, epoch: int, show: Sequence[NamedCallback] = ()
 ) -> Mapping[str, float]:
     """Return the means and metrics over a split; zeros where the head is in another process.
 
@@ -33,7 +34,7 @@ def evaluate(
         batches: of the split.
         split: "validation" or "test".
         epoch: of the weights.
-        show: are given the epoch, the number of samples before, the head's outputs and the targets of every batch.
+        show: see the head's outputs and the targets of every batch.
 
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
@@ -47,7 +48,7 @@ def evaluate(
         if result.compared is not None:
             metrics.update(*result.compared)
             for see in show:
-                see(epoch, meters.samples - result.samples, *result.compared)
+                see.call("evaluated", epoch, meters.samples - result.samples, *result.compared)
     meters.expect_targets(f"{split} data")
 
     means = meters.means()

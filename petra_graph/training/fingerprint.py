@@ -23,19 +23,16 @@ import torch
 from attrs import asdict, frozen
 from torch import Tensor
 
-from petra_graph.blocks import Head, Streams
 from petra_graph.blocks.randomness import random_key
-from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.graph.node_graph import INPUT
-from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seeded
 from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
-from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, named_leaves
+from petra_graph.plugins.tensor_trees import Tree, leaves, named_leaves
 from petra_graph.record.run_directory import damaged, write_whole
+from petra_graph.training.trained_network import Network
 
 FILE = "fingerprint.pt"
 _PLACES = 4
@@ -136,27 +133,18 @@ class Fingerprint:
 
 
 def _compute(network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree) -> tuple[Tensor, float]:
-    graph, numerics = network.graph, NumericsContext.of_run(network.spec, facts)
-    begun = initial_blocks(graph, network.shapes, network.spec.run.seed, graph.nodes)
-    blocks = {name: place(block, numerics).eval() for name, block in begun.items()}
-    if not network.spec.partition.untie:
-        tie(blocks, network.shapes)
+    built = Network.of(network, facts).eval()
     with fork_generators():  # as they are: what a constructor draws is to show itself
         loss = network.checked.build_loss()
-    streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, inputs_of(samples)))}
-    with uncompiled(), torch.no_grad(), seeded(network.spec.run.seed), numerics.arithmetic():
-        for name in graph.order:
-            for key, one in blocks[name].named_parameters():
+    with uncompiled(), torch.no_grad(), seeded(network.spec.run.seed):
+        for name in built.graph.order:
+            for key, one in built.block(name).named_parameters():
                 drawn = torch.randn(one.shape, generator=torch.Generator().manual_seed(random_key(name, key)))
                 # As large as usual initial values are; scales and shifts stay near 1.
                 inputs = one[0].numel() if one.ndim > 1 else 0
                 one.copy_(drawn / math.sqrt(inputs) if inputs else 1 + drawn / 10)
-        for name in graph.order:
-            read = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
-            streams[name] = numerics.canonicalize(blocks[name](*read))
-        head = blocks[graph.head]
-        assert isinstance(head, Head)
-        output = head.returned(streams[graph.head])
-        value = float(mean_loss(loss, output, targets, target_weight(loss, targets)))
+        output = built(samples)
+        with built.numerics.arithmetic():
+            value = float(mean_loss(loss, output, targets, target_weight(loss, targets)))
     found = torch.cat([one.flatten().double() for one in leaves(output)])
     return found[torch.linspace(0, len(found) - 1, min(len(found), _MOST_VALUES)).long()], value

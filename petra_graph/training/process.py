@@ -90,12 +90,8 @@ class RunProcess:
                 raise
             raise self.record.record_failure(error, self.trained)  # noqa: B904  it has its cause
         finally:
-            self.release()
-
-    def release(self) -> None:
-        """Let another process resume the run."""
-        if self.record is not None:
-            self.record.release()
+            if self.record is not None:  # another process may resume the run
+                self.record.release()
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
@@ -191,7 +187,8 @@ class OneOfSeveral(RunProcess):
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 end.fail(self, error)
             finally:
-                self.release()
+                if self.record is not None:
+                    self.record.release()
                 self.world.abort_groups()
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:

@@ -105,31 +105,19 @@ class Resumption:
         """The cut that the run need not make again: the checkpoint itself, unless an evaluation follows it."""
         return None if self.manifest.position["evaluates"] else self.at
 
-    def accept(self, prepared: Prepared, *, asked: bool) -> Mapping[str, Any] | None:
+    def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
         """Compare a run with the checkpoint, and note what is other; return its summary, if nothing is left to train.
 
-        Decision: where nothing is left to train, nothing is written. Other values would only falsify the record of weights
-        that were trained without them, so they are refused there.
-
-        Args:
-            asked: whether values were set at the resume.
+        Decision: where nothing is left to train, nothing is written: other values would only falsify the record of weights that were
+        trained without them.
 
         Raises:
-            SpecError: it is another run; or values are others, and nothing is left that could be trained with them.
+            SpecError: it is another run.
         """
         manifest, position, epochs = self.manifest, TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
         now = resolved_values(prepared)
         self._refuse_another_run(prepared, position, now)
-        summary = read_json(self.directory / SUMMARY, dict) or {}
         values, versions = list_changes(manifest.values, now), list_changes(manifest.versions, library_versions())
-        ended, stopped = "", summary.get("stopped_early")
-        if position.epoch > epochs and not position.evaluates:
-            ended = f"nothing is left to train: run.epochs is {epochs}; set it higher to continue"
-        elif stopped and summary.get("micro_batches") == self.at and not any(x.startswith("callback") for x in values):
-            ended = f"nothing is left to train: the run stopped early, {stopped}; change its callbacks to continue"
-        if ended and asked and values:
-            told = f"{ended}; what was set would only change the record: {bounded('; '.join(values), _WIDTH)}"
-            raise SpecError(told, "leave out --set, or set what lets the run continue, too")
         before, computed = Fingerprint.read(self.directory), list[str]()
         if before is not None and not any(text.startswith(_COMPUTES) for text in values):
             computed = before.changes(prepared.fingerprint.values)
@@ -138,10 +126,18 @@ class Resumption:
             self.notes.append(told)
         self.notes += [f"changed: {bounded(text, _WIDTH)}" for text in values]
         self.notes += [f"warning: changed since the training before: {text}" for text in computed]
-        self.notes += [ended] * bool(ended)
         self.changed = [f"before forward {self.at}: {text}" for text in (*values, *computed, *versions)]
-        whole = summary.get("status") == "done" and (self.directory / WEIGHTS).is_file()
-        return summary if ended and whole else None
+        summary = read_json(self.directory / SUMMARY, dict) or {}
+        early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
+        if position.epoch > epochs and not position.evaluates:
+            self.notes.append(f"nothing is left to train: run.epochs is {epochs}; set it higher to continue")
+        elif early and summary["micro_batches"] == self.at:
+            self.notes.append(
+                f"nothing is left to train: the run stopped early, {early}; change its callbacks to continue"
+            )
+        else:
+            return None
+        return summary if summary.get("status") == "done" and (self.directory / WEIGHTS).is_file() else None
 
     def _refuse_another_run(self, prepared: Prepared, position: TrainingPosition, now: Mapping[str, str]) -> None:
         """Refuse another network, other validation samples, or whatever else a resumed run keeps."""

@@ -6,18 +6,16 @@ given --prepare--> Prepared --build--> Trainer --train--> position --record--> r
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import rank_info_from
@@ -66,8 +64,13 @@ def run(
     process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with process.control():
         resumption = process.resumption(resume, given, overrides)
-        prepared = _prepare(process, given, overrides, resumption, saved)
-        ended = None if resumption is None else resumption.accept(prepared, asked=bool(overrides))
+        folders = None if resumption is None else resumption.folders
+        process.supervisor.starting = True
+        process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
+        _ = process.prepared.fingerprint  # computed here, as it may take a while
+        process.supervisor.starting = False
+        process.prepared = prepared = process.join(process.prepared)
+        ended = None if resumption is None else resumption.accept(prepared)
         fix_arithmetic(prepared)
         keep_freed_memory()
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
@@ -83,97 +86,57 @@ def run(
     return result
 
 
-def _prepare(
-    process: RunProcess, given: Given, overrides: Sequence[str], resumption: Resumption | None, saved: SavedPlan | None
-) -> Prepared:
-    """Prepare a run, on which all processes agree."""
-    folders = None if resumption is None else resumption.folders
-    process.supervisor.starting = True
-    try:
-        process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
-        _ = process.prepared.fingerprint  # computed here, as it may take a while
-    finally:
-        process.supervisor.starting = False
-    process.prepared = process.join(process.prepared)
-    return process.prepared
-
-
 def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | None, listener: Listener) -> RunResult:
-    """Train from the beginning or the checkpoint, test, and write weights and summary."""
-    record, since = process.record, None if resumption is None else resumption.metrics_bytes
+    """Train from the beginning or the checkpoint, test, and write weights and summary; all processes take part in each step."""
+    record, notes = process.record, run_notes(prepared)
     if record is not None:
         record.write_inputs(resumption)
+    since = None if resumption is None else resumption.metrics_bytes
     with Metrics(record.directory, since) if record else nullcontext() as metrics:
+        # The stages of this process, as they are where the training begins.
         bytes_before = peak_bytes()
-        trainer, checkpoints = _build(process, prepared, resumption, metrics, listener)
+        process.scheduler = scheduler = process.build(prepared)
+        attach_to_stages(prepared.callbacks, scheduler.executors, prepared.stages)
+        position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters(prepared.loss)
+        if resumption is not None:
+            position, meters = resumption.restore(prepared, scheduler)
+            notes += resumption.notes
+        elif prepared.initial is not None:
+            prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
+            notes.append(prepared.initial.said)
+        process.trainer = trainer = Trainer(
+            prepared=prepared,
+            scheduler=scheduler,
+            metrics=metrics,
+            listener=listener if record else Listener(),
+            process=process,
+            position=position,
+            meters=meters,
+        )
+        checkpoints = Checkpoints(process, trainer, resumption)
+        if record is not None:
+            trainer.begin(record.begins(resumption, notes))
+
         interrupted = trainer.run()
-        _write_weights(process, trainer)
+
+        # The weights that are evaluated, and those that callbacks make of them and of what their companions kept.
+        with evaluating(trainer.executors):
+            files = {WEIGHTS: process.gather("weights", trainer.weights())}
+        if prepared.spec.callback:
+            kept = process.gather("callbacks", companion_tensors(trainer.executors))
+            for one in trainer.led:
+                own = {
+                    name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")
+                }
+                files = {**one.call("ended", files[WEIGHTS], own), **files}
+        if record is not None:
+            record.write_weights(files)
         checkpoints.end(halted=interrupted is not None)
         if interrupted is None and prepared.spec.data.validation is not None:
-            interrupted = _test(process, trainer)
+            interrupted = trainer.test()
             if interrupted is not None:
                 checkpoints.end(halted=True)  # a resumed run makes the test
     of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
     status = "interrupted" if interrupted else "done"
     summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
     return RunResult(summary=summary, interrupted=interrupted)
-
-
-def _build(
-    process: RunProcess,
-    prepared: Prepared,
-    resumption: Resumption | None,
-    metrics: Metrics | None,
-    listener: Listener,
-) -> tuple[Trainer, Checkpoints]:
-    """Build the stages of this process, its training loop and its checkpoints, as they are where the training begins, and show observers the run."""
-    record, notes = process.record, run_notes(prepared)
-    process.scheduler = scheduler = process.build(prepared)
-    attach_to_stages(prepared.callbacks, scheduler.executors, prepared.stages)
-    position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters(prepared.loss)
-    if resumption is not None:
-        position, meters = resumption.restore(prepared, scheduler)
-        notes += resumption.notes
-    elif prepared.initial is not None:
-        prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
-        notes.append(prepared.initial.said)
-    process.trainer = trainer = Trainer(
-        prepared=prepared,
-        scheduler=scheduler,
-        metrics=metrics,
-        listener=listener if record else Listener(),
-        peers=process,
-        position=position,
-        meters=meters,
-    )
-    checkpoints = Checkpoints(process, trainer, resumption)
-    if record is not None:
-        trainer.begin(record.begins(resumption, notes))
-    return trainer, checkpoints
-
-
-def _write_weights(process: RunProcess, trainer: Trainer) -> None:
-    """Write the weights that are evaluated, and those that callbacks add; all processes take part."""
-    with evaluating(trainer.executors):
-        weights = process.gather("weights", trainer.weights())
-    kept = process.gather("callbacks", companion_tensors(trainer.executors)) if trainer.prepared.spec.callback else {}
-    files: dict[str, Mapping[str, Tensor]] = {}
-    for one in trainer.led:
-        own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
-        files |= one.call("ended", weights, own)
-    if process.record is not None:
-        process.record.write_weights({**files, WEIGHTS: weights})
-
-
-def _test(process: RunProcess, trainer: Trainer) -> Interrupted | None:
-    """Evaluate the test data with the best weights, if the run keeps them, or else with the last ones; return an interruption."""
-    spec, directory = trainer.prepared.spec.checkpoint, process.directory
-    if spec.best is None:
-        return trainer.test(None)
-    assert directory is not None
-    cuts = best_first(directory, spec, trainer.prepared.checked.scales) if process.records else []
-    at = process.text_of_recorder("best", str(cuts[0]) if cuts else "")
-    if not at:  # no evaluation has had a value of the metric
-        return trainer.test(None)
-    own = {node for executor in trainer.executors for node in executor.modules}
-    return trainer.test((int(at) // trainer.prepared.opened.length, read_weights(directory, int(at), own)))

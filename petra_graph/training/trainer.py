@@ -19,6 +19,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
+from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
@@ -72,12 +73,6 @@ class TrainingPosition:
     callbacks: Mapping[str, Any] = field(factory=dict)
     """The callbacks' states, when the position was noted."""
 
-    def micro_batches_per_second(self, first: tuple[int, float]) -> float | None:
-        """Return the rate after the `first` micro-batches, a number and its seconds; if these are most of a run, return the rate of all."""
-        count, seconds = (0, 0.0) if 2 * first[0] > self.micro_batches else first
-        spent = self.seconds - seconds
-        return (self.micro_batches - count) / spent if self.micro_batches and spent > 0 else None
-
     @property
     def trained_epochs(self) -> int:
         """The epochs that have been trained; the latest one may not have been evaluated."""
@@ -99,7 +94,7 @@ class Trainer:
     metrics: Metrics | None
     """The recorded metrics; None in a process that does not record."""
     listener: Listener
-    peers: RunProcess
+    process: RunProcess
     position: TrainingPosition
     """Where the training begins or is resumed, and afterwards where it is."""
     meters: Meters
@@ -112,6 +107,8 @@ class Trainer:
     """What the process that records has warned of."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
     """The first micro-batches of this process, in which libraries start and each stage does all of its operations, and their seconds."""
+    led: Sequence[NamedCallback] = field(init=False)
+    """The callbacks that are called of the training: all of them in the process that records, in another one none."""
     _before: tuple[int, float] = field(init=False)
     """Micro-batches and seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
@@ -119,6 +116,7 @@ class Trainer:
     _begin_probe: Callable[[range, int | None, int], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.led = () if self.metrics is None else self.prepared.callbacks
         self._before = self.position.micro_batches, self.position.seconds
         if self.prepared.probe is not None:
             self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed)
@@ -143,19 +141,23 @@ class Trainer:
 
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of the training so far."""
-        position, rate = self.position, self.position.micro_batches_per_second(self.first)
+        position, rate = self.position, None
+        # The rate is that behind the first micro-batches; if these are most of a run, that of all.
+        count, seconds = (0, 0.0) if 2 * self.first[0] > position.micro_batches else self.first
+        if position.micro_batches and position.seconds > seconds:
+            whole = (position.micro_batches - count) * self.prepared.opened.whole
+            rate = round(whole / (position.seconds - seconds), 1)
         evaluated = next((dict(one.evaluated) for one in reversed(position.epochs) if one.evaluated), None)
-        split = self.prepared.spec.data.evaluated
         return {
             "epochs": len(position.epochs),
             "micro_batches": position.micro_batches,
             "updates": self.updates,
             "train": dict(position.train) if position.train else None,
             "test": None,
-            split: evaluated,
+            self.prepared.spec.data.evaluated: evaluated,
             **self.tested,
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
-            "samples_per_second": None if rate is None else round(rate * self.prepared.opened.whole, 1),
+            "samples_per_second": rate,
             "resumed_from": list(position.resumed_from),
             **({"changed": list(position.changed)} if position.changed else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
@@ -178,17 +180,11 @@ class Trainer:
 
     # --- who observes -------------------------------------------------------------------------------------------------
 
-    @property
-    def led(self) -> Sequence[NamedCallback]:
-        """The callbacks that are called of the training: all of them in the process that records, in another one none."""
-        return () if self.metrics is None else self.prepared.callbacks
-
-    def callbacks(self, event: str) -> Sequence[Callable[..., Any]]:
-        return [partial(one.call, event) for one in self.led]
-
-    def told(self, event: str) -> Sequence[Callable[..., object]]:
-        """Return who is told of an event: the callbacks, then the listener, in the process that records; () in another one."""
-        return () if self.metrics is None else (*self.callbacks(event), getattr(self.listener, event))
+    def tell(self, event: str, *given: Any) -> None:
+        """Tell the listener of an event, and then the callbacks."""
+        getattr(self.listener, event)(*given)
+        for one in self.led:
+            one.call(event, *given)
 
     def begin(self, run: Started) -> None:
         """Show observers the run; callbacks have their states of a checkpoint, and the values that are recorded from now on."""
@@ -204,8 +200,7 @@ class Trainer:
         """Say a warning of what the training shows without ending, unless it has been said."""
         if self.metrics is not None and text not in self.warnings:
             self.warnings.append(text)
-            for tell in self.told("warned"):
-                tell(text)
+            self.tell("warned", text)
 
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:
@@ -230,16 +225,10 @@ class Trainer:
             interrupted = request
         except BaseException:
             with suppress(RunFailed):  # the error that ended the run is the first cause
-                self._stopped()
+                self.tell("stopped")
             raise
-        finally:
-            self.listener.stopped()
-        self._stopped()
+        self.tell("stopped")
         return interrupted
-
-    def _stopped(self) -> None:
-        for tell in self.callbacks("stopped"):
-            tell()
 
     def _ends_early(self) -> bool:
         """Whether a callback ends the training between two epochs, as the process that records knows."""
@@ -247,7 +236,7 @@ class Trainer:
         if epoch == 1 or not able:
             return False
         reasons = (f"{one.name}: {why}" for one in self.led if one in able and (why := one.call("stops")))
-        if reason := self.peers.text_of_recorder(f"stops/{epoch}", next(reasons, "")):
+        if reason := self.process.text_of_recorder(f"stops/{epoch}", next(reasons, "")):
             self.stopped_early = f"after epoch {epoch - 1}: {reason}"
         return bool(reason)
 
@@ -264,11 +253,10 @@ class Trainer:
         due = epoch % run.evaluate_every == 0 or epoch == run.epochs
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
-                for tell in self.told("evaluating"):
-                    tell(epoch)
-                values = evaluate(self, opened.evaluated, split, epoch, self.callbacks("evaluated"))
+                self.tell("evaluating", epoch)
+                values = evaluate(self, opened.evaluated, split, epoch, self.led)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
-                    weights = self.peers.gather(f"weights/{epoch}", self.weights())
+                    weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:
                         if one.callback.reads_weights:
                             one.call("evaluated_weights", epoch, weights)
@@ -288,14 +276,14 @@ class Trainer:
         record |= {f"{split}/{name}": value for name, value in (values or {}).items()}
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
-        self.peers.publish(self.summary())
-        for tell in self.told("epoch_ended"):
-            tell(report)
+        self.process.publish(self.summary())
+        self.tell("epoch_ended", report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, length = self.position, self.meters, self.prepared.opened.length
         first, every = (epoch - 1) * length, self.prepared.spec.run.log_every
-        interval, means, told = self.executors[-1].read_interval, meters.means(), self.told("trained")
+        interval, means = self.executors[-1].read_interval, meters.means()
+        told: list[Callable[..., object]] = [*(partial(one.call, "trained") for one in self.led), self.listener.trained]
         warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 
         def observe(result: HeadResult) -> None:
@@ -327,7 +315,7 @@ class Trainer:
         finally:
             position.seconds += time.perf_counter() - self._began
             self._began = None
-        self.peers.exchange_meters(epoch, meters)
+        self.process.exchange_meters(epoch, meters)
         meters.expect_targets("training data")
         return meters.means()
 
@@ -344,29 +332,36 @@ class Trainer:
                 raise NotFinite(self.executors, result, self.position.epoch, first)
         return loss
 
-    def test(self, best: tuple[int, Mapping[str, Tensor]] | None) -> Interrupted | None:
+    def test(self) -> Interrupted | None:
         """Evaluate the test data, which ends a run with validation samples; return the interruption that ended the test.
 
-        Args:
-            best: the epoch of the best weights, and these, which take the place of the last ones; None: the last ones are tested.
+        The best weights take the place of the last ones, if the run keeps them and an evaluation had a value of their metric.
         """
-        opened, which = self.prepared.opened, "last" if best is None else "best"
-        epoch = len(self.position.epochs) if best is None else best[0]
+        opened, spec, directory = self.prepared.opened, self.prepared.spec.checkpoint, self.process.directory
         if opened.replica > 0:
             return None
-        for tell in self.told("testing"):
-            tell(f"{which} weights, of epoch {epoch}")
-        if best is not None:
-            load_weights(self.executors, best[1])
+        epoch, at, weights = len(self.position.epochs), "", "last"
+        if spec.best is not None:
+            assert directory is not None
+            cuts = best_first(directory, spec, self.prepared.checked.scales) if self.process.records else []
+            at = self.process.text_of_recorder("best", str(cuts[0]) if cuts else "")
+        if at:
+            assert directory is not None
+            epoch, weights = int(at) // opened.length, "best"
+            load_weights(
+                self.executors,
+                read_weights(directory, int(at), {node for one in self.executors for node in one.modules}),
+            )
+        self.tell("testing", f"{weights} weights, of epoch {epoch}")
         try:
             with (
                 nullcontext() if opened.loaders is None else closing(opened.loaders),
-                evaluating(self.executors) if best is None else nullcontext(),
+                nullcontext() if at else evaluating(self.executors),
             ):
                 values = evaluate(self, opened.test, "test", epoch)
         except Interrupted as request:
             return request
-        self.tested = {"test": values, "test_weights": {"weights": which, "epoch": epoch}}
+        self.tested = {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
         self.tested |= {"tested": opened.test.said} if opened.test.said else {}
         record = {f"test/{name}": value for name, value in values.items()}
         self._record(len(self.position.epochs), self.position.micro_batches, record)

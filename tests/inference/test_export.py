@@ -23,7 +23,6 @@ from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.export import export_network
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.version import __version__
-from tests.support.runs import SPEC, only_run, summary_of
 
 PLAIN_TORCH = """\
 import sys
@@ -96,20 +95,6 @@ def test_a_program_of_next_tokens_reads_shorter_windows(letters, capsys):
         some = torch.randint(8, shape)
         with torch.no_grad():
             assert close(session.run(None, {"tokens": some.numpy()})[0], network(some))
-
-
-def test_a_program_normalises_samples_itself(write):
-    assert main(["run", write("small.toml", SPEC), "--set", "run.epochs=1"]) == 0
-    assert main(["export", "latest", "--format", "torch-export", "--output", "net.pt2"]) == 0
-    samples, targets = digits()
-    outputs = torch.export.load("net.pt2").module()(samples)
-    found = torch.nn.functional.cross_entropy(outputs, targets).detach()
-    assert found.item() == pytest.approx(summary_of(only_run())["test"]["loss"], rel=1e-5)
-
-
-def digits():
-    test = open_data(SavedRun.open("latest")).test
-    return test.fetch(np.arange(len(test)), seed=0, epoch=0)
 
 
 def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):

@@ -164,7 +164,7 @@ def test_one_image_is_summed_up_and_may_be_one_file(runs, images, capsys):
 def test_no_file_is_lost(runs, images, here, capsys):
     Image.open("images/half.png").save("half.png")
     assert main(["predict", runs[0], "half.png", "images/half.png", "--output", "out"]) == 2
-    assert "several samples would have their prediction in out/half.png" in capsys.readouterr().err
+    assert "would replace that of another sample, out/half.png" in capsys.readouterr().err
     assert main(["predict", runs[0], "images", "--output", "images"]) == 2
     assert "would replace a file that is read, images/half.png" in capsys.readouterr().err
     assert not (here / "out").exists()

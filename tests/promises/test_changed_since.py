@@ -99,10 +99,7 @@ def test_a_run_that_is_done_or_stopped_early_stays_as_it_is(write, capsys, more,
     run(write("a.toml", SPEC + more), ["checkpoint.every='1 epoch'", f"run.epochs={epochs}"], Listener())
     before = files_of(only_run())
     capsys.readouterr()
-    for setting in ("method.name=backprop", "optimizer.options.lr=0.01"):
-        assert resume(setting) == 2
-        told = capsys.readouterr().err
-        assert said in told
-        assert more or setting.partition("=")[0] in told
-    assert resume() == 0
-    assert files_of(only_run()) == before
+    for settings in (("method.name=backprop",), ()):
+        assert resume(*settings) == 0
+        assert said in capsys.readouterr().err
+        assert files_of(only_run()) == before

@@ -202,42 +202,6 @@ def test_interrupted_again_after_other_stages(spec):
     assert weights_bytes("again") == weights_bytes("whole")
 
 
-COUNTING = """\
-from pathlib import Path
-import torch
-
-class Counting(torch.optim.SGD):
-    def __init__(self, groups, *, lr: float = 0.1):
-        super().__init__([{"params": [*groups.decayed, *groups.undecayed], "steps": 0}], lr=lr)
-
-    def step(self):
-        super().step()
-        self.param_groups[0]["steps"] += 1
-        with Path("steps").open("a") as file:
-            print(self.param_groups[0]["steps"], len(self.param_groups[0]["params"]), file=file)
-"""
-
-
-def test_under_other_stages_and_options_what_an_optimizer_counts_goes_on(write):
-    """Before the interruption it has made two updates or three of four, by stage."""
-    write("specs/counting.py", COUNTING)  # beside the first specification, where a resume finds it as well
-    run(write("specs/small.toml", with_optimizer("counting:Counting")), (), StopAt("trained 1/6"))
-
-    def counted(*settings):
-        Path("steps").unlink()
-        shutil.copytree(only_run(), copied := Path("copies", str(len(settings))))
-        assert resume(copied, *settings) == 0
-        return [tuple(map(int, line.split())) for line in Path("steps").read_text().splitlines()]
-
-    of_options = counted("optimizer.options.lr=0.05")
-    assert max(of_options)[0] == 8, "four in each of the two epochs"
-    of_stages = counted('partition.stages=[["stem"], ["rev.0", "rev.1", "head"]]', STAGES[1])
-    assert next(steps for steps, parameters in of_stages if parameters == 10) == 3, (
-        "its deepest node had been updated twice"
-    )
-    assert main(["evaluate", "copies/2"]) == 0, "the folder of its first specification is still known"
-
-
 def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, monkeypatch):
     """The momentum of NAdam by stage was that of the stage that had been there."""
     nadam = ["optimizer.name=nadam", "optimizer.options.beta1_by_stage=true", "method.accumulation=1"]
@@ -334,16 +298,3 @@ def test_other_versions_are_told(interrupted, capsys):
         path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
     assert resume() == 0
     assert "of other versions, so the last bits may differ: torch: 1.0 then" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["run"], "Give SPEC, or --resume RUN"),
-        (["run", "small.toml", "--resume", "runs"], "Give SPEC, or --resume RUN"),
-        (["run", "small.toml", "--max-restarts", "2"], "--max-restarts needs --processes"),
-    ],
-)
-def test_usage(spec, capsys, words, reason):
-    assert main(words) == 2
-    assert reason in capsys.readouterr().err

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import petra_graph as pg
 from petra_graph.cli.main import main
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
@@ -106,16 +105,3 @@ DAMAGED = [
 def test_a_plan_of_another_version_or_damaged_is_refused(spec, capsys, changes, said):
     Path("plan.json").write_text(json.dumps(saved(spec) | changes))
     assert f"plan.json {said}" in refused(capsys, spec, "--plan", "plan.json")
-
-
-def test_from_python(spec):
-    changes = {"partition.stages": 2, "run.epochs": 1, "run.micro_batches": 4}
-    plan = pg.plan(spec, changes)
-    first = pg.train(spec, changes, plan=plan)
-    assert "stages, devices and depths are those of" not in first.summary
-    Path("saved.json").write_text(json.dumps(plan.document))
-    second = pg.train(spec, changes, plan="saved.json")
-    assert weights_bytes(first.directory) == weights_bytes(second.directory)
-    assert first.summary["planned_and_measured"]["stages"][0]["stage"] == 1
-    with pytest.raises(pg.SpecError, match=r"the given plan is a plan of data\.batch = 128, not 64"):
-        pg.train(spec, {**changes, "data.batch": 64}, plan=plan)

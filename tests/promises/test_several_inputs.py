@@ -11,8 +11,8 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
 from petra_graph.training.data import order
+from petra_graph.training.trained_network import Network
 from tests.support import ROOT
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, overrides

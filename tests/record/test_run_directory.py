@@ -6,7 +6,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 from collections import deque
@@ -16,25 +15,11 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record import run_directory
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
-from petra_graph.record.run_directory import create_run_directory, is_locked, lock, write_text, write_whole
+from petra_graph.record.run_directory import is_locked, lock, write_text, write_whole
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
-
-
-def test_a_directory_that_exists_is_never_taken(tmp_path, monkeypatch):
-    """Twice the same second and the same chance, then another."""
-    chances = iter(["aaaaaa", "aaaaaa", "bbbbbb"])
-    monkeypatch.setattr(run_directory.secrets, "token_hex", lambda _: next(chances))
-    clock = run_directory.datetime.now(run_directory.UTC)
-    monkeypatch.setattr(run_directory, "datetime", type("FakeClock", (), {"now": staticmethod(lambda _: clock)}))
-    first = create_run_directory(str(tmp_path), "digits")
-    (first / "kept").write_text("x")
-    second = create_run_directory(str(tmp_path), "digits")
-    assert (first.name[-6:], second.name[-6:]) == ("aaaaaa", "bbbbbb")
-    assert [path.name for path in first.iterdir()] == ["kept"]
 
 
 def half_then(error: BaseException):
@@ -90,38 +75,6 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
     found = lines(tmp_path / "metrics.jsonl")
     assert len(found) > 5
     assert [event["step"] for event in found] == list(range(len(found)))
-
-
-def test_a_file_that_is_removed_meanwhile(tmp_path):
-    """The system takes what is written to it, and a run went on to its end."""
-    (tmp_path / "run").mkdir()
-    made = Metrics(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
-        made.record(epoch=1, step=1, values={"x": 1.0})
-    made.close()
-
-
-def test_one_that_cannot_be_closed_keeps_no_other_open_and_hides_no_first_cause(tmp_path):
-    closed = []
-
-    def fails(method, **_):
-        raise KeyError("mine")
-
-    made = Metrics(tmp_path)
-    made.hand_to(closed.append)
-    made.hand_to(fails)
-    with pytest.raises(KeyError, match="mine"):
-        made.close()
-    assert closed == ["close"]
-
-    def failed():
-        with Metrics(tmp_path) as made:
-            made.hand_to(fails)
-            raise RunFailed("the loss is nan")
-
-    with pytest.raises(RunFailed, match="the loss is nan"):
-        failed()
 
 
 # --- read ---------------------------------------------------------------------------------------------------------------

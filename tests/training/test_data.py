@@ -169,22 +169,6 @@ def test_processes_do_not_share_the_position_in_a_file(tmp_path):
     assert all(torch.equal(samples, targets) for samples, targets in read)
 
 
-class Deadly(Numbers):
-    def fetch(self, indices, *, seed, epoch):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.processes
-def test_a_loader_that_is_killed_is_told_of():
-    loaders = Loaders(2, (Deadly(8),))
-    batches = evolve(training(loaders._splits[0], batch=2), loaders=loaders)
-    with (
-        pytest.raises(RuntimeError, match=r"DataLoader worker .*(exited unexpectedly|killed)"),
-        closing(loaders),
-    ):
-        list(batches)
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_signals_of_a_terminal_are_for_the_parent(number):

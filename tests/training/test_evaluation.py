@@ -14,7 +14,6 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.evaluation import Meters, NotFinite
 from petra_graph.training.run import run
-from petra_graph.training.trainer import TrainingPosition
 from tests.support.pipelines import CHAIN, batches, pipeline
 from tests.support.runs import SPEC
 
@@ -46,17 +45,6 @@ def test_a_loss_is_divided_by_its_weight_and_a_metric_by_what_it_counts():
     for half in (totals.sums(), {**Meters().sums(), "sums": {}}):
         whole.merge(json.loads(json.dumps(half)))
     assert whole.means() == totals.means() == {"loss": 2.0, "top1": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("first", "rate"),
-    [((0, 0.0), 10.0), ((20, 4.0), 80 / 6.0), ((51, 9.0), 10.0)],
-    ids=["not noted", "behind the first", "most are first"],
-)
-def test_a_rate_leaves_out_the_start_of_libraries(first, rate):
-    """A GPU's libraries took a second to start, of the two that 60 micro-batches took, and so a true plan seemed 1.4 times too fast."""
-    position = TrainingPosition(micro_batches_per_epoch=50, micro_batches=100, seconds=10.0)
-    assert position.micro_batches_per_second(first) == pytest.approx(rate)
 
 
 NAN, INF = float("nan"), float("inf")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import multiprocessing
 import os
@@ -17,9 +16,8 @@ from safetensors.torch import load_file
 
 from petra_graph.catalog.blocks import RevMlp
 from petra_graph.cli.main import main
-from petra_graph.errors import PluginError, RunFailed
+from petra_graph.errors import RunFailed
 from petra_graph.executor.update import Updater
-from petra_graph.plugins import contract
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
 from tests.support.runs import (
@@ -67,48 +65,23 @@ def test_a_run_leaves_a_directory(ended, directory):
     assert re.fullmatch(r"\d{8}T\d{6}Z-small-[0-9a-f]{6}", directory.name)
     assert files_of(directory) == FILES
     assert (directory / "spec.toml").read_text() == SPEC
-    assert summary_of(directory) == ended.summary
+    summary, seconds = summary_of(directory), ended.summary["seconds"]
+    assert summary == ended.summary
     assert ended.interrupted is None
-    assert {"python", "packages", "threads", "command"} <= json.loads((directory / "env.json").read_text()).keys()
-
-
-def test_the_summary(ended, directory):
-    summary = ended.summary
-    seconds, rate = summary["seconds"], summary["samples_per_second"]
     assert 0 < seconds["first"] < seconds["training"] <= seconds["total"]
-    assert rate > 0
     assert set(summary["test"]) == set(summary["train"]) == {"loss", "top1", "top5"}
-    assert {
-        key: value
-        for key, value in summary.items()
-        if key not in {"seconds", "samples_per_second", "test", "train", "measured"}
-    } == {
-        "name": "small",
+    expected = {
         "status": "done",
-        "directory": str(directory),
         "method": "petra",
         "schedule": "1f1b",
-        "accumulation": 3,
         "stages": 4,
         "processes": 1,
         "resumed_from": [],
-        "predicted": None,
-        "checkpoint": None,
-        "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
-        "precision": {
-            "compute": "float32",
-            "fp32_precision": "tf32",
-            "memory_format": "channels-last",
-            "buffer_dtype": "as-streams",
-            "channel_dtype": "as-streams",
-        },
-        "seed": 0,
-        "epochs": 2,
-        "micro_batches": 2 * MICRO_BATCHES,
-        "updates": 2 * UPDATES,
-        "weights": "weights.safetensors",
-        "sha256": {"weights.safetensors": hashlib.sha256(weights_bytes(directory)).hexdigest()},
     }
+    expected |= {"epochs": 2, "micro_batches": 2 * MICRO_BATCHES, "updates": 2 * UPDATES}
+    expected["parameters"] = 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10
+    expected["sha256"] = {"weights.safetensors": hashlib.sha256(weights_bytes(directory)).hexdigest()}
+    assert {key: summary[key] for key in expected} == expected
 
 
 def test_what_the_process_measured(ended):
@@ -151,26 +124,6 @@ def test_the_events(ended, directory):
     assert {name: last[f"test/{name}"] for name in ("loss", "top1", "top5")} == ended.summary["test"]
 
 
-def test_the_listener_receives_every_event_in_order(spec):
-    listener = FakeListener()
-    run(spec, ["run.evaluate_every=2", "run.epochs=3"], listener)
-    trained = [[f"trained {epoch}/{done}" for done in range(1, MICRO_BATCHES + 1)] for epoch in (1, 2, 3)]
-    assert listener.calls == [
-        "started",
-        *trained[0],
-        "epoch_ended 1",
-        *trained[1],
-        "evaluating 2",
-        "epoch_ended 2",
-        *trained[2],
-        "evaluating 3",
-        "epoch_ended 3",
-        "stopped",
-    ]
-    assert [report.test is None for report in listener.reports] == [True, False, False]
-    assert (listener.run.micro_batches, listener.run.batch, listener.run.stages) == (MICRO_BATCHES, 128, 4)
-
-
 # --- the same bits ---------------------------------------------------------------------------------------------------
 
 
@@ -193,23 +146,6 @@ def test_logging_and_evaluation_do_not_change_the_bits(spec, directory):
     assert weights_bytes(otherwise) == weights_bytes(directory)
 
 
-IMAGES = """\
-extends = "base.toml"
-
-[architecture]
-name = "revnet"
-options = { depth = 18, width = 0.0625 }
-"""
-BASE = """\
-[optimizer]
-options = { lr = 0.05 }
-[data]
-name = "random"
-batch = 4
-options = { shape = [3, 8, 8], classes = 5, train = 12, test = 6 }
-"""
-
-
 def test_the_resolved_spec_repeats_the_run_and_resolves_to_itself(spec):
     first = directory_of(spec, "method.schedule=lockstep", "run.seed=3", "lr_schedule.warmup_epochs=1")
     again = directory_of(f"{first}/resolved.toml")
@@ -218,15 +154,6 @@ def test_the_resolved_spec_repeats_the_run_and_resolves_to_itself(spec):
     given = [event | {"time": 0} for event in events(Path(first)) if "per_second" not in event["name"]]
     found = [event | {"time": 0} for event in events(Path(again)) if "per_second" not in event["name"]]
     assert given == found
-
-
-def test_the_resolved_spec_of_an_architecture_repeats_the_run(write):
-    write("base.toml", BASE)
-    first = directory_of(write("images.toml", IMAGES))
-    resolved = (Path(first) / "resolved.toml").read_text()
-    assert "architecture" not in resolved
-    assert "extends" not in resolved
-    assert weights_bytes(directory_of(f"{first}/resolved.toml")) == weights_bytes(first)
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -257,21 +184,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(spec, schedule):
     events(directory)
 
 
-def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
-    """The network did not fit into memory, say: the directory is there already."""
-
-    def no_memory(*_, **__):
-        raise MemoryError("no room")
-
-    monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
-    with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
-        run(spec, (), Listener())
-    summary = summary_of(only_run())
-    assert (summary["status"], summary["micro_batches"], summary["weights"]) == ("failed", 0, None)
-    assert caught.value.summary == summary
-    assert "no_memory" in (only_run() / "failure.txt").read_text()
-
-
 def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monkeypatch):
     residual = RevMlp.residual
 
@@ -284,19 +196,6 @@ def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monke
     with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation of batch 0: ValueError: not now"):
         run(spec, (), Listener())
     assert summary_of(only_run())["train"]["loss"] > 0
-
-
-@pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
-def test_a_plugin_that_cannot_be_built_is_reported_before_anything_is_written(spec, monkeypatch, here, table):
-    make = contract.make
-
-    def broken(plugin, *given, **options):
-        return {}["x"] if plugin.kind.table == table else make(plugin, *given, **options)
-
-    monkeypatch.setattr(contract, "make", broken)
-    with pytest.raises(PluginError, match="cannot be built: KeyError"):
-        run(spec, (), Listener())
-    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(("size", "file"), [(8000, "metrics.jsonl"), (8000, "weights.safetensors")])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.inference.trained_network import Network
+from petra_graph.training.trained_network import Network
 from petra_graph_text.decoders import EMBEDDING, HEAD, AnyLayer, Layer, Logits
 from petra_graph_text.lora import NAMES, adapters
 from petra_graph_text.tokenizers_on_disk import FILE, file_of
