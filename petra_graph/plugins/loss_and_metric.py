@@ -210,7 +210,7 @@ class Scale:
 
     @property
     def largest_or_smallest(self) -> Literal["largest", "smallest"]:
-        """The best value, as `checkpoint.best_is` says it."""
+        """Which value is the best one."""
         return "largest" if self.better == "higher" else "smallest"
 
 

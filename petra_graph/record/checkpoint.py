@@ -103,7 +103,7 @@ def folder_of(directory: Path, at: int) -> Path:
 def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
     """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
     assert spec.best is not None
-    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
+    smallest = scale_of(spec.best, scales).largest_or_smallest == "smallest"
     values: dict[int, float] = {}
     for at in reversed(numbers(directory)):
         with suppress(Damaged, KeyError):

@@ -98,7 +98,7 @@ class RecordedRun:
         metric = checkpoint.get("best") or next((name for name in names if name in self.metrics), None)
         if metric is None or not self.metrics.get(metric):
             return None
-        smallest = (checkpoint.get("best_is") or scale_of(metric, self.scales).largest_or_smallest) == "smallest"
+        smallest = scale_of(metric, self.scales).largest_or_smallest == "smallest"
         found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
 

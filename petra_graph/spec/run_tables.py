@@ -157,7 +157,6 @@ class InitSpec:
         str | None,
         "a run, or a `state_dict` (safetensors or torch.save), to begin with; default: random, from the seed",
     ] = None
-    strict: Annotated[bool, "refuse a file in which anything is missing, or of another shape, or too much"] = True
     leave_out: Annotated[
         tuple[str, ...],
         'nodes and tensors of the network, or of the file, that stay out, by name or pattern: "head", "*/alpha"',
@@ -204,11 +203,6 @@ class CheckpointSpec:
         str | None,
         'metric of the evaluations, as in "validation/top1" or, without `data.validation`, "test/top1", whose best checkpoint is kept in '
         "addition to the latest ones",
-    ] = None
-    best_is: Annotated[
-        Literal["largest", "smallest"] | None,
-        "which value of the metric is best; default: the smallest loss, of a listed metric what it declares, "
-        "the largest of any other",
     ] = None
     signal: Annotated[
         Literal["SIGUSR1", "SIGUSR2"] | None,

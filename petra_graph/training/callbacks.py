@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import Path, Problem, RunFailed, SpecError, shown
+from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import Callback, asked_at_stage, missing_package
@@ -36,13 +36,8 @@ class NamedCallback:
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""
-        state = self.call("state")
-        try:
-            return json.loads(json.dumps(state))
-        except (TypeError, ValueError) as error:
-            message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
-            hint = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
-            raise RunFailed(message, hint) from error
+        with noted(f'what `state` of callback "{self.name}" returns, as JSON'):
+            return json.loads(json.dumps(self.callback.state()))
 
 
 def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:

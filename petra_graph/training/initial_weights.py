@@ -52,7 +52,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     """Compare the file that `init.weights` names, or that of a run's directory, with a network, without its weights.
 
     Raises:
-        SpecError: the file does not exist, or cannot be read; or something does not match, and `init.strict` is set.
+        SpecError: the file does not exist, or cannot be read; or something does not match.
     """
     assert init.weights is not None
     path = Path(init.weights).expanduser()
@@ -103,18 +103,15 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         for some, text in every
         if some
     ]
-    if faults and init.strict:
-        hint = (
-            'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
-            "or set init.strict = false to load what matches"
-        )
+    if faults:
+        hint = 'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there'
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     said = [f"{len(fitting)} of {len(here)} tensors come from {file}"]
     if anew := new - fitting.keys():
         said.append(f"{plural(len(anew), 'tensor')} begin anew")
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
-    return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
+    return InitialWeights(file=file, fitting=fitting, said="; ".join(said))
 
 
 def _tensors_of(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str], set[str]]:

@@ -111,7 +111,6 @@ def test_a_run_is_read_while_it_writes(saved_run):
         ({}, ("test/top1", max, False)),
         ({"best": "test/loss"}, ("test/loss", min, True)),
         ({"best": "test/top5"}, ("test/top5", max, False)),
-        ({"best": "test/top5", "best_is": "smallest"}, ("test/top5", min, True)),
     ],
 )
 def test_the_best_value(saved_run, checkpoint, expected):
