@@ -16,8 +16,7 @@ from petra_graph.inference.export import Exported, Format, export_network
 from petra_graph.inference.predict import Prediction, continued_text, predict_samples
 from petra_graph.inference.samples import Samples, as_samples, read_samples
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.record.metrics import read_events
-from petra_graph.record.recorded_run import find_run
+from petra_graph.record.recorded_run import find_run, read_run
 from petra_graph.record.run_directory import read_json
 from petra_graph.report.progress import summary_lines
 from petra_graph.spec.in_code import assignments
@@ -60,7 +59,7 @@ class Run:
 
     def metrics(self, name: str) -> list[tuple[int, float]]:
         """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""
-        return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
+        return [(one.step, one.value) for one in read_run(self.directory).metrics.get(name, ())]
 
     def load(self, *, weights: Weights = None, changed: bool = False) -> Network:
         """Return the network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.

@@ -26,8 +26,7 @@ from safetensors import SafetensorError, safe_open
 
 from petra_graph.errors import cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
-from petra_graph.record.metrics import METRICS
-from petra_graph.record.run_directory import sha256_of
+from petra_graph.record.run_directory import METRICS, sha256_of
 from petra_graph.spec.run_tables import CheckpointSpec
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ killed                        neither: no process was left that could write a su
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,8 +19,7 @@ from attrs import define, field, frozen
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.metrics import read_events
-from petra_graph.record.run_directory import SCALES, is_locked, read_json, resolved_spec
+from petra_graph.record.run_directory import METRICS, SCALES, is_locked, read_json, resolved_spec
 from petra_graph.spec.layers import parse_override
 
 
@@ -125,9 +125,18 @@ def read_run(directory: Path) -> RecordedRun:
         raise no_run(directory)
     resolved = resolved_spec(directory)
     metrics: dict[str, list[Point]] = {}
-    for event in read_events(directory):
-        point = Point(epoch=event["epoch"], step=event["step"], value=event["value"])
-        metrics.setdefault(event["name"], []).append(point)
+    for number, line in enumerate((directory / METRICS).read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):  # written at this moment
+            break
+        try:
+            event = json.loads(line)
+            if event["value"] is not None:  # it was not finite
+                point = Point(epoch=int(event["epoch"]), step=int(event["step"]), value=float(event["value"]))
+                metrics.setdefault(str(event["name"]), []).append(point)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            shown = line[:_SHOWN].decode(errors="replace").rstrip()
+            hint = "remove that line, or restore the file from a copy"
+            raise SpecError(f"{directory / METRICS}:{number}: is not an event: {shown}", hint) from None
     return RecordedRun(
         directory=directory,
         resolved=resolved,
@@ -138,6 +147,8 @@ def read_run(directory: Path) -> RecordedRun:
     )
 
 
+_SHOWN = 60
+"""Characters to show of a line that is not an event."""
 LATEST, RUNS = "latest", "runs"
 """The name of the latest run, and the folder of runs where a specification names no other."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import secrets
@@ -15,16 +16,15 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from petra_graph.errors import RunFailed, SpecError, cannot_write
-from petra_graph.record.metrics import METRICS
 
-PLAN, SCALES = "plan.json", "metrics.json"
+METRICS, PLAN, SCALES = "metrics.jsonl", "plan.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
 
 
@@ -190,6 +190,68 @@ def environment() -> dict[str, Any]:
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "command": sys.argv,
     }
+
+
+# --- events -------------------------------------------------------------------------------------------------------------
+
+
+class Metrics:
+    """A run's events, as lines and in its callbacks; raises RunFailed if the disk refuses.
+
+    A line has time, epoch, step, name, value; `step` counts micro-batches from the run's start. It is written whole or not at all, so that
+    a killed run leaves a readable file, and so does one whose disk is full.
+    """
+
+    def __init__(self, directory: Path, since: int | None = None) -> None:
+        """Open a run's events; `since`: the length of the file from which to continue, and forget the events behind it."""
+        self._path = directory / METRICS
+        if since is not None:
+            try:
+                os.truncate(self._path, since)
+            except OSError as error:
+                raise cannot_write(self._path, error) from error
+        self._file = self._path.open("ab", buffering=0)
+        self._callbacks: list[Callable[..., Any]] = []
+
+    def hand_to(self, call: Callable[..., Any]) -> None:
+        """Hand every event to a callback as well, by `call("record", ...)`, and `call("close")` at the end."""
+        self._callbacks.append(call)
+
+    @property
+    def bytes(self) -> int:
+        return self._file.seek(0, os.SEEK_END)
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Record values by name, such as "train/loss"; those that are not finite become null in the file."""
+        values = {name: float(value) for name, value in values.items()}
+        when = {"time": round(time.time(), 3), "epoch": epoch, "step": step}
+        named = ({"name": name, "value": one if math.isfinite(one) else None} for name, one in values.items())
+        left, end = "".join(json.dumps(when | one) + "\n" for one in named).encode(), self._file.tell()
+        try:
+            while left:  # the system may take a part
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise cannot_write(self._path, error) from error
+        for call in self._callbacks:
+            call("record", epoch=epoch, step=step, values=values)
+
+    def close(self) -> None:
+        """Close the file and the callbacks, which may fail to write what they held back; a second time does nothing."""
+        callbacks, self._callbacks = self._callbacks, []
+        with ExitStack() as closing:
+            for call in callbacks:
+                closing.callback(call, "close")
+            closing.callback(self._file.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
+        with suppress(Exception) if error else nullcontext():
+            self.close()
 
 
 # --- read ---------------------------------------------------------------------------------------------------------------

@@ -82,27 +82,17 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         shapes = {name: opened.shapes[names[form]] for name, form in own.items() if name not in left_out}
     fitting = {name: names[own[name]] for name, shape in shapes.items() if shape == here[name]}
     begun, taken = {of[name] for name in new}, {*own.values(), *several}
-    every = [
-        (several, "in the file {are} in several nodes of the network"),
-        ([one for one in here if not (found[one] or of[one] in begun or one in left_out)], "{are} not in the file"),
-        (
-            [
-                f"{name} is {list(shape)} in the file, and {list(here[name])} here"
-                for name, shape in shapes.items()
-                if name not in fitting
-            ],
-            "",
-        ),
-        (
-            [name for name in names if name not in taken and not is_named(init.leave_out, name)],
-            "of the file {are} not in the network",
-        ),
-    ]
-    faults = [
-        f"{listed(some, _LISTED)} {text.format(are='is' if len(some) == 1 else 'are')}".strip()
-        for some, text in every
-        if some
-    ]
+    every = {
+        "in several nodes of the network": several,
+        "not in the file": [one for one in here if not (found[one] or of[one] in begun or one in left_out)],
+        "of another shape": [
+            f"{name} {list(shape)} in the file, {list(here[name])} here"
+            for name, shape in shapes.items()
+            if name not in fitting
+        ],
+        "not in the network": [one for one in names if one not in taken and not is_named(init.leave_out, one)],
+    }
+    faults = [f"{text}: {listed(some, _LISTED)}" for text, some in every.items() if some]
     if faults:
         hint = 'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there'
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))

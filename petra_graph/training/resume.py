@@ -21,8 +21,7 @@ from petra_graph.executor.state import Facts, SavedTensors, restore, restore_gro
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
-from petra_graph.record.metrics import METRICS
-from petra_graph.record.run_directory import read_json
+from petra_graph.record.run_directory import METRICS, read_json
 from petra_graph.record.weights import SUMMARY, WEIGHTS
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.evaluation import Meters

@@ -16,7 +16,7 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.metrics import Metrics
+from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import keep_freed_memory, numbers_of

@@ -20,7 +20,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.record.checkpoint import best_first, read_weights
-from petra_graph.record.metrics import Metrics
+from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.callbacks import NamedCallback

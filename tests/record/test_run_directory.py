@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record.metrics import Metrics
 from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
-from petra_graph.record.run_directory import is_locked, lock, write_text, write_whole
+from petra_graph.record.run_directory import Metrics, is_locked, lock, write_text, write_whole
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 

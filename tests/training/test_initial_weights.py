@@ -78,8 +78,8 @@ def test_all_that_does_not_fit_is_said_in_one_sentence(spec, trained, tmp_path):
         prepare(spec, [f"init.weights={file}"])
     (problem,) = raised.value.problems
     assert problem.message == (
-        f"{file} does not fit: {missing} is not in the file; {reshaped} is [7, 3] in the file, and "
-        f"{list(trained[reshaped].shape)} here; x.weight, y.weight of the file are not in the network"
+        f"{file} does not fit: not in the file: {missing}; of another shape: {reshaped} [7, 3] in the file, "
+        f"{list(trained[reshaped].shape)} here; not in the network: x.weight, y.weight"
     )
     assert "init.leave_out" in problem.hint
     left = prepare(spec, [f"init.weights={file}", f'init.leave_out=["{missing}", "{reshaped}", "?.weight"]'])
@@ -91,7 +91,7 @@ def test_a_name_that_several_nodes_have_belongs_to_none(write, tmp_path):
     spec = write("small.toml", SPEC)
     trained = weights_of(spec)
     torch.save({name.partition("/")[2]: tensor for name, tensor in trained.items()}, tmp_path / "foreign.pth")
-    with pytest.raises(SpecError, match="in the file are in several nodes of the network"):
+    with pytest.raises(SpecError, match="in several nodes of the network: "):
         prepare(spec, [f"init.weights={tmp_path / 'foreign.pth'}"])
 
 
