@@ -45,10 +45,11 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Policy, static_order
+from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.failure import OperationStatus
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.stage_io import Batches, CutObserver, Feed, MicroBatch, Observer, StageAtWork
+from petra_graph.runtime.stage_io import Batches, Feed, MicroBatch, Observer, StageAtWork
 from petra_graph.runtime.store import StoreGone
 from petra_graph.runtime.watchdog import Failed, Supervisor
 
@@ -79,7 +80,7 @@ class Scheduler:
             size: the number of processes.
         """
         self.executors = executors
-        self.cuts: CutObserver | None = None
+        self.cuts: CutRecorder | None = None
         """Takes the state of the stages at some cuts."""
         self.allowed_cut: Callable[[int], int] = lambda at: at
         """Returns the first forward from one on before which the stages may stop."""
@@ -179,8 +180,8 @@ class Scheduler:
         """Queue a message that was in flight at the cut, to be received first."""
         self._channels.put_back(key, message)
 
-    def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
-        """Hand the messages that are in flight to an observer, where all stages have halted at a cut.
+    def take_in_flight(self, cut: Cut, cuts: CutRecorder) -> None:
+        """Hand over the messages that are in flight, where all stages have halted at a cut.
 
         Raises:
             Failed: the run has failed elsewhere.

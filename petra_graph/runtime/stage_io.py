@@ -26,6 +26,7 @@ from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
 from petra_graph.runtime.channels import LocalChannel, Sender, moved
+from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.open_channels import ProcessChannels
 
 MicroBatch = tuple[Tree, Tree]
@@ -44,22 +45,6 @@ class Batches(Protocol):
         ...
 
     def __iter__(self) -> Iterator[MicroBatch]: ...
-
-
-class CutObserver(Protocol):
-    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
-
-    def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward."""
-        ...
-
-    def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Observe that a stage has come to a cut."""
-        ...
-
-    def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Observe a message from a consumer, which may have been in flight at a cut that the stage has passed."""
-        ...
 
 
 class Feed:
@@ -120,11 +105,11 @@ class StageAtWork:
         self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
         self._opens_source = bool(self.samples) or (program.holds_head and not feed.reads_samples)
         self._result_observer: Observer | None = None
-        self._cuts: CutObserver | None = None
+        self._cuts: CutRecorder | None = None
         self._cut = Cut(micro_batches=range(0), at=0)
         self.begin_evaluation(range(0))
 
-    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutObserver | None) -> None:
+    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutRecorder | None) -> None:
         """Stand behind a cut.
 
         Args:
