@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +23,7 @@ from petra_graph.errors import FailedOnAnotherProcess, Interrupted, Problem, Run
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import StageFile
-from petra_graph.record.run_directory import create_run_directory, lock, run_directory
+from petra_graph.record.run_directory import create_run_directory, locked, run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
@@ -65,6 +65,8 @@ class RunProcess:
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()
+        self.held = ExitStack()
+        """The lock of the run's directory, in the process that records: no other process resumes the run meanwhile."""
 
     @property
     def trained(self) -> Mapping[str, Any]:
@@ -90,8 +92,7 @@ class RunProcess:
                 raise
             raise self.record.record_failure(error, self.trained)  # noqa: B904  it has its cause
         finally:
-            if self.record is not None:  # another process may resume the run
-                self.record.release()
+            self.held.close()
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
         """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
@@ -117,7 +118,8 @@ class RunProcess:
         """
         spec = prepared.spec
         directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
-        self.record = RunRecord.of(directory, prepared, self.size, lock(directory))
+        self.held.enter_context(locked(directory))
+        self.record = RunRecord.of(directory, prepared, self.size)
         self.directory = directory
 
     def build(self, prepared: Prepared) -> Scheduler:
@@ -158,6 +160,7 @@ class OneOfSeveral(RunProcess):
 
     def __init__(self, rank_info: RankInfo) -> None:
         """Connect with the other processes, and return when all are there."""
+        super().__init__()
         # Streams that share a hardware queue wait for each other; CUDA reads it once, and has 8 queues without it and 32 at most.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self.world = world = World(rank_info)
@@ -187,8 +190,7 @@ class OneOfSeveral(RunProcess):
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 end.fail(self, error)
             finally:
-                if self.record is not None:
-                    self.record.release()
+                self.held.close()
                 self.world.abort_groups()
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:

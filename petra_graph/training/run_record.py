@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import time
@@ -67,14 +66,12 @@ class RunRecord:
     prepared: Prepared
     plan: Plan | None = None
     """The plan of what runs, if there is one."""
-    lock: int | None = None
-    """The lock that the process that records holds, so that no other process resumes the run meanwhile."""
     digests: dict[str, str] = field(factory=dict)
     """The SHA-256 of each file of weights."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
-    def of(cls, directory: Path, prepared: Prepared, processes: int, lock: int | None = None) -> RunRecord:
+    def of(cls, directory: Path, prepared: Prepared, processes: int) -> RunRecord:
         """Return the record of a run whose directory exists."""
         spec, opened = prepared.spec, prepared.opened
         run = Started(
@@ -94,7 +91,7 @@ class RunRecord:
             metrics=prepared.checked.scales,
             spec=as_mapping(resolved(prepared)),
         )
-        return cls(run=run, prepared=prepared, lock=lock)
+        return cls(run=run, prepared=prepared)
 
     @property
     def trial(self) -> Mapping[str, int | bool]:
@@ -105,12 +102,6 @@ class RunRecord:
     @property
     def directory(self) -> Path:
         return self.run.directory
-
-    def release(self) -> None:
-        """Give up the lock, so that another process can resume the run."""
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
@@ -143,16 +134,7 @@ class RunRecord:
         prepared.fingerprint.write(directory)
         if self.run.metrics:
             write_json(directory / SCALES, self._scales)
-        self._write_plan()
-        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.plan)))
-
-    @property
-    def _scales(self) -> dict[str, Any]:
-        return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
-
-    def _write_plan(self) -> None:
-        """Write the plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own."""
-        directory, prepared = self.directory, self.prepared
+        # The plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own.
         if prepared.saved is not None:
             self.plan = prepared.saved.plan
         elif prepared.placement.by_cost:
@@ -162,8 +144,13 @@ class RunRecord:
         else:
             with suppress(PetraGraphError):
                 self.plan = SavedPlan.read(str(directory)).plan
-            return
-        write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
+        if self.plan is not None and (prepared.saved is not None or prepared.placement.by_cost):
+            write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
+        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.plan)))
+
+    @property
+    def _scales(self) -> dict[str, Any]:
+        return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
