@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,36 +70,16 @@ def run_on_processes(
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
     words = ["run", path if resume is None else f"--resume={resume}", *options, *flags]
-    code, killed = _launch(words, processes, numbers_of(spec.checkpoint.signal), max_restarts)
-    if killed:
-        message, hint = f"the processes were killed: {killed}", "see whether the system ran out of memory"
-        raise RunFailed(message, hint)
-    if code == Interrupted.exit_code:
-        raise Interrupted
-    if code:
-        raise FailedOnAnotherProcess(code)
 
-
-def _launch(words: Sequence[str], processes: int, more: Sequence[int], max_restarts: int) -> tuple[int, str]:
-    """Run `petra-graph` with these words in several processes.
-
-    Args:
-        more: signals that ask the run to stop, in addition to the usual ones.
-        max_restarts: how often they are started again; they find the run's directory in the store (`OneOfSeveral.resumption`).
-
-    Returns:
-        The exit code of the whole; and the signals, where all processes were killed, so that none could say why.
-    """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    listening = listen_here(0)
+    listening, name = listen_here(0), uuid4().hex
     port = listening.getsockname()[1]
     server = TCPStore(
         HERE[0], port, is_master=True, wait_for_workers=False, multi_tenant=True, master_listen_fd=listening.detach()
     )
-    name = uuid4().hex
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -123,27 +103,23 @@ def _launch(words: Sequence[str], processes: int, more: Sequence[int], max_resta
             time.sleep(_LOOK_SECONDS)
         os._exit(Interrupted.exit_code)
 
-    code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(ask, insist, heard=(*REQUESTS, *more))
+    requests = stop_requests(ask, insist, heard=(*REQUESTS, *numbers_of(spec.checkpoint.signal)))
     with requests, _launching(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *words).result()
         except ChildFailedError as error:
-            code, killed = _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
-            if (complete := store.get(COMPLETE)) is not None:  # whatever ended a process after that
-                code, killed = complete, ""
-    return code, killed
-
-
-def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:
-    """Return the exit code that the processes agreed on, killed ones left out, and the signals where all were killed."""
-    agreed = {code for code in codes.values() if code > 0}
-    if not agreed:
-        signals = (f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
-        return 1, ", ".join(signals)
-    return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code), ""
+            code = store.get(COMPLETE)  # whatever ended a process after that
+            codes = {rank: failure.exitcode for rank, failure in sorted(error.failures.items())}
+            if code is None and not (agreed := {one for one in codes.values() if one > 0}):
+                killed = ", ".join(f"rank {rank} by {signal.Signals(-one).name}" for rank, one in codes.items())
+                message = f"the processes were killed: {killed}"
+                raise RunFailed(message, "see whether the system ran out of memory") from None
+            if code is None:  # that of a failure, if there is one among them
+                code = min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
+            if code:
+                raise (Interrupted() if code == Interrupted.exit_code else FailedOnAnotherProcess(code)) from None
 
 
 @contextmanager
