@@ -83,26 +83,6 @@ def test_classes_are_matched_by_their_names(write, capsys):
         evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["plum", "apple"]']))
 
 
-@pytest.fixture
-def damaged(opened, monkeypatch):
-    """The run, of whose data the samples from number 20 on cannot be read."""
-    split = type(opened.network.checked.data.build().test)
-    whole = split.fetch
-
-    def fetch(self, indices, *, seed, epoch):
-        if max(indices) >= 20:
-            raise KeyError("no such sample")
-        return whole(self, indices, seed=seed, epoch=epoch)
-
-    monkeypatch.setattr(split, "fetch", fetch)
-
-
-def test_samples_that_cannot_be_read(trained, damaged, tmp_path, capsys):
-    assert main(["evaluate", str(trained), "--set", "data.evaluation_batch=20"]) == 1
-    assert "samples 20..39 of its test data: KeyError: 'no such sample'" in capsys.readouterr().err
-    assert main(["export", str(trained), "--format", "torch-export", "--output", str(tmp_path / "net.pt2")]) == 0
-
-
 def test_the_command(trained, capsys):
     assert main(["evaluate", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["means"] == summary_of(trained)["test"]

@@ -68,9 +68,6 @@ def test_arrays(read):
         (np.full((3, 8, 6), 256), r"has int64 \[3, 8, 6\], and the network reads uint8 (.|\n)*from 0 to 255"),
         (np.zeros((3, 8, 6), bool), r"has bool \[3, 8, 6\], and the network reads uint8 (.|\n)*array \* 255"),
         (np.zeros((8, 6, 3), np.uint8), r"has uint8 \[8, 6, 3\](.|\n)*permute\(2, 0, 1\)"),
-        (np.zeros((5, 8, 6, 3), np.uint8), r"has uint8 \[5, 8, 6, 3\](.|\n)*permute\(0, 3, 1, 2\)"),
-        (np.array(["text"]), "has values of type <U4, and the network reads uint8"),
-        (np.zeros((0, 3, 8, 6), np.uint8), r"has uint8 \[0, 3, 8, 6\]"),
         (np.array([{}], dtype=object), "Object arrays cannot be loaded"),
     ],
 )
@@ -110,20 +107,11 @@ def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
 
 def test_a_folder_is_all_files_in_it(read, tmp_path):
     (tmp_path / "all/b/.cache").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
     for name in ("b/2.png", "a.png", "b/1.png", ".a.png", "b/.cache/3.png"):
         Image.fromarray(PIXELS).save(tmp_path / "all" / name)
     found = read("all", "all/a.png")
     assert [one.name for one in found] == ["all/a.png", "all/b/1.png", "all/b/2.png", "all/a.png"]
     assert [str(one.place) for one in found] == ["a.png", "b/1.png", "b/2.png", "a.png"]
-    (tmp_path / "all/c.txt").write_text("x")
-    (tmp_path / "all/d.png").write_text("x")
-    with pytest.raises(SpecError) as caught:
-        read("all", "empty")
-    text, image, empty = (problem.message for problem in caught.value.problems)
-    assert text.startswith("all/c.txt is neither an image nor an array")
-    assert image.startswith("all/d.png cannot be read")
-    assert empty == "the folder empty has no files"
 
 
 def test_the_digit_beside_the_specs_is_a_test_sample():
