@@ -126,10 +126,7 @@ class OpenedData:
     """What a run reads, and how long it is."""
 
     data: CheckedData
-    seed: int
-    batch: int
-    """Samples of a micro-batch that one replica reads."""
-    replicas: int
+    spec: Spec
     replica: int = 0
     """The one that this process belongs to."""
     micro_batches: int
@@ -147,17 +144,17 @@ class OpenedData:
     @property
     def whole(self) -> int:
         """Samples of a micro-batch, those of all replicas."""
-        return self.batch * self.replicas
+        return self.spec.data.batch * self.spec.partition.replicas
 
     def epoch(self, number: int, first: int = 0) -> MicroBatches:
         """Return the micro-batches of a training epoch, counted from 0, from the `first` one on; what follows the last complete one is left out."""
-        split, whole = self.data.train, self.whole
-        visited = np.arange(len(split)) if split.in_order else order(len(split), self.seed, number)
-        starts = (position * whole + self.replica * self.batch for position in range(first, self.length))
+        split, whole, seed, batch = self.data.train, self.whole, self.spec.run.seed, self.spec.data.batch
+        visited = np.arange(len(split)) if split.in_order else order(len(split), seed, number)
+        starts = (position * whole + self.replica * batch for position in range(first, self.length))
         return MicroBatches(
             split=split,
-            parts=[visited[start : start + self.batch] for start in starts],
-            seed=self.seed,
+            parts=[visited[start : start + batch] for start in starts],
+            seed=seed,
             epoch=number,
             mixed=split.mix is not None,
             part=self.part,
@@ -202,9 +199,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
 
     return OpenedData(
         data=data,
-        seed=spec.run.seed,
-        batch=spec.data.batch,
-        replicas=spec.partition.replicas,
+        spec=spec,
         micro_batches=micro_batches,
         length=length,
         loaders=loaders,

@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import Problem, RunFailed
+from petra_graph.spec.model import DataSpec, Spec
+from petra_graph.spec.run_tables import PartitionSpec, RunSpec
 from petra_graph.training.data import Loaders, MicroBatches, OpenedData, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
@@ -52,13 +54,14 @@ class Images(Numbers):
         return torch.from_numpy(drawn).to(memory_format=torch.channels_last), torch.from_numpy(indices)
 
 
-def opened(split, *, batch=4, seed=0, workers=0, limit=100, **options):
+def opened(split, *, batch=4, seed=0, workers=0, limit=100, replicas=1, **options):
     """What is read of a data set whose training split this is."""
-    length = min(limit, len(split) // (batch * options.get("replicas", 1)))
-    usual = {"replicas": 1, "micro_batches": length, "evaluated": None, "test": None, "horizon": None}
+    length = min(limit, len(split) // (batch * replicas))
+    usual = {"micro_batches": length, "evaluated": None, "test": None, "horizon": None}
+    run, partition = RunSpec(seed=seed), PartitionSpec(replicas=replicas)
+    spec = Spec(data=DataSpec(name="digits", batch=batch), run=run, partition=partition)
     loaders = Loaders(workers, (split,)) if workers else None
-    data = SimpleNamespace(train=split)
-    return OpenedData(data=data, seed=seed, batch=batch, length=length, loaders=loaders, **{**usual, **options})
+    return OpenedData(data=SimpleNamespace(train=split), spec=spec, length=length, loaders=loaders, **usual, **options)
 
 
 def training(split, epoch=0, **options):
