@@ -183,13 +183,11 @@ def digest_of(values: Mapping[str, Any]) -> str:
 # then writes the manifest, and gives the folder its name.
 
 
-def write_stage(
-    directory: Path, *, at: int, stage: int, replica: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> StageFile:
+def write_stage(directory: Path, at: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> StageFile:
     """Write a stage's file of a checkpoint that is not complete yet; raise RunFailed if the disk refuses."""
     from petra_graph.record.weights import save_weights  # imports torch, which readers do without
 
-    folder = _unfinished(directory, at)
+    folder, stage, replica = _unfinished(directory, at), facts["index"], facts["replica"]
     name = f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
     path = folder / name
     try:

@@ -198,12 +198,8 @@ class Checkpoints(CutRecorder):
         try:
             while copies:
                 saved = copies.pop()  # its memory is free once it is written
-                facts = saved.facts
-                position = facts.get("position", position)
-                stage, replica = facts["index"], facts["replica"]
-                written.append(
-                    write_stage(directory, at=at, stage=stage, replica=replica, tensors=saved.tensors, facts=facts)
-                )
+                position = saved.facts.get("position", position)
+                written.append(write_stage(directory, at, saved.tensors, saved.facts))
             files = self.process.gather_files(at, written)
             if not self.process.records:
                 return

@@ -18,8 +18,7 @@ POSITION = {"epoch": 1, "train": {"loss": 0.5, "metric": float("nan")}, "metrics
 
 
 def stage(directory, at=3, index=1, tensors=None):
-    made = {} if tensors is None else tensors
-    return checkpoint.write_stage(directory, at=at, stage=index, replica=0, tensors=made, facts={"index": index})
+    return checkpoint.write_stage(directory, at, tensors or {}, {"index": index, "replica": 0})
 
 
 def write(directory, at, value=1.0):
