@@ -24,7 +24,7 @@ from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_first
 from petra_graph.record.recorded_run import LATEST, find_run, no_run
 from petra_graph.record.run_directory import damaged, read_json
-from petra_graph.record.weights import WEIGHTS, UnreadableWeights, open_weights
+from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
 from petra_graph.training.fingerprint import Fingerprint
@@ -129,11 +129,8 @@ class SavedRun:
             cuts = best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
         named = [self.directory / WEIGHTS] if which is None else [self.directory / which, Path(which).expanduser()]
         for file in filter(Path.is_file, named if which is None or not cuts else []):
-            try:
-                with open_weights(file) as opened:
-                    return {name: opened.read(name) for name in opened.shapes}, str(file)
-            except UnreadableWeights as error:
-                raise SpecError(str(error), 'or use those of a checkpoint: "latest"') from None
+            with open_weights(file) as opened:
+                return {name: opened.read(name) for name in opened.shapes}, str(file)
         for at in cuts:
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))

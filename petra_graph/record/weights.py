@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import read_json, sha256_of, write_whole
 
 SEPARATOR = "/"
@@ -35,6 +36,7 @@ SUMMARY, DIGESTS = "summary.json", "sha256"
 """The file with digests, and its key for them, by file."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
 """Under which checkpoints of others hold their weights."""
+_HINT = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
 _BRACE_AT = 8
 """Bytes of the length of safetensors' header, which begins with a brace."""
 
@@ -70,10 +72,6 @@ def is_named(patterns: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
 
 
-class UnreadableWeights(Exception):
-    """A file holds no weights that can be read; the message says why."""
-
-
 @frozen
 class WeightFile:
     """An open file of tensors by name."""
@@ -90,8 +88,7 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
     No code of a file is run: torch reads it with `weights_only`.
 
     Raises:
-        UnreadableWeights: it cannot be read, holds something else than tensors by name, or is not what its run has written.
-        SpecError: the summary of its run is damaged.
+        SpecError: it cannot be read, holds something else than tensors by name, or is not what its run has written.
     """
     with ExitStack() as stack:
         try:
@@ -112,7 +109,7 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
                 shapes |= found
             yield WeightFile(shapes, lambda name: owners[name](name))
         except (OSError, RuntimeError, SafetensorError) as error:
-            raise UnreadableWeights(f"{one} cannot be read: {_reason(error)}") from None
+            raise SpecError(f"{one} cannot be read: {_reason(error)}", _HINT) from None
 
 
 def _files_of(folder: Path) -> Sequence[Path]:
@@ -121,14 +118,14 @@ def _files_of(folder: Path) -> Sequence[Path]:
             return [folder / name]
     index = folder / INDEX
     if not index.is_file():
-        raise UnreadableWeights(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}")
+        raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}", _HINT)
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
         outside = [name for name in names if Path(name).name != name]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableWeights(f"{index} is no index of shards: {error!r}") from None
+        raise SpecError(f"{index} is no index of shards: {error!r}", _HINT) from None
     if outside:
-        raise UnreadableWeights(f"{index} lists {outside[0]!r}, which is no file of its folder")
+        raise SpecError(f"{index} lists {outside[0]!r}, which is no file of its folder", _HINT)
     return [folder / name for name in names]
 
 
@@ -137,9 +134,8 @@ def _expect_unchanged(file: Path) -> None:
         return
     written = (read_json(file.parent / SUMMARY, dict) or {}).get(DIGESTS)  # a run that has not ended has no summary
     if isinstance(written, Mapping) and file.name in written and sha256_of(file) != written[file.name]:
-        raise UnreadableWeights(
-            f"{file} is not what the run has written: its SHA-256 is another than in {SUMMARY}; restore it from a copy"
-        )
+        text = f"{file} is not what the run has written: its SHA-256 is another than in {SUMMARY}"
+        raise SpecError(text, "restore it from a copy")
 
 
 def _reason(error: Exception) -> str:
@@ -155,14 +151,14 @@ def _state_dict(file: Path, *, pickled: bool) -> Mapping[str, Tensor]:
             reason = _reason(error)
             if isinstance(error, UnpicklingError):  # whose text advises to run the file's code
                 reason = "it holds more than tensors, whose code is not run" if pickled else "it is no file of weights"
-            raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
+            raise SpecError(f"{file} cannot be read: {reason}", _HINT) from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping):
-        raise UnreadableWeights(f"{file} holds {type(content).__name__}, and no tensors by name")
+        raise SpecError(f"{file} holds {type(content).__name__}, and no tensors by name", _HINT)
     others = [f"{name} ({type(value).__name__})" for name, value in content.items() if not isinstance(value, Tensor)]
     if others or not content:
         found = f"holds {', '.join(others[:3])} among its tensors" if others else "holds no tensor"
-        raise UnreadableWeights(f"{file} {found}; save a state_dict with torch.save")
+        raise SpecError(f"{file} {found}", _HINT)
     return {str(name): tensor for name, tensor in content.items()}

@@ -8,17 +8,16 @@ that has a tensor of that name. Tensors of a block's `begun_anew` may be missing
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from attrs import frozen
 
 from petra_graph.blocks import Block
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, is_named, open_weights
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, is_named, open_weights
 from petra_graph.spec.run_tables import InitSpec
 from petra_graph.units import listed, plural
 
@@ -40,7 +39,7 @@ class InitialWeights:
 
     def load(self, modules: Iterable[tuple[str, Block]]) -> None:
         """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
-        with _open(self.file) as opened:
+        with at_path(*_PATH), open_weights(self.file) as opened:
             for name, module in modules:
                 for key, value in module.state_dict().items():
                     stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
@@ -66,7 +65,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     """What a tensor of several names may be called, by one of them."""
     for name, one in of.items():
         forms[one] += [name, _key(name)]
-    with _open(file) as opened:
+    with at_path(*_PATH), open_weights(file) as opened:
         names, known = {name: name for name in opened.shapes}, {*here, *map(_key, here)}
         for name in opened.shapes:
             plain = name.replace(_COMPILED, "").removeprefix(_WRAPPER)
@@ -123,13 +122,3 @@ def _tensors_of(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], d
 
 def _key(name: str) -> str:
     return name.partition(SEPARATOR)[2]
-
-
-@contextmanager
-def _open(file: Path) -> Iterator[WeightFile]:
-    try:
-        with open_weights(file) as opened:
-            yield opened
-    except UnreadableWeights as error:
-        hint = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
-        raise SpecError(Problem(message=str(error), hint=hint, path=_PATH)) from None
