@@ -96,7 +96,7 @@ def test_activations_that_overflow_though_parameters_are_finite(built, data):
     problem = problem_of(built, data)
     assert (
         problem.message
-        == "the loss is nan at micro-batch 0 (epoch 2), though all parameters of stages 1 to 4 are finite"
+        == "the loss is nan at micro-batch 0 (epoch 2), though all parameters of stages 1 to 5 are finite"
     )
     assert problem.hint.startswith("lower the learning rate")
 
@@ -104,7 +104,7 @@ def test_activations_that_overflow_though_parameters_are_finite(built, data):
 def test_of_an_evaluation(built):
     (problem,) = NotFinite(built.executors, INF, 3).problems
     assert (
-        problem.message == "the evaluation loss is inf after epoch 3, though all parameters of stages 1 to 4 are finite"
+        problem.message == "the evaluation loss is inf after epoch 3, though all parameters of stages 1 to 5 are finite"
     )
     key = break_one(built, 4)
     (problem,) = NotFinite(built.executors, NAN, 3).problems
