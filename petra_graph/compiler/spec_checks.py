@@ -82,7 +82,9 @@ def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:
         return
     name, current = shown(method.name), "differentiates kept graphs with current parameters, and"
     if (every := spec.checkpoint.every) is not None and interval(every).unit != "epochs":
-        message = f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
+        message = (
+            f"method {name} has checkpoints at the ends of epochs alone, where no graph waits (got {shown(every)})"
+        )
         yield _wrong(message, 'count epochs: "1 epoch"', "checkpoint", "every")
     if spec.precision.compute == "bfloat16":
         message = f"method {name} {current} autocast keeps copies of older ones"
