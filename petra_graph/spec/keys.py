@@ -118,5 +118,5 @@ def is_file_name(name: Any) -> None:
 
 def is_size(size: Any) -> None:
     """Refuse a text that is no number of bytes."""
-    if isinstance(size, str):
-        byte_count(size)
+    if isinstance(size, str) and not byte_count(size):
+        raise ValueError("must be at least a byte")
