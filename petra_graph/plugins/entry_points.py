@@ -1,7 +1,7 @@
 """The entry points of the installed distributions in our groups; this imports none of them, and little else, so that the help is quick.
 
-Decision: one scan collects all groups, and reads each distribution's file by itself: `importlib.metadata` would end its scan at the first
-malformed file of any distribution.
+Decision: one scan collects all groups, and reads each distribution's file by itself: `entrypoints`, which this file alone knows, would end its
+scan at the first malformed file of any distribution, and reads in the locale's encoding, where the format is UTF-8.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from configparser import ConfigParser, Error
+from configparser import Error
 from functools import lru_cache
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from attrs import frozen
@@ -36,7 +35,9 @@ class Entry:
 
     def load(self) -> Any:
         """Import the object that the entry point names, and raise whatever the import raises."""
-        return resolve_name(self.target)
+        import entrypoints
+
+        return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
 
 def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
@@ -56,6 +57,8 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
 @lru_cache(maxsize=64)
 def _in_folder(folder: str, _changed: int) -> dict[str, tuple[Entry, ...] | None]:
     """Return the entries of a folder's distributions, None of one that cannot be read; one that comes or goes changes the folder."""
+    import entrypoints
+
     found: dict[str, tuple[Entry, ...] | None] = {}
     for file in sorted(Path(folder).glob("*.*-info/entry_points.txt")):
         text = file.read_bytes()
@@ -63,8 +66,7 @@ def _in_folder(folder: str, _changed: int) -> dict[str, tuple[Entry, ...] | None
             continue
         owner = canonical(re.split(r"-|\.egg-info", file.parent.name)[0])  # "petra_graph-0.3.0.dist-info"
         try:
-            points = ConfigParser(delimiters=("=",), interpolation=None)
-            points.optionxform = str  # type: ignore[assignment, method-assign]  # names keep their case
+            points = entrypoints.CaseSensitiveConfigParser(delimiters=("=",), interpolation=None)
             points.read_string(text.decode())
         except (ValueError, Error):
             found[owner] = None

@@ -9,6 +9,7 @@ from importlib import import_module
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
 for name in (
+    "entrypoints",
     "tomli_w",
     "torch",
     "torch._dynamo",  # which optimizers of others import, and what draws within `torch.device`
