@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import io
-import pydoc
 import subprocess
 import sys
-from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ import torch
 import petra_graph as pg
 from petra_graph.blocks import AdditiveCoupling
 from petra_graph.cli.main import main
-from petra_graph.errors import PluginError, SpecError
+from petra_graph.errors import SpecError
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
 
@@ -82,11 +78,8 @@ def test_a_loaded_spec_can_be_changed(file):
     ("changes", "reason"),
     [
         ({"run.epoch": 3}, r"""^changes\["run.epoch"\]: unknown key(.|\n)*did you mean 'epochs'"""),
-        ({"run.epochs": "many"}, r"epochs in \[run\] must be an integer"),
-        ({"run.epochs": "3"}, "must be an integer"),
-        ({"run.epochs": object()}, "run.epochs cannot be an object of class object"),
+        ({"run.epochs": "3"}, r"epochs in \[run\] must be an integer"),
         ({"data.options": {"a": [object()]}}, "data.options.a.0 cannot be an object of class object"),
-        ({"data.options": {3: 1}}, "data.options cannot have the key 3\n"),
         ({"graph.node.rev.block": Rows(3)}, "a run makes it itself: give the class, Rows, or the name of a plugin"),
     ],
 )
@@ -106,12 +99,10 @@ def test_a_class_stands_for_its_name_in_changes(file):
             lambda: pg.train(torch.nn.Linear(2, 2), Rows(3)),
             r"got an object of class Linear\); pg.make_spec makes one of modules and Datasets",
         ),
-        (lambda: pg.plan(Mine), r"got the class Mine\)"),
         (
             lambda: pg.train("a.toml", "run.epochs=1"),
             r"changes are values by key, as in \{\"run.epochs\": 3\} \(got an",
         ),
-        (lambda: pg.make_spec(nodes=torch.nn.Linear(2, 2)), "nodes are a list, as in"),
         (lambda: pg.load({"run": 1}), 'a run, its directory or "latest" is wanted'),
     ],
 )
@@ -144,13 +135,6 @@ def test_problems_of_a_spec_made_in_code_are_all_told():
     assert {str(problem.where) for problem in caught.value.problems} >= {'spec["graph.node.0.blok"]', 'spec["rum"]'}
 
 
-@pytest.mark.parametrize("name", ["tests.test_api:Rows", "tests.test_api:Mine"])
-def test_a_class_that_is_no_data_set(name):
-    spec = of_own_classes().replace({"data.name": name})
-    with pytest.raises(PluginError, match=r"has no `facts`, a DataFacts of its samples"):
-        pg.plan(spec)
-
-
 # --- plans and runs ---------------------------------------------------------------------------------------------------
 
 
@@ -163,17 +147,11 @@ def test_a_run_has_the_command_line_s_bits(file, capsys):
     assert run.metrics("train/micro_batch_loss")
 
 
-def test_threads_are_as_before(file):
-    torch.set_num_threads(2)
-    try:
-        pg.train(file, {"run.epochs": 1}).evaluate()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-
-
 def test_a_network_and_data_of_own_classes(here):
+    torch.set_num_threads(2)
     run = pg.train(of_own_classes())
+    assert torch.get_num_threads() == 2, "a run has its own"
+    torch.set_num_threads(1)
     assert run.evaluate().means == run.summary["test"]
     again = pg.train(of_own_classes(), {"run.epochs": 1, "checkpoint.every": "1 epoch"})
     assert weights_bytes(pg.train(resume=again, changes={"run.epochs": 2}).directory) == weights_bytes(run.directory)
@@ -183,18 +161,10 @@ def test_a_network_and_data_of_own_classes(here):
 
 
 def test_importing_it_imports_neither_torch_nor_numpy():
-    code = "import sys, petra_graph; print([m for m in ('torch', 'numpy', 'attrs') if m in sys.modules])"
+    code = (
+        "import sys, petra_graph; print([m for m in ('torch', 'numpy', 'attrs') if m in sys.modules]); "
+        "from petra_graph.plugins import Callback, NodeSpec, StageFacts; "
+        "print([m for m in ('torch', 'numpy', 'networkx') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "[]\n"
-
-
-def test_help_reads_as_a_page():
-    with redirect_stdout(io.StringIO()) as said:
-        pydoc.Helper(output=said).help(pg)
-    page = said.getvalue()
-    assert "run = pg.train(spec)          # as `petra-graph run` does it, to the bit" in page
-    for name in pg.__all__:
-        assert name in page
-        assert inspect.getdoc(getattr(pg, name))
-    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
-        pg.trian  # noqa: B018
+    assert done.stdout == "[]\n[]\n"

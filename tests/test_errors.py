@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from petra_graph.errors import (
     PluginError,
     Problem,
-    RunFailed,
     SpecError,
     Where,
     at_path,
-    placed,
     printable,
     shown,
 )
@@ -55,13 +53,6 @@ def test_no_part_of_a_message_controls_a_terminal_or_begins_another_problem():
         "\\u001b[2J\\nb.toml:1: a\n          help: b\\u0008\n    help: c\\u2066\n      d"
     )
     assert aligned([("a\nb  done", "x")]) == ["a\\nb  done  x"]
-
-
-@pytest.mark.parametrize("kind", [PluginError, RunFailed])
-def test_a_place_before_what_fails_there(kind):
-    with pytest.raises(kind) as raised, placed("stage 2 (middle)"):
-        raise kind("it failed", "mend it")
-    assert str(raised.value) == "stage 2 (middle), it failed\n    help: mend it"
 
 
 @pytest.mark.parametrize("kind", [PluginError, SpecError])

@@ -120,7 +120,6 @@ class Day:
             self.same_bits(),
             *map(self.plan_and_run, networks),
             *map(self.side_by_side, (REVNET18, REVNET50)),
-            self.compiled(REVNET18),
             *([self.several_devices(REVNET50)] if several else []),
         ]
 
@@ -170,9 +169,8 @@ class Day:
         commands = [petra("profile", network, settings, "--output", profile)]
         for method, own in METHODS.items():
             planned = [*settings, *own, f"partition.profile={profile}"]
-            plan = shlex.join(petra("plan", network, planned, "--json"))
             commands += [self.run(folder / method, network, planned)]
-            commands += [["bash", "-c", f"{plan} > {shlex.quote(str(folder / method))}.json"]]
+            commands += [petra("plan", network, planned, "--json", "--output", f"{folder / method}.json")]
 
         def row(method: str) -> Mapping[str, Any]:
             summary, plan = summary_of(folder / method), json.loads((folder / f"{method}.json").read_text())
@@ -207,19 +205,6 @@ class Day:
 
         question = f"{network.name} on one GPU beside plain autograd: what does a micro-batch cost?"
         return Piece(name=folder.name, question=question, commands=[command], read=read)
-
-    def compiled(self, network: Network) -> Piece:
-        folder = self.folder / f"compiled-{network.name}"
-        settings = [*self.settings(network, 60), *METHODS["petra"], on(self.device)]
-        return Piece(
-            name=folder.name,
-            question=f"{network.name}: how much faster does petra train with compiled blocks?",
-            commands=[self.run(folder / way, network, [*settings, f"run.compile={way}"]) for way in ("false", "true")],
-            read=lambda: [
-                {"run.compile": way, "samples/s": summary_of(folder / way)["samples_per_second"]}
-                for way in ("false", "true")
-            ],
-        )
 
     def several_devices(self, network: Network) -> Piece:
         folder = self.folder / f"several-devices-{network.name}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 import click
 import pytest
 from attrs import field, frozen
-from same_bits import ROOT, WORKTREE, installed
+from same_bits import installed
 
 MUTATIONS = Path(__file__).with_suffix(".toml")
 PRELOADED = ("torch", "sympy", "networkx", "hypothesis", "numpy", "safetensors.torch")
@@ -75,8 +74,7 @@ def main(commit: str, only: str, limit: int, output: Path | None) -> None:
         import_module(module)
     with tempfile.TemporaryDirectory(prefix="mutations-") as name:
         folder = Path(name, "commit")
-        installed(commit, folder)
-        check_out(commit, folder)
+        installed(commit, folder, needed=(".",))
         for mutation in (one for one in mutations if one.name not in found):
             began = time.monotonic()
             found[mutation.name] = tried(folder, mutation, Path(name, "failure"), limit)
@@ -137,19 +135,6 @@ def tests(folder: Path, mutation: Mutation, failure: Path) -> None:
         os.dup2(nothing.fileno(), 2)
     pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen], plugins=[FirstFailure(failure)])
     os._exit(0)
-
-
-def check_out(commit: str, folder: Path) -> None:
-    """Write all other files of a commit, or of the working tree, beside its packages."""
-    if commit in WORKTREE:
-        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True)
-        for name in filter(None, listed.stdout.split("\0")):
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes((ROOT / name).read_bytes())
-        return
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
 
 
 if __name__ == "__main__":

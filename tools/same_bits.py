@@ -119,7 +119,6 @@ class Result:
     """The digest of each tensor, with its type and shape."""
     metrics: Mapping[str, float | None]
     failure: str = ""
-    seconds: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -131,9 +130,8 @@ class Result:
 @click.argument("old")
 @click.argument("new")
 @click.option("--only", metavar="TEXT", default="", help="Only cases with this in name or settings; `quick`: a dozen.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write everything as JSON, too.")
 @click.option("--at-once", type=click.IntRange(min=1), default=2, show_default=True, help="Cases at a time.")
-def main(old: str, new: str, only: str, output: Path | None, at_once: int) -> None:
+def main(old: str, new: str, only: str, at_once: int) -> None:
     """Compare what OLD and NEW train: commits, or WORKTREE (or ".") for the files as they are."""
     listed = tomllib.loads(CASES.read_text(encoding="utf-8"))
     cases = [case for case in (Case(**case) for case in listed["cases"]) if case.has(only)]
@@ -148,34 +146,30 @@ def main(old: str, new: str, only: str, output: Path | None, at_once: int) -> No
             steps = case.steps((*case.new, *settings), killed=True)
             jobs["NEW"][label, case.name] = {"files": files, "steps": steps}
     found: dict[tuple[str, str], Result] = {}
-    about = environment()
     with tempfile.TemporaryDirectory(prefix="same-bits-") as name:
         for label, asked in (("OLD", old), ("NEW", new)):
             side = installed(asked, Path(name, label))
-            about[label] = side.description
             click.echo(f"{label} {asked}: {side.description}")
             found |= trained(side, jobs[label], Path(name, f"{label}-runs"), at_once)
     rows = [compared(case, {label: one for (label, name), one in found.items() if name == case.name}) for case in cases]
     equal = sum(row["equal"] for row in rows)
     click.echo("\n".join([*table(rows), f"{equal} of {len(rows)} equal"]))
-    if output is not None:
-        output.write_text(json.dumps({**about, "cases": rows}, indent=1) + "\n", encoding="utf-8")
     sys.exit(equal < len(rows))
 
 
-def installed(asked: str, folder: Path, root: Path = ROOT) -> Side:
-    """Write the packages of a commit of the repository `root` into a folder, with the metadata that makes them distributions."""
+def installed(asked: str, folder: Path, needed: Sequence[str] = NEEDED) -> Side:
+    """Write files of a commit into a folder, with the metadata that makes its packages distributions."""
     folder.mkdir()
     if asked in WORKTREE:
-        description = f"the working tree, {_git(root, 'describe', '--always', '--dirty').decode().strip()}"
-        listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED).decode()
+        description = f"the working tree, {_git('describe', '--always', '--dirty').decode().strip()}"
+        listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *needed).decode()
         for name in filter(None, listed.split("\0")):
-            if (root / name).is_file():
+            if (ROOT / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(root / name, folder / name)
+                shutil.copyfile(ROOT / name, folder / name)
     else:
-        description = _git(root, "log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--").decode().strip()
-        with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", asked, "--", *NEEDED))) as files:
+        description = _git("log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--").decode().strip()
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", asked, "--", *needed))) as files:
             files.extractall(folder, filter="data")
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE, encoding="utf-8")
     projects = [folder / "pyproject.toml", *(folder / "plugins").glob("*/pyproject.toml")]
@@ -211,7 +205,8 @@ def trained(
         content = json.dumps([commit, job, environment()], sort_keys=True).encode()
         kept = KEPT / f"{hashlib.sha256(content).hexdigest()}.json"
         if commit and kept.exists():
-            found[key] = Result(**json.loads(kept.read_text(encoding="utf-8")))
+            known = json.loads(kept.read_text(encoding="utf-8"))
+            found[key] = Result(weights=known["weights"], metrics=known["metrics"])
             continue
         place = folder / str(number)
         place.mkdir(parents=True)
@@ -225,25 +220,25 @@ def trained(
         with subprocess.Popen(command, cwd=folder, env=side.variables, stdout=subprocess.PIPE, text=True) as process:
             for done, ended in enumerate(map(json.loads, process.stdout or ()), start=1):
                 key, kept = places[ended["folder"]]
-                found[key] = one = result(Path(ended["folder"]), ended["code"], ended["seconds"])
+                found[key] = one = result(Path(ended["folder"]), ended["code"])
                 said = f"{key[0]} {done}/{len(places)} ({ended['seconds']} s): {key[1]}{' FAILED' * bool(one.failure)}"
                 click.echo(said, err=True)
                 if commit and not one.failure:
                     KEPT.mkdir(exist_ok=True)
-                    values = {"weights": one.weights, "metrics": one.metrics, "seconds": one.seconds}
+                    values = {"weights": one.weights, "metrics": one.metrics}
                     kept.write_text(json.dumps(values), encoding="utf-8")
     missing = Result(weights={}, metrics={}, failure="it was never trained")
     return {key: found.get(key, missing) for key in jobs}
 
 
-def result(place: Path, code: int, seconds: float) -> Result:
+def result(place: Path, code: int) -> Result:
     """Read the weights and metrics in a training's folder."""
     runs = list(place.glob("runs/*"))
     if code or len(runs) != 1:
         errors = "".join(path.read_text(encoding="utf-8") for path in sorted(place.glob("errors-[0-9]*.txt")))
         failure = f"exit code {code}, {len(runs)} run directories\n{errors}".strip()
-        return Result(weights={}, metrics={}, failure=failure, seconds=seconds)
-    return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]), seconds=seconds)
+        return Result(weights={}, metrics={}, failure=failure)
+    return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]))
 
 
 def weights(path: Path) -> dict[str, str]:
@@ -286,9 +281,6 @@ def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
         "settings": case.settings,
         "processes": f"--processes {case.processes}" if case.launcher else str(case.processes),
         "digests": {label: "" if one.failure else one.digest for label, one in results.items()},
-        "seconds": {label: one.seconds for label, one in results.items()},
-        "tensors": len(first.weights),
-        "metrics": len(first.metrics),
         "equal": not any(differences.values()),
         "differences": differences,
     }
@@ -336,8 +328,8 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _git(root: Path, *arguments: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(root), *arguments], check=False, capture_output=True)
+def _git(*arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], check=False, capture_output=True)
     if done.returncode:
         raise Refused(f"git {arguments[0]}: {done.stderr.decode().strip()}")
     return done.stdout

@@ -23,7 +23,6 @@ from petra_graph.blocks import (
     Reversible,
     SpaceToDepth,
     TwoFunctionCoupling,
-    backpropagate,
     frozen_statistics,
     leaf,
 )
@@ -140,20 +139,6 @@ class Constant(AdditiveCoupling):
         return torch.ones_like(x)
 
 
-class TakesNames(TwoFunctionCoupling):
-    """An author calls a layer what they like."""
-
-    def __init__(self, inputs):
-        super().__init__(inputs)
-        self._f, self._g = (nn.Linear(inputs[0][0], inputs[0][0]) for _ in range(2))
-
-    def f(self, x):
-        return self._f(x)
-
-    def g(self, x):
-        return self._g(x)
-
-
 def with_context(block_class, streams):
     return type(f"{block_class.__name__}WithContext", (block_class,), {"streams": streams})
 
@@ -161,7 +146,7 @@ def with_context(block_class, streams):
 BLOCKS = {
     one.__name__: one
     for one in (
-        *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing, ViewingTwice, Constant, TakesNames),
+        *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing, ViewingTwice, Constant),
         *(FirstMidpoint, NextMidpoint, FirstDual, NextDual),
         *(with_context(one, 3) for one in (Additive, Affine, Midpoint, Momentum)),
         with_context(TwoFunctions, 4),
@@ -339,7 +324,3 @@ def test_what_is_computed_in_float32_is_differentiated_in_float32():
         found = block.reverse_vjp((y, s), (dy, ds))
     assert torch.equal(block.weight.grad, expected)
     assert torch.equal(found.gradients[0], plain.gradients[0])
-
-
-def test_an_input_that_nothing_depends_on_has_gradient_zero():
-    assert torch.equal(backpropagate([torch.ones(2)], [torch.ones(2)], [leaf(torch.ones(2))])[0], torch.zeros(2))

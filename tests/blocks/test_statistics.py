@@ -13,17 +13,6 @@ def state(module):
     return {key: value.clone() for key, value in module.state_dict().items()}
 
 
-def test_frozen_statistics_change_nothing_but_the_update():
-    torch.manual_seed(0)
-    module, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), torch.randn(5, 3)
-    before = state(module)
-    with frozen_statistics(module):
-        found = module(x)
-    assert all(torch.equal(value, before[key]) for key, value in state(module).items())
-    assert torch.equal(module(x), found)
-    assert module[1].num_batches_tracked == 1
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_instance_normalisation_writes_nothing_and_returns_the_same(training):
     """torch hands it its buffers whatever its switch says, so that every micro-batch counted twice."""

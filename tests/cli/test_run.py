@@ -89,28 +89,6 @@ def test_a_spec_from_standard_input(here, call, monkeypatch):
     assert (only_run() / "spec.toml").read_text() == SPEC
 
 
-# --- failures --------------------------------------------------------------------------------------------------------
-
-
-def test_a_loss_that_is_not_finite(spec, call):
-    code, out, err = call(spec, "--json", "--set", "optimizer.options.lr=1e30")
-    assert code == 1
-    assert json.loads(out) == summary_of(only_run())
-    last = err.splitlines()[-2:]
-    assert re.match(r"the loss is \S+ at micro-batch \d+ \(epoch 1\)", last[0])
-    assert last[1].startswith("    help: lower the learning rate, ")
-    assert "Traceback" not in err
-    assert summary_of(only_run())["status"] == "failed"
-    assert (only_run() / "failure.txt").exists()
-
-
-def test_a_directory_that_cannot_be_made(spec, call, here):
-    (here / "taken").write_text("")
-    code, out, err = call(spec, "--set", "run.directory=taken")
-    assert (code, out) == (1, "")
-    assert err.endswith("    help: set run.directory to a folder that can be written\n")
-
-
 # --- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ from tests.support.pipelines import (
     CLASSES,
     REVNET,
     SKIP,
-    Batched,
     batches,
     node,
     pipeline,
@@ -55,14 +54,6 @@ def test_with_stored_weights_and_running_statistics_it_trains_as_it_does_with_bl
     backend("aot_eager")
     found, expected = (trained(one, (*REVNET[:2], REVNET[-1]), IMAGE, method="pipedream") for one in (True, False))
     assert relative_error(found, expected) < 1e-10
-
-
-def test_an_evaluation_has_the_bits_of_blocks_as_written(backend):
-    counter = backend()
-    built, plain = (pipeline(REVNET, IMAGE, compiled=compiled, batch=4) for compiled in (True, False))
-    found, expected = (list(one.runtime.evaluate(Batched(batches(IMAGE, 2)))) for one in (built, plain))
-    assert counter.frame_count == 0
-    assert [result.loss.item() for result in found] == [result.loss.item() for result in expected]
 
 
 def test_more_shapes_than_the_compiler_keeps_by_itself(backend):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from petra_graph.executor.stage import StageObserver
-from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
+from tests.support.pipelines import CHAIN, GRAPHS, SHAPES, batches, pipeline, relative_error
 
 METHODS = {"predicted_weights": {"predict": True}, "earlier_weights": {"correct_discrepancy": True}}
 
@@ -64,26 +64,3 @@ def test_each_delay_is_asked_for_once_between_two_updates(k, depths, method):
     built.train(batches((8,), 8 * k))
     assert len(asked) > 3
     assert all(set(counts.values()) == {1} for counts in asked.values())
-
-
-def exchanged(executor, method):
-    return executor.predicted if method == "predicted_weights" else executor.earlier
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_values_have_the_layout_of_their_parameter_and_go_whatever_happens(method):
-    built, other = (pipeline(REVNET, SHAPES["revnet"], schedule="lockstep", **METHODS[method]) for _ in range(2))
-    updater = built.executors[0].updater
-    ask, own = getattr(updater.optimizer, method), [one.data_ptr() for one in updater.parameters]
-    setattr(updater.optimizer, method, lambda delay: [(one, value.contiguous()) for one, value in ask(delay)])
-    data = batches(SHAPES["revnet"], 16)
-    for one in (built, other):
-        one.train(data)
-    assert relative_error(built.parameters(), other.parameters()) == 0
-    strided = [one for one in updater.parameters if not one.is_contiguous()]
-    with exchanged(built.executors[0], method).of(16):
-        assert strided
-        assert all(not one.is_contiguous() and one.data_ptr() not in own for one in strided)
-    with pytest.raises(ZeroDivisionError), exchanged(built.executors[0], method).of(16):
-        raise ZeroDivisionError
-    assert [one.data_ptr() for one in updater.parameters] == own

@@ -48,12 +48,12 @@ def test_its_example_is_valid_and_its_options_are_checked(installed, source):
 
 
 def test_it_trains(installed, source):
-    printed = installed.petra_graph("run", str(source / "example.toml"), "--set", "run.epochs=2", "--json")
+    printed = installed.forked("run", str(source / "example.toml"), "--set", "run.epochs=2", "--json")
     summary = json.loads(printed)
     assert summary["test"]["top1"] > 0.8
     assert BLOCK in (installed.folder / summary["directory"] / "resolved.toml").read_text()
 
 
 def test_its_own_tests_pass(installed, source):
-    done = installed.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
+    done = installed.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest:main")
     assert done.returncode == 0, done.stdout + done.stderr

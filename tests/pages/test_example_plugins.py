@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.environments import pip
-from tests.support.forks import command
+from tests.support.forks import PETRA_GRAPH, command
 from tests.support.pages import Page, files_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -27,7 +27,7 @@ def package(tmp_path_factory):
     return folder
 
 
-def done(package, *words, program="petra-graph"):
+def done(package, *words, program=PETRA_GRAPH):
     found = command(*words, paths=[package / "site"], program=program, folder=package)
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
@@ -49,7 +49,7 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 
 def test_its_own_tests_pass(package):
-    printed = done(package, "-q", "-p", "no:cacheprovider", "test_plugins.py", program="pytest")
+    printed = done(package, "-q", "-p", "no:cacheprovider", "test_plugins.py", program="pytest:main")
     assert int(re.search(r"(\d+) passed", printed)[1]) > 12, printed
 
 

@@ -29,7 +29,7 @@ def one_then_two(words: Sequence[str]) -> int:
 
 
 def test_two_processes_have_the_bits_of_one(shared_folder):
-    with alone(*COMPILED, program=f"{__name__}:one_then_two", ranks_fork=True) as both:
+    with alone(*COMPILED, program=f"{__name__}:one_then_two") as both:
         assert ended([both], PATIENCE_SECONDS) == [0], both.said
     assert summary_of(only_run("two"))["processes"] == 2
     assert weights_bytes(only_run("two")) == weights_bytes(only_run("one"))

@@ -14,7 +14,7 @@ from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut
-from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
 from tests.support.runs import only_run, weights_bytes
 
 # Torch reads this once, at the process's first product of matrices, whether or not that is to be deterministic.
@@ -110,16 +110,6 @@ def test_graphs_have_the_bits_of_eager_execution(stages, compute, accumulation):
     assert len(segments) == len(REVNET) - 1
     assert not any(each.forward.off or each.backward.off for each in segments)
     assert same_bits(*(built.parameters() for built in made))
-
-
-@pytest.mark.usefixtures("deterministic")
-def test_graphs_beside_dropout_that_stays_as_written(monkeypatch):
-    dropping = [node("a1", "rev-basic", dropout=0.2) if one.name == "a1" else one for one in REVNET]
-    monkeypatch.setitem(GRAPHS, "revnet", dropping)
-    settings = {"devices": ("cuda:0",), "compute": "float32"}
-    with pytest.warns(RuntimeWarning, match="a1 stays as it is written: it draws random numbers"):
-        found = trained("revnet", 20, recorded=True, **settings)
-    assert same_bits(found, trained("revnet", 20, **settings))
 
 
 @pytest.mark.usefixtures("deterministic")

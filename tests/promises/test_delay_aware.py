@@ -101,13 +101,3 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec):
     assert main(["run", "--resume", "latest", *overrides("partition.stages=2", 'partition.devices=["cpu"]')]) == 0
     delays = {stage: [late for _, late in updates] for stage, updates in noted().items()}
     assert delays == {stage: counted(3 - stage, 2, [0, 1], filled=at) for stage in (1, 2)}
-
-
-def test_a_schedule_that_fails_in_a_stage_is_refused_before_the_run(spec, capsys):
-    failing = MODULE.replace("    return 1 /", "    assert stage.depth < 4, 'too late'\n    return 1 /")
-    Path("delayed.py").write_text(failing)
-    assert main(["run", spec]) == 4
-    said = capsys.readouterr().err
-    assert "small.toml:" in said
-    assert "AssertionError: too late" in said
-    assert not Path("runs").exists()

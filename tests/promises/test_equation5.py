@@ -15,13 +15,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, linear
 
-import petra_graph
-from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.prepare import prepare
-from tests.support import ROOT
 from tests.support.pipelines import CHAIN, batches, pipeline, relative_error
 
 FIFTY_UPDATES = 1e-10
@@ -123,26 +118,3 @@ def test_updates_by_equation_5_alone(k, updates):
     built.train(data)
     expected = {f"{name}/{key}": p.detach() for name, own in naive.theta.items() for key, p in own.items()}
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
-
-
-def test_a_configuration_runs_by_prepare_executors_and_loop(tmp_path):
-    """Whoever writes a reference of their own needs no more than this, and gets the run's weights to the bit."""
-    changes = {"data.batch": 128, "run.epochs": 1, "method.schedule": "lockstep"}
-    ready = prepare(str(ROOT / "specs" / "quickstart.toml"), [f"{key}={value}" for key, value in changes.items()])
-    scheduler = Scheduler(ready.executors())
-    losses = []
-    for epoch in range(ready.spec.run.epochs):
-        count = ready.opened.length
-        numbers = range(epoch * count, (epoch + 1) * count)
-        scheduler.train(ready.opened.epoch(epoch), numbers, lambda result: losses.append(float(result.loss)))
-    run = petra_graph.train(ROOT / "specs" / "quickstart.toml", changes | {"run.directory": str(tmp_path / "run")})
-    weights = load_file(run.directory / "weights.safetensors")
-    own = {
-        f"{node}/{key}": value
-        for executor in scheduler.executors
-        for node, module in executor.modules.items()
-        for key, value in module.state_dict().items()
-    }
-    assert own.keys() == weights.keys()
-    assert all(torch.equal(own[key], value) for key, value in weights.items())
-    assert losses[-1] < losses[0]

@@ -84,11 +84,10 @@ def test_the_training_is_the_same_with_any_number_of_evaluations(spec):
     directories = only_run(), only_run("once")
     one, other = ([event for event in without_times(each) if event[2] == "train/loss"] for each in directories)
     assert one == other
+    has_evaluated_weights_in_files_and_trained_ones_in_checkpoints(only_run())
 
 
-def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_trained_ones(spec):
-    assert main(["run", spec]) == 0
-    directory = only_run()
+def has_evaluated_weights_in_files_and_trained_ones_in_checkpoints(directory):
     weights, optimizer = load_file(directory / "weights.safetensors"), tensors_of(directory, "optimizer")
     trained, seen = tensors_of(directory, "parameters"), torch.load(directory / "seen-2.pt")
     for name in (name.removeprefix("parameters/") for name in trained):
@@ -100,8 +99,3 @@ def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_tr
     assert evaluate_run(saved, which="latest").means == summary_of(directory)["test"]
     best = max(value for _, _, name, value in without_times(directory) if name == "test/top1")
     assert evaluate_run(saved, which="best").means["top1"] == best
-
-
-def test_the_test_behind_a_validation_is_of_the_evaluated_weights(spec):
-    assert main(["run", spec, *overrides("data.validation=0.1", "checkpoint.best=validation/top1")]) == 0
-    assert evaluate_run(SavedRun.open("latest"), which="best").means == summary_of(only_run())["test"]

@@ -6,6 +6,7 @@ Weights, averages, events, losses and metrics are compared, to the bit. A featur
 from __future__ import annotations
 
 import signal
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,18 +15,20 @@ import pytest
 from attrs import field, frozen
 
 from petra_graph.cli.main import main
+from petra_graph.plugins.kinds import KINDS
 from tests.promises import test_delay_aware as delays
 from tests.promises import test_dense_targets as tokens
 from tests.promises import test_evaluated_weights as schedule_free
-from tests.promises import test_local_plugins as local
 from tests.promises import test_metrics_of_evaluation as metrics
 from tests.promises import test_own_modules_and_data as own
 from tests.promises import test_several_inputs as inputs
 from tests.promises import test_several_outputs as outputs
 from tests.promises import test_streams_of_samples as streams
 from tests.promises import test_weights_of_targets as weighed
+from tests.support import ROOT
 from tests.support.forks import ended, ranks, start_server
 from tests.support.loggers import named
+from tests.support.pages import Page, files_of
 from tests.support.runs import SPEC, only_run, overrides, summary_of, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -72,7 +75,19 @@ def in_rows() -> dict[str, str]:
     return {"rows.py": streams.SHOWN["rows.py"], "train.csv": "".join(rows[:150]), "test.csv": "".join(rows[150:])}
 
 
+def in_files() -> dict[str, str]:
+    """Return the module and the spec of the guide's package, with names of code in place of those of entry points."""
+    files = files_of(Page(ROOT / "plugins" / "guide" / "package.md"))
+    groups = tomllib.loads(files["pyproject.toml"])["project"]["entry-points"]
+    module, spec = files["petra_graph_examples.py"], files["example.toml"]
+    for name, target in [item for points in groups.values() for item in points.items()]:
+        module, spec = (text.replace(f'"{name}"', f'"{target}"') for text in (module, spec))
+    assert {kind.table for kind in KINDS if kind.table} <= tomllib.loads(spec).keys()
+    return {"petra_graph_examples.py": module, "example.toml": spec}
+
+
 LOADED = "data.workers=1"
+LOCAL = in_files()
 FEATURES = {
     "dropout, a schedule, a loader, validation and its best weights, metrics, values everywhere, an average": Feature(
         SPEC + metrics.METRICS + named("callback", "tensorboard", "ema"),
@@ -91,12 +106,13 @@ FEATURES = {
             "optimizer={ name = 'soap', options = { lr = 0.01 } }",
         ),
     ),
-    "old graphs and new weights, from the end of an epoch": Feature(SPEC, ("method.name=paci",), every="1 epoch"),
-    "an optimizer that knows its delay": Feature(delays.TEXT, files={"delayed.py": delays.MODULE}),
+    "old graphs and new weights, an optimizer that knows its delay, from the end of an epoch": Feature(
+        delays.TEXT, ("method.name=paci",), {"delayed.py": delays.MODULE}, every="1 epoch"
+    ),
     "plugins of every kind in a file": Feature(
-        local.FILES["example.toml"],
+        LOCAL["example.toml"],
         ("data.options.samples=80",),
-        {"petra_graph_examples.py": local.FILES["petra_graph_examples.py"]},
+        {"petra_graph_examples.py": LOCAL["petra_graph_examples.py"]},
     ),
     "several inputs": Feature(
         inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}
@@ -104,7 +120,7 @@ FEATURES = {
     "several outputs and targets": Feature(outputs.SPEC.replace("every = ", "keep = 4\nevery = ")),
     "modules and data of one's own": Feature(own.SPEC, (LOADED,), {"own.py": own.MODULE}),
     "a network by its parts": Feature(PARTS),
-    "a stream of samples": Feature(streams.SHOWN["rows.toml"], (LOADED,), in_rows()),
+    "a stream of samples": Feature(streams.SHOWN["rows.toml"], (LOADED, "run.epochs=3"), in_rows()),
     "targets that weigh nothing": Feature(weighed.SPEC, files={"padded.py": weighed.MODULE}),
     "a target for each token": Feature(tokens.SPEC, files={"tokens.py": tokens.MODULE}),
 }
@@ -123,7 +139,7 @@ def test_two_processes_that_are_killed_and_resumed_in_one(here, write, name):
     for file, text in {**feature.files, "kill_once.py": KILL, "feature.toml": feature.spec + CALLED}.items():
         write(file, text)
     words = ["run", "feature.toml"]
-    words += overrides(*feature.settings, "run.epochs=3", f'checkpoint.every="{feature.every}"')
+    words += overrides("run.epochs=2", f'checkpoint.every="{feature.every}"', *feature.settings)
     with ranks(words, words) as running:
         assert sorted(ended(running)) == [-signal.SIGKILL, 1], "".join(one.said for one in running)
     assert main(["run", "--resume", "latest"]) == 0

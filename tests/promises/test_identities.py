@@ -75,7 +75,7 @@ def assert_plain(built, data, accumulation=1):
 
 @every([*EXACT, *(evolve(case, stages="one") for case in DELAYED)])
 def test_without_delay_every_method_is_plain_backpropagation(case):
-    updates = 50 if case.accumulation == 1 and case.method in {"reversible-backprop", "backprop"} else 8
+    updates = 50 if case.method == "reversible-backprop" else 8
     data = batches(SHAPES[case.graph], updates * case.accumulation - (case.accumulation > 1))
     assert_plain(case.built(weight_decay=1e-3), data, case.accumulation)
 

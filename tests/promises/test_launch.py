@@ -42,7 +42,7 @@ def test_processes_share_a_run(shared_folder):
     """One run directory, one display, one summary; and the bits of one process. This launch is of interpreters of their own."""
     for name in ("click", "random"):  # a file in the current folder is not taken for a module of the program's
         (shared_folder / f"{name}.py").write_text("raise SystemExit('executed')\n")
-    with alone(*RUN, "--processes", "2", "--set", "run.epochs=3") as launcher:
+    with alone(*RUN, "--processes", "2", "--set", "run.epochs=3", interpreters=True) as launcher:
         assert ended([launcher]) == [0]
     said = launcher.said
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
@@ -82,7 +82,7 @@ def listening_at(pids: list[int]) -> set[str]:
 
 def test_ctrl_c_at_a_launcher_to_which_no_other_machine_can_connect(shared_folder):
     """The launcher's store listens and, with this transport, gloo of each process."""
-    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group", ranks_fork=True) as launcher:
+    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group") as launcher:
         until(under_way)
         found = listening_at([launcher.process.pid, *children(launcher.process.pid)])
         launcher.kill(signal.SIGINT)
@@ -111,7 +111,7 @@ def notes_a_request(words):
 def test_ctrl_c_twice_at_the_launcher(shared_folder):
     """The user insists: nothing is saved, and the run was interrupted and has not failed."""
     words = (*RUN, "--processes", "2", "--set", "run.watchdog=60")
-    with alone(*words, program=f"{__name__}:notes_a_request", ranks_fork=True) as launcher:
+    with alone(*words, program=f"{__name__}:notes_a_request") as launcher:
         until(under_way)
         for worker in children(launcher.process.pid):
             os.kill(worker, signal.SIGSTOP)  # so that the first one does not end the run
@@ -126,16 +126,14 @@ def test_ctrl_c_twice_at_the_launcher(shared_folder):
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("victim", ["worker", "launcher"])
-def test_one_of_them_is_killed(shared_folder, victim):
-    """Where it is the launcher, its workers notice, and end by themselves."""
-    with alone(*RUN, "--processes", "2", ranks_fork=True) as launcher:
+def test_workers_end_by_themselves_when_their_launcher_is_killed(shared_folder):
+    with alone(*RUN, "--processes", "2") as launcher:
         until(under_way)
-        os.kill(launcher.process.pid if victim == "launcher" else children(launcher.process.pid)[0], signal.SIGKILL)
+        launcher.kill()
         until(lambda: not at_work_in(shared_folder))
-        assert ended([launcher]) == [1 if victim == "worker" else -signal.SIGKILL]
+        assert ended([launcher]) == [-signal.SIGKILL]
     causes = ("the launcher has gone", "the run's store at 127.0.0.1 has gone")
-    assert any(one in launcher.said for one in (causes if victim == "launcher" else ["has gone without a word"]))
+    assert any(one in launcher.said for one in causes)
     assert "Traceback" not in launcher.said
     assert summary_of(only_run())["status"] == "failed"
 
@@ -174,7 +172,6 @@ def test_two_nodes(shared_folder):
         alone(
             *(*meeting, "--node-rank", str(node), *run),
             program="torch.distributed.run:main",
-            ranks_fork=True,
             name=f"node{node}",
         )
         for node in (0, 1)
@@ -191,9 +188,3 @@ def test_two_nodes(shared_folder):
     whole = (f"run.epochs={summary['epochs'] + 1}", "callback=[]")
     assert main(["run", "--resume", "latest", *overrides(*whole)]) == 0
     assert weights_bytes(only_run()) == alone_in_one_process(*whole)
-
-
-def test_a_specification_that_is_wrong_starts_nothing(shared_folder, capsys):
-    assert main([*RUN, "--processes", "2", "--set", "run.sed=1"]) == 2
-    assert "unknown key" in capsys.readouterr().err
-    assert not Path("runs").exists()

@@ -113,7 +113,6 @@ MISTAKES = [
         "own",
         'own.toml:20: train in the options of data set "torch" must be "module:attribute" (got "own")',
     ),
-    ("own:Noisy", "own:Nois", "own.toml:20: there is no own:Nois: module 'own' has no attribute 'Nois'"),
     ("own:layers", "own:layer", 'own.toml:6: node "stem": block "module": there is no own:layer'),
     ("channels = 4", "chanels = 4", 'block "module" cannot be built: layers() got an unexpected keyword'),
     ("torch.nn:Flatten", "torch.nn:Identity", 'node "head": block "module-head"'),

@@ -66,7 +66,7 @@ def as_if_nothing_had_happened(whole_run):
 def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, as_if_nothing_had_happened):
     with_signals(folder, SIGKILL=(8, 2))
     every = overrides("checkpoint.every=10 updates")
-    with alone(*RUN, *every, "--processes", "2", "--max-restarts", "9", ranks_fork=True) as launcher:
+    with alone(*RUN, *every, "--processes", "2", "--max-restarts", "9") as launcher:
         assert ended([launcher]) == [0]
     assert launcher.said.count("has gone without a word") == 1
     assert "restart 1, from the latest checkpoint in" in launcher.said
@@ -97,7 +97,7 @@ def test_restarts_of_torchrun(folder):
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
     endless = overrides("checkpoint.every=200 updates", "run.epochs=100000")
     words = ("--nproc-per-node", "2", "--max-restarts", "2", *meeting, "-m", "petra_graph", *RUN, *endless)
-    with alone(*words, program="torch.distributed.run:main", ranks_fork=True) as agent:
+    with alone(*words, program="torch.distributed.run:main") as agent:
         for number in (signal.SIGKILL, signal.SIGINT):
             before = newest_checkpoint()
             until(lambda before=before: newest_checkpoint() > before or agent.code is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 
 import pytest
@@ -67,16 +66,15 @@ def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
     assert summary_of(only_run("last"))["test"] == evaluate_run(SavedRun.open(only_run())).means
 
 
-@pytest.mark.parametrize("settings", [(), BEST], ids=str)
-def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, settings, whole_run):
+def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, whole_run):
     class InTheTest(Listener):
         def testing(self, weights):
             signal.raise_signal(signal.SIGINT)
 
-    assert run(spec, [SHARE, *settings], InTheTest()).interrupted is not None
+    assert run(spec, [SHARE, *BEST], InTheTest()).interrupted is not None
     assert summary_of(only_run())["test"] is None
     assert main(["run", "--resume", "latest"]) == 0
-    one, other = only_run(), whole_run(SPEC, SHARE, *settings)
+    one, other = only_run(), whole_run(SPEC, SHARE, *BEST)
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
     for key in ("train", "validation", "test", "test_weights", "best"):
@@ -105,13 +103,6 @@ def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, p
     assert place in printed
 
 
-def test_a_resumed_run_keeps_its_validation_samples(spec, capsys):
-    run(spec, [SHARE, "checkpoint.every=1 epoch"], Listener())
-    for now, said in (("data.validation=0.2", "data.validation: 0.1 then, 0.2 now"), ("run.seed=1", "0 then, 1 now")):
-        assert main(["run", "--resume", "latest", *overrides(now, "run.epochs=3")]) == 2
-        assert said in capsys.readouterr().err
-
-
 def test_without_validation_samples_there_are_none_to_evaluate(whole_run):
     directory = whole_run(SPEC)
     assert {"validation", "test_weights"}.isdisjoint(summary_of(directory))
@@ -119,34 +110,3 @@ def test_without_validation_samples_there_are_none_to_evaluate(whole_run):
         evaluate_run(SavedRun.open(directory), split="validation")
     with pytest.raises(SpecError, match="those that it did not train on"):
         evaluate_run(SavedRun.open(directory, [SHARE]), split="validation")
-
-
-LOCAL = """\
-import torch
-from petra_graph.plugins import DataFacts
-
-class Split:
-    def __init__(self, length):
-        self.length = length
-        self.plain = self
-    def __len__(self):
-        return self.length
-    def fetch(self, indices, *, seed, epoch):
-        return torch.tensor([[float(i) % 7, 1.0, -float(i) % 5] for i in indices]), torch.tensor(indices) % 3
-
-class Data:
-    facts = DataFacts(shape=(3,), dtype="float32", classes=3)
-    def __init__(self):
-        self.train, self.test, self.validation = Split(40), Split(9), Split(11)
-"""
-
-
-@pytest.mark.parametrize(("validation", "samples"), [(0.25, (30, 10)), ("validation", (40, 11))])
-def test_a_data_set_of_ones_own(write, validation, samples):
-    write("local_data.py", LOCAL)
-    network = SPEC.partition("[data]")[0].replace("outputs = 10", "outputs = 3")
-    data = f'data = {{ name = "local_data:Data", batch = 5, validation = {json.dumps(validation)} }}\n'
-    assert main(["run", write("own.toml", data + network)]) == 0
-    opened = prepare("own.toml").opened
-    assert (len(opened.data.train), len(opened.data.validation)) == samples
-    assert all(Run(only_run()).metrics(name) for name in ("validation/loss", "test/loss"))

@@ -152,14 +152,6 @@ def test_a_run_that_failed(saved_run):
     assert "Traceback: in stage 2 &amp; 3" in page
 
 
-def test_a_run_that_was_interrupted_and_resumed(saved_run):
-    change(saved_run / "summary.json", status="interrupted", resumed_from=[1100, 1200])
-    (saved_run / "checkpoints" / "000000001300").mkdir(parents=True)
-    page = runs_page([read_run(saved_run)])
-    assert f"petra-graph run --resume {saved_run}" in page
-    assert "&#34;resumed_from&#34;: [1100, 1200]" in page
-
-
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SpecError, match=r"a page needs matplotlib\n.*petra-graph\[report\]"):

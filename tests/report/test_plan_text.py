@@ -1,17 +1,28 @@
-"""A plan on terminals: six answers, the tables that are short or asked for, the warnings."""
+"""A plan on terminals: six answers, the tables that are short or asked for, the warnings.
+
+After a change of whole outputs that is meant: `python -m tests.report.test_plan_text`, then read the diff.
+"""
 
 from __future__ import annotations
+
+import json
+from collections import Counter
 
 import pytest
 
 from petra_graph.compiler.plan import ComparedPlan, Comparison
 from petra_graph.errors import printable
-from petra_graph.report.plan_tables import ticks_once_full
 from petra_graph.report.plan_text import answers, plan_text
+from petra_graph.report.trace import trace
+from tests.support import ROOT
 from tests.support.plan_documents import as_plan, branches, hostile, revnet50, three_stages
-from tests.support.plan_snapshots import FOLDER, SNAPSHOTS
 
 GIB = 2**30
+FOLDER = ROOT / "tests" / "report" / "snapshots"
+SNAPSHOTS = {
+    "small_verbose_80.txt": lambda: plan_text(as_plan(three_stages()), width=80, verbose=True),
+    "branches_120.txt": lambda: plan_text(as_plan(branches()), width=120),
+}
 
 
 def with_limits(document, *limits):
@@ -86,16 +97,6 @@ def test_nothing_is_wider_than_the_terminal_nor_controls_it(plan, width):
         assert printable("".join(lines)) == "".join(lines)
 
 
-def test_what_nodes_keep_is_said_if_those_of_a_kind_differ():
-    found, usual = branches(), {"reversible": "nothing", "buffered": "input", "head": None}
-    own = {"left.0": "input", "left.1": "input", "body.1": "graph"}
-    nodes = [{**node, "keeps": own.get(node["name"], usual[node["kind"]])} for node in found["nodes"]]
-    text = plan_text(as_plan({**found, "nodes": nodes}), width=120)
-    assert "nodes keep input: stem, left.0-1, join, merge; nothing: left.2, right.0, body.0; graph: body.1" in text
-    nodes = [{**node, "keeps": usual[node["kind"]]} for node in found["nodes"]]
-    assert "nodes keep" not in plan_text(as_plan({**found, "nodes": nodes}), width=120)
-
-
 def test_the_best_that_fits_has_a_star():
     figures = {"a": (2**20, 10.0, True), "b": (2**21, 20.0, True), "c": (2**20, 99.0, False)}
     rows = [
@@ -109,12 +110,23 @@ def test_the_best_that_fits_has_a_star():
     assert "*" not in c
 
 
-def test_the_pipeline_is_full_when_every_stage_has_begun_its_first_backward():
-    plan = as_plan(three_stages())
-    start = max(
-        min(block.start for block in plan.timeline if (block.stage, block.verb) == (stage, "backward"))
-        for stage in (1, 2, 3)
-    )
-    blocks = ticks_once_full(plan, 2)
-    assert min(block.end for block in blocks) > start
-    assert max(block.start for block in blocks) < start + 2 * plan.timing.tick_seconds
+TRACED = {
+    "M": {"name", "ph", "pid", "tid", "args"},
+    "X": {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"},
+}
+
+
+@pytest.mark.parametrize("plan", [three_stages, branches, hostile])
+def test_a_trace_has_the_formats_keys_and_the_blocks_of_the_timeline(plan):
+    document = plan()
+    events = json.loads(trace(as_plan(document)))["traceEvents"]
+    assert all(set(event) == TRACED[event["ph"]] and isinstance(event["pid"], int) for event in events)
+    blocks = [event["ts"] / 1e6 for event in events if event["ph"] == "X"]
+    assert blocks == pytest.approx([one["start"] for one in document["timeline"]])
+    names = Counter(event["name"] for event in events if event["ph"] == "M")
+    assert (names["process_name"], names["thread_name"]) == (len(document["devices"]), len(document["stages"]))
+
+
+if __name__ == "__main__":
+    for one, write in SNAPSHOTS.items():
+        (FOLDER / one).write_text(write(), encoding="utf-8")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.planned_and_measured import compare_with_plan, comparison_text
-from petra_graph.units import memory
+from petra_graph.report.planned_and_measured import compare_with_plan
 from tests.support.plan_documents import as_plan, three_stages
 
 MIB = 2**20
@@ -49,17 +48,3 @@ def test_compared_as_json():
     ]
     on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
     assert compare_with_plan(as_plan(plan), 3, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
-
-
-def test_comparison_as_text():
-    plan = three_stages()
-    text = comparison_text(
-        compare_with_plan(as_plan(plan), 3, [process(0, (1, MEASURED), (2, MEASURED)), process(1, (3, {}), grown=MIB)])
-    )
-    lines = [line.split() for line in text.splitlines() if line]
-    assert lines[0] == ["forward", "forward", "backward", "backward", "update", "update"]
-    assert lines[1] == ["stage", *["planned", "measured"] * 3]
-    assert [line[0] for line in lines[3:6]] == ["1", "2", "3"]
-    planned = memory(sum(stage["bytes"]["total"] for stage in plan["stages"][:2]))
-    assert lines[-2] == ["0", "1-2", *planned.split(), "0", "B"]
-    assert lines[-1][-2:] == ["1", "MiB"]

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
 from petra_graph.report.metric_text import numbers
-from petra_graph.report.progress import Progress, epoch_line, heading, summary_lines
+from petra_graph.report.progress import Progress, heading, summary_lines
 
 STARTED = Started(
     name="quick[start]",
@@ -40,11 +40,6 @@ LINE = (
 )
 
 
-def test_an_epochs_line_without_evaluation():
-    untested = EpochEnded(epoch=1, train={"loss": 2.0}, test=None, samples_per_second=10.0, learning_rate=1e-5)
-    assert epoch_line(untested, evolve(STARTED, epochs=5)) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"
-
-
 @pytest.mark.parametrize(
     ("means", "expected"),
     [
@@ -54,8 +49,6 @@ def test_an_epochs_line_without_evaluation():
             "loss 1.0000 mae 0.2500 rmse 1.2346e+05 share 1e-05",
         ),
         ({"loss": 0.0, "bleu": float("nan")}, "loss 0.0000 bleu nan"),
-        ({"loss": 1.0}, "loss 1.0000"),
-        ({"top1": 1.0}, "top1 100.00 %"),
         ({}, ""),
     ],
 )

@@ -44,19 +44,6 @@ def test_groups_are_named_by_what_differs_as_far_as_there_is_room(runs):
     assert set(by_name([first, second])) == {"small", "another"}
 
 
-def test_what_follows_from_another_name_is_no_difference(runs):
-    _, first, second = runs
-    method = {**first.resolved["method"], "name": "backprop", "schedule": "sequential", "accumulation": 7}
-    changed(second, method=method)
-    assert set(group_runs([first, second])[0].values) == {"method.name", "method.accumulation"}
-    changed(second, method={**first.resolved["method"], "schedule": "lockstep"})
-    assert set(group_runs([first, second])[0].values) == {"method.schedule"}
-    adam = {"name": "adam", "options": {"lr": 0.5, "betas": [0.9, 0.99]}}
-    changed(second, optimizer=adam, method=first.resolved["method"])
-    with_optimizer(first, lr=0.1, momentum=0.9)
-    assert set(group_runs([first, second])[0].values) == {"optimizer.name", "optimizer.options.lr"}
-
-
 def test_the_best_group_is_first(saved_runs):
     for metric, order in (("test/top1", ["lr=0.2", "lr=0.1"]), ("test/loss", ["lr=0.1", "lr=0.2"])):
         runs = [read_run(saved_runs[name]) for name in ("first", "second")]

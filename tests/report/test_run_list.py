@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -33,12 +31,6 @@ def test_the_youngest_first(folder):
     assert [record["run"].split("-")[1] for record in records] == ["empty", "probed", "second", "first"]
     assert [record["status"] for record in records] == ["damaged", "damaged", "killed", "done"]
     assert [record["age_seconds"] for record in records] == [12 * 3600 + 86_400 * day for day in range(4)]
-
-
-def test_the_best_first(folder):
-    values = [record["best"] and record["best"]["value"] for record in run_records(folder, "metric", NOW)]
-    assert values[:2] == sorted(values[:2], reverse=True)
-    assert values[2:] == [None, None]
 
 
 def test_rows(folder, saved_runs):
@@ -79,11 +71,3 @@ def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
     assert "there is no run directory none\n    help: give the directory of a run, or `latest`\n" in err
     assert f"{saved_run}/summary.json is damaged: " in err
     assert err.endswith("2 problems\n")
-
-
-@pytest.mark.processes
-def test_a_report_needs_no_torch(saved_runs, here):
-    code = "import sys; from petra_graph.cli.main import main; main(sys.argv[1:]); print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, "report", str(saved_runs["first"]), "--output", "page.html"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")

@@ -46,13 +46,6 @@ def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
     assert steps == ["pinned", ("cuda", {"non_blocking": True}), ("cuda", {"non_blocking": True})]
 
 
-def test_an_encoded_message_moves_as_it_is():
-    meta = torch.device("meta")
-    value, integers = moved(encode((torch.zeros(2), torch.arange(2)), "int8"), meta)
-    assert (value.payload.dtype, value.payload.device, value.scale.device) == (torch.int8, meta, meta)
-    assert integers.device == meta
-
-
 def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_what_was_received():
     """A block, a hook or a cycle that kept two inputs took both slots of a channel for ever."""
     message = MessageLayout(

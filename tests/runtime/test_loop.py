@@ -9,6 +9,7 @@ from attrs import evolve
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.program.schedule import static_order
 from petra_graph.runtime import stage_io
+from petra_graph.runtime.replicas import _StageReducer
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training.evaluation import Meters
@@ -74,14 +75,6 @@ def test_micro_batches_are_numbered_from_the_runs_start(schedule):
         each.train(data[4:], start=second)
     assert relative_error(built.parameters(), again.parameters()) == 0.0
     assert relative_error(built.parameters(), wrong.parameters()) > 1e-6
-
-
-def test_results_are_observed_before_their_backward():
-    built = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=1)
-    head = built.executors[-1].updater
-    seen = []
-    built.runtime.train(batches((8,), 5), range(5), lambda result: seen.append((result.micro_batch, head.updates)))
-    assert seen == [(m, m) for m in range(5)]
 
 
 # --- the static order ------------------------------------------------------------------------------------------------
@@ -239,3 +232,21 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     built.train(batches((8,), 1))
     assert len(seen) == 3 * len(built.executors)
     assert all(seen)
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_segments_share_is_sent_to_other_replicas_by_the_one_whose_backward_is_the_last():
+    """Each sent it, and the first one before the gradient was whole."""
+    (executor,) = pipeline(CHAIN, (8,), stages=(tuple(one.name for one in CHAIN),)).executors
+    first, last = (
+        next(part for part in executor.modules[name].modules() if isinstance(part, torch.nn.Linear))
+        for name in ("rev0", "rev2")
+    )
+    last.weight = first.weight
+    sent = _StageReducer(executor=executor, group=None, peers=(), watchdog=None)._completed_by
+    every = [one for of_segment in sent.values() for one in of_segment]
+    assert len(every) == len({id(one) for module in executor.modules.values() for one in module.parameters()})
+    assert any(one is first.weight for one in sent["rev0"])
+    assert all(one is not first.weight for one in sent["rev2"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from threading import Barrier, Event
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.runtime import world as module
-from petra_graph.runtime.store import RunStore, StoreGone, gpu_of, rank_info_from, visible_gpus
+from petra_graph.runtime.store import RunStore, gpu_of, rank_info_from
 from petra_graph.runtime.world import World
 
 GIVEN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -84,33 +83,12 @@ def test_more_processes_than_gpus(visible, message):
         gpu_of(len(visible) - 1, visible, HOSTS)
 
 
-def test_gpus_are_known_by_what_is_unique_in_the_world(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=f"GPU-{index}"))
-    assert visible_gpus() == ["GPU-0", "GPU-1"]
-
-
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def server():
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def test_a_wait_for_a_value_that_does_not_come(server, monkeypatch):
-    monkeypatch.setattr(time, "monotonic", map(float, count()).__next__)
-    with pytest.raises(RunFailed, match="rank 1 has not come within 60 s"):
-        RunStore(server, "run").wait("process/1", 60.0, "rank 1 has not come")
-
-
-def test_a_store_that_has_gone_is_told_from_other_errors():
-    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run")
-    del server
-    for ask in (lambda: store.get("asked"), lambda: store.set_default("failure", {})):
-        with pytest.raises(StoreGone):
-            ask()
 
 
 def test_a_value_that_came_before_a_failure_is_returned(server):
@@ -140,28 +118,6 @@ def test_processes_wait_for_an_evaluation_as_long_as_it_takes(monkeypatch):
 
 
 # --- meeting ---------------------------------------------------------------------------------------------------------
-
-
-def met(size, port):
-    """Let as many ranks meet at a store that a launcher keeps, each in a thread; return their worlds."""
-
-    def world(rank):
-        given = GIVEN | {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": str(port)}
-        found = World(rank_info_from({**given, "TORCHELASTIC_USE_AGENT_STORE": "True"}))
-        found.rendezvous()
-        return found
-
-    with ThreadPoolExecutor(size) as threads:
-        return list(threads.map(world, range(size)))
-
-
-def test_processes_meet_in_a_part_of_the_store_of_their_own(server):
-    first, second = met(2, server.port)
-    second.store.set("asked", "SIGINT")
-    # A process does not wait until the store has what it sets.
-    assert first.store.wait("asked", 10) == "SIGINT"
-    assert first.another_connection().get("asked") == "SIGINT"
-    assert [process.rank for process in first.neighbours] == [0, 1]
 
 
 def test_groups_are_aborted_together(monkeypatch):

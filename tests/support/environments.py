@@ -12,7 +12,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tests.support import ROOT
-from tests.support.forks import command
+from tests.support.forks import PETRA_GRAPH, command
 
 PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
 """The folders of this environment's packages."""
@@ -45,7 +45,7 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def fork(self, *arguments: str, program: str = "petra-graph") -> subprocess.CompletedProcess[str]:
+    def fork(self, *arguments: str, program: str = PETRA_GRAPH) -> subprocess.CompletedProcess[str]:
         """Run a program by a fork that has imported this checkout before it sees the environment's packages."""
         return command(*arguments, paths=[self.packages], program=program, folder=self.folder)
 

@@ -79,13 +79,8 @@ _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
 
-PROGRAMS = {
-    "petra-graph": "petra_graph.cli.main:main",
-    "patient petra-graph": "tests.support.forks:patient",
-    "pytest": "pytest:main",
-    "python -c": "tests.support.forks:run_code",
-}
-"""The functions of programs; another program is the location of its own."""
+PETRA_GRAPH = "petra_graph.cli.main:main"
+"""A program is the location of the function that is called with its words."""
 
 
 @frozen(kw_only=True)
@@ -108,17 +103,21 @@ class Rank:
         os.kill(self.process.pid, number)
 
 
-def _begun(words: Sequence[str], output: Path, **what: Any) -> Rank:
-    """Fork a process whose output goes into a file; `what` are further parameters of `_run`."""
-    process = _FORKS.Process(target=_run, kwargs={"words": words, "outputs": (output, output), **what})
-    process.start()
-    return Rank(process=process, output=output)
-
-
-def _killed(running: Sequence[Rank]) -> None:
-    for rank in running:
-        rank.process.kill()
-        rank.process.join()
+@contextlib.contextmanager
+def _begun(output: Path, *processes: Mapping[str, Any]) -> Iterator[list[Rank]]:
+    """Fork processes, each with its parameters of `_run`, and kill those that are left; output goes into files of that name and a number."""
+    running: list[Rank] = []
+    try:
+        for at, what in enumerate(processes):
+            file = output.with_name(f"{output.name}{at}.txt")
+            process = _FORKS.Process(target=_run, kwargs={"outputs": (file, file), **what})
+            process.start()
+            running.append(Rank(process=process, output=file))
+        yield running
+    finally:
+        for rank in running:
+            rank.process.kill()
+            rank.process.join()
 
 
 @contextlib.contextmanager
@@ -127,7 +126,7 @@ def ranks(
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
-    program: str = "petra-graph",
+    program: str = PETRA_GRAPH,
     **environment: str,
 ) -> Iterator[list[Rank]]:
     """Start one process for each list of arguments of a program, in the current folder.
@@ -140,62 +139,50 @@ def ranks(
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
-    variables = {
+    common = {
         "WORLD_SIZE": str(len(arguments)),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port if store else free_port()),
         "TORCHELASTIC_USE_AGENT_STORE": str(hosted),
         **environment,
     }
-    running = []
-    for rank, words in enumerate(arguments):
-        where = {"folder": Path(folders[rank] if folders else "").absolute(), "program": program}
-        own = {"variables": {"RANK": str(rank), **variables}, "most": (file_bytes or {}).get(rank)}
-        running.append(_begun(words, Path.cwd() / f"rank{rank}.txt", **where, **own))
-    try:
+    processes = [
+        {
+            "words": words,
+            "folder": Path(folders[rank] if folders else "").absolute(),
+            "program": program,
+            "variables": {"RANK": str(rank), **common},
+            "most": (file_bytes or {}).get(rank),
+        }
+        for rank, words in enumerate(arguments)
+    ]
+    with _begun(Path.cwd() / "rank", *processes) as running:
         yield running
-    finally:
-        _killed(running)
 
 
 @contextlib.contextmanager
-def alone(
-    *words: str,
-    program: str = "petra-graph",
-    ranks_fork: bool = False,
-    name: str = "alone",
-    **environment: str,
-) -> Iterator[Rank]:
+def alone(*words: str, program: str = PETRA_GRAPH, interpreters: bool = False, name: str = "alone") -> Iterator[Rank]:
     """Start one process of a program that belongs to no run, in the current folder; `name` is that of the file for what it says."""
-    what = {"folder": Path.cwd(), "program": program, "ranks_fork": ranks_fork, "variables": environment}
-    rank = _begun(words, Path.cwd() / f"{name}.txt", **what)
-    try:
+    what = {"words": words, "folder": Path.cwd(), "program": program, "interpreters": interpreters}
+    with _begun(Path.cwd() / name, what) as (rank,):
         yield rank
-    finally:
-        _killed([rank])
 
 
-def command(
-    *words: str,
-    paths: Sequence[Path] = (),
-    program: str = "petra-graph",
-    folder: Path | None = None,
-    ranks_fork: bool = False,
-) -> CompletedProcess[str]:
-    """Run one command of a program in a folder, the current one where none is given, and wait for its end.
+def command(*words: str, paths: Sequence[Path], folder: Path, program: str = PETRA_GRAPH) -> CompletedProcess[str]:
+    """Run one command of a program in a folder, and wait for its end.
 
-    `paths` are folders before all others of Python's path, as an environment's own packages are; without any, it is the current one.
+    `paths` are folders before all others of Python's path, as an environment's own packages are.
     """
     start_server()
     # what the command starts in its turn finds the same packages
     variables = {"PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ["PYTHONPATH"]])}
     with TemporaryDirectory() as written:
         output, said = Path(written, "output"), Path(written, "said")
-        what = {"folder": folder or Path.cwd(), "program": program, "ranks_fork": ranks_fork, "variables": variables}
-        process = _begun(words, output, outputs=(output, said), paths=paths, **what).process
-        process.join()
-        assert process.exitcode is not None
-        return CompletedProcess([program, *words], process.exitcode, output.read_text(), said.read_text())
+        what = {"words": words, "folder": folder, "program": program, "variables": variables, "paths": paths}
+        with _begun(output, {**what, "outputs": (output, said)}) as (rank,):
+            rank.process.join()
+        assert rank.code is not None
+        return CompletedProcess([program, *words], rank.code, output.read_text(), said.read_text())
 
 
 def children(pid: int) -> list[int]:
@@ -220,26 +207,26 @@ def _run(
     words: Sequence[str],
     outputs: tuple[Path, Path],
     folder: Path,
-    variables: Mapping[str, str],
     program: str,
+    variables: Mapping[str, str] | None = None,
     paths: Sequence[Path] = (),
     most: int | None = None,
-    ranks_fork: bool = False,
+    interpreters: bool = False,
 ) -> None:
     """Be one process of a run.
 
     Args:
-        words: of its program, which is one of `PROGRAMS` or the location of a function that is called with them.
+        words: of its program.
         outputs: files for both streams.
         folder: in which it works, and which comes first in Python's path.
         paths: folders before all others of Python's path, in place of that one.
         most: the size of the largest file that it can write.
-        ranks_fork: whether the ranks that it launches are forks of it, and not interpreters that import everything anew.
+        interpreters: whether the ranks that it launches are interpreters that import everything anew, and not forks of it.
     """
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
     os.chdir(folder)
-    os.environ.update(variables)
+    os.environ.update(variables or {})
     sys.path[:0] = map(str, paths or [folder])
     for descriptor, output in zip((1, 2), outputs, strict=True):
         with output.open("a") as file:
@@ -248,9 +235,9 @@ def _run(
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    if ranks_fork:
+    if not interpreters:
         patch.object(SubprocessHandler, "_popen", _forked_rank).start()
-    code = resolve_name(PROGRAMS.get(program, program))([*words])
+    code = resolve_name(program)([*words])
     sys.stdout.flush()
     os._exit(code or 0)
 
@@ -289,13 +276,6 @@ def patient(words: Sequence[str]) -> int:
     """Run the command line with processes that give one another more time than a busy machine may take from them."""
     watchdog._GRACE_SECONDS = launch._HEARD_SECONDS = PATIENCE_SECONDS
     return main([*words])
-
-
-def run_code(words: Sequence[str]) -> int:
-    """Run code, the first word, with the others as its arguments."""
-    code, *sys.argv[1:] = words
-    exec(code, {"__name__": "__main__"})
-    return 0
 
 
 def ended(running: Sequence[Rank], seconds: float = PATIENCE_SECONDS) -> list[int]:

@@ -79,19 +79,6 @@ def pages() -> list[Page]:
     return [Page(ROOT / name) for name in sorted(names, key=lambda name: (name.count("/"), name))]
 
 
-def guide() -> list[Page]:
-    """Return the pages of the guide to plugins: its index, then the others in the index's order."""
-    index = Page(ROOT / "plugins" / "README.md")
-    return [
-        index,
-        *(
-            Page(ROOT / "plugins" / name)
-            for name in dict.fromkeys(link.partition("#")[0] for link in index.links)
-            if name.startswith("guide/")
-        ),
-    ]
-
-
 def files_of(*pages: Page) -> dict[str, str]:
     """Return the files that the listings of pages make: a listing's first line names its file, as in `# spec.toml`."""
     files: dict[str, str] = {}

@@ -9,24 +9,14 @@ from importlib import import_module
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
 for name in (
-    "entrypoints",
-    "tomli_w",
     "torch",
     "torch._dynamo",  # which optimizers of others import, and what draws within `torch.device`
     "torch.fx.experimental.symbolic_shapes",  # with sympy, for shapes on the meta device
     "torch.nested._internal.nested_tensor",
     "torch.utils.flop_counter",  # with triton
     "torch.utils.tensorboard",
-    "petra_graph.catalog.blocks",
-    "petra_graph.catalog.datasets.generated",
     "petra_graph.catalog.loggers",
-    "petra_graph.catalog.losses",
-    "petra_graph.catalog.optimizers.torch_optimizers",
-    "petra_graph.cli.main",
     "petra_graph.cli.spec_verbs",
-    "petra_graph.compiler.placement_search",
-    "petra_graph.report.progress",
-    "petra_graph.training.checkpoint",
     "petra_graph.training.process",
     "petra_graph.training.run",
 ):

@@ -62,12 +62,3 @@ def expect_plain(made: ReversibleSequence, *arguments: Any, rtol: float = 1e-11,
             torch.testing.assert_close(one, other, rtol=rtol, atol=rtol * size)
     for (name, one), other in zip(made.named_buffers(), plain.buffers(), strict=True):
         assert torch.equal(one, other), name
-
-
-class Masked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, FEATURES)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return torch.tanh(self.linear(x)) * mask

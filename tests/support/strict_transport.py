@@ -68,8 +68,6 @@ class Work:
 class Fabric:
     """Stands for torch.distributed in `nccl`."""
 
-    broken: bool = False
-    bytes_sent: list[int] = field(factory=list)
     groups: list[Group] = field(factory=list)
 
     def group(self) -> Any:
@@ -77,7 +75,6 @@ class Fabric:
         return self.groups[-1]
 
     def isend(self, memory: Tensor, _rank: int, *, group: Group) -> Work:
-        self.bytes_sent.append(len(memory))
         return self._posted(group, group.sent, memory)
 
     def irecv(self, memory: Tensor, _rank: int, *, group: Group) -> Work:
@@ -86,8 +83,6 @@ class Fabric:
     send, recv = isend, irecv
 
     def _posted(self, group: Group, end: list[Tensor], memory: Tensor) -> Work:
-        if self.broken:
-            raise RuntimeError("connection closed")
         place = memory.data_ptr()
         used = any(other.data_ptr() == place for other in end[1:])  # behind the byte that connects
         assert not used or place in group.awaited, "memory is used again that a message may still need"
@@ -97,9 +92,9 @@ class Fabric:
 
 
 class HostChannel:
-    """Both ends of a channel of announcements; what one end does reaches the other through `hand_over`, at once unless it is replaced."""
+    """Both ends of a channel of announcements; what one end does reaches the other through `hand_over`."""
 
-    def __init__(self, capacity: int, hand_over: Callable[[Callable[[], object]], object] = lambda act: act()) -> None:
+    def __init__(self, capacity: int, hand_over: Callable[[Callable[[], object]], object]) -> None:
         self._slots = slots(capacity, ANNOUNCEMENT.most_bytes)
         self._free, self._full = deque(range(capacity)), deque[int]()
         self._hand_over = hand_over

@@ -47,7 +47,6 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         self._owner = _NO_DEVICE
         self.loads = False
         """Whether samples belong to their stage's device before it reads them."""
-        """Whether messages of other devices do."""
         named = devices or {executor.program.index: str(executor.program.index) for executor in executors}
         self._number = {name: number for number, name in enumerate(dict.fromkeys(named.values()), start=1)}
         """Of each device."""

@@ -148,6 +148,6 @@ def run_and_read(*arguments):
 def test_a_run_has_the_same_bits_on_two_processes_of_which_one_reads_targets(here, folder_root, write):
     write("a.toml", SPEC)
     whole = run_and_read()
-    with alone("run", "a.toml", "--processes", "2", ranks_fork=True) as running:
+    with alone("run", "a.toml", "--processes", "2") as running:
         assert ended([running]) == [0], running.said
     assert weights_bytes(only_run()) == whole
