@@ -10,7 +10,7 @@ and update. One training for each way of keeping activations gives all operation
 
 Decision: operations are timed in trainings, and not each by itself, so that caches, CUDA graphs and the host's work are those of a run.
 
-    CPU     [ an operation           ]                          by the clock, and of the processor
+    CPU     [ an operation           ]                          by the clock
     host    [ queues kernels ]                                  by the clock
     GPU     [ sleeps                  ][ kernel ][ kernel ]     between two events
 
@@ -93,7 +93,6 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
             training.burst(BURST)
     network, spec, costs = ready.network, ready.spec, ready.network.costs()
     devices = [torch.device(program.device) for program in ready.programs]
-    watches = [watch for training in trainings for watch in training.watches.values()]
     measured: dict[str, Any] = {
         "name": spec.name,
         "micro_batch": spec.data.batch,
@@ -103,13 +102,9 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         "sizes": {name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         "outside": median(trainings[0].outside),
         "link": time_link(devices),
-        "wall_seconds": sum(median(one) for watch in watches for one in watch.times.values()),
     }
     if devices[0].type != "cuda":
-        cpu_seconds = sum(median(one) for watch in watches for one in watch.cpu_times.values())
-        return Profile(
-            device=f"cpu ({_processor()})", device_type="cpu", kind="cpu", cpu_seconds=cpu_seconds, **measured
-        )
+        return Profile(device=f"cpu ({_processor()})", device_type="cpu", kind="cpu", **measured)
     return Profile(
         device=torch.cuda.get_device_name(devices[0]),
         device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
@@ -194,8 +189,8 @@ class TimedTraining:
         made.outside.clear()
         for watch in made.watches.values():
             watch.weighs = False
-            for times in (watch.times, watch.cpu_times, watch.host_times):
-                times.clear()
+            watch.times.clear()
+            watch.host_times.clear()
         return made
 
     def burst(self, micro_batches: int) -> None:
@@ -264,8 +259,6 @@ class Stopwatch(StageObserver):
         self.gpu = gpu or (Gpu(device) if device.type == "cuda" else None)
         self.times: dict[Verb, list[float]] = defaultdict(list)
         """Of the device."""
-        self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
-        """Seconds of the thread on its core, which it has all the time unless something else takes it."""
         self.host_times: dict[Verb, list[float]] = defaultdict(list)
         """Until a GPU's host has queued everything."""
         self.workspace: dict[Verb, int] = defaultdict(int)
@@ -298,14 +291,13 @@ class Stopwatch(StageObserver):
             wait_for(self.device)
             gpu.sleep(min(_LONGEST, _SLEEP * median(self.host_times[verb] or [0.0])))
             device_seconds = gpu.mark()
-        began, cpu_began = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began
         if device_seconds is not None:
             self.host_times[verb].append(seconds)
             seconds = device_seconds()
         self.times[verb].append(seconds)
-        self.cpu_times[verb].append(time.thread_time() - cpu_began)
         self.inside += time.perf_counter() - entered
 
 

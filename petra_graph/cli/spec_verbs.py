@@ -86,10 +86,10 @@ def run(
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.training.prepare import prepare
-    from petra_graph.training.run_record import outline, run_notes, start_warnings
+    from petra_graph.training.run_record import outline, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    figures, notes, warnings = outline(prepared), run_notes(prepared), list(start_warnings(prepared))
+    figures, notes, warnings = outline(prepared), prepared.placement.notes, list(start_warnings(prepared))
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
         return
@@ -155,7 +155,7 @@ def plan(
         shown: Plan | Comparison = SavedPlan.read(spec).plan
     else:
         import_torch()
-        from petra_graph.planning.compare_plans import compare_methods
+        from petra_graph.planning.compare_plans import advised, compare_methods
         from petra_graph.planning.plan_spec import Planner
 
         planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
@@ -165,7 +165,7 @@ def plan(
 
             write_result(dump(expand_architecture(planner.checked)), output)
             return 0
-        shown = compare_methods(planner) if compare else planner.advised(with_timeline=form != "text")
+        shown = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
     width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
@@ -252,7 +252,6 @@ def profile(
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
     import_torch()
-    from petra_graph.compiler.spec_checks import taken_under_load
     from petra_graph.profiling import profile as measure
     from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
@@ -262,8 +261,6 @@ def profile(
     times = measure(spec, overrides, micro_batches)
     path = output or Path(f"{times.name}.profile.json")
     write_profile(path, times)
-    if loaded := taken_under_load(times):
-        echo(f"warning: {loaded}", err=True)
     if as_json:
         print_json(attrs.asdict(times))
         return

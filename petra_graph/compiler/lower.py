@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-import networkx as nx
 from attrs import evolve, field, frozen
 
-from petra_graph.errors import Problem, SpecError, suggestion
+from petra_graph.compiler.spec_checks import refuse
+from petra_graph.errors import Problem, suggestion
 from petra_graph.graph.node_graph import INPUT, NodeGraph, distances, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
@@ -21,7 +21,6 @@ from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import InputEdge, Partition, Placement, Segment, Stage, StageProgram
 from petra_graph.spec.model import KeepsByNode, PrecisionSpec, Schedule
 
-_PATH = ("partition", "stages")
 _ONE_STAGE = "every node belongs to one stage"
 
 
@@ -38,11 +37,30 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
     Raises:
         SpecError: a node is missing, unknown or listed twice, a stage is empty, or a stage reads a later one.
     """
-    if problems := list(_membership_problems(graph, cuts)):
-        raise SpecError(problems)
+    seen, problems = dict[str, int](), list[Problem]()
+
+    def wrong(message: str, hint: str, *place: int) -> None:
+        problems.append(Problem(message=message, hint=hint, path=("partition", "stages", *place)))
+
+    for index, names in enumerate(cuts, start=1):
+        if not names:
+            wrong(f"stage {index} is empty", "remove it", index - 1)
+        for name in names:
+            if name not in graph.nodes:
+                wrong(f'stage {index} names "{name}", which is not a node', suggestion(name, graph.nodes), index - 1)
+            elif name in seen:
+                twice = f"stage {index} twice" if seen[name] == index else f"stages {seen[name]} and {index}"
+                wrong(f'node "{name}" is in {twice}', _ONE_STAGE, index - 1)
+            seen.setdefault(name, index)
+    if missing := [name for name in graph.order if name not in seen]:
+        wrong(f"no stage holds {', '.join(missing)}", _ONE_STAGE)
+    refuse(problems)
     stages = stage_graph(graph.digraph, cuts)
-    if problems := list(_order_problems(stages)):
-        raise SpecError(problems)
+    hint = "list stages in the order of the data, and cut so that none depends on a later one"
+    for source, reader, edges in stages.edges(data="edges"):
+        for producer, _ in edges if source > reader else ():
+            wrong(f'stage {reader} reads "{producer}" of stage {source}, a later one', hint)
+    refuse(problems)  # Without such edges the listed order is a topological one.
     distance = distances(stages)
     position = {name: index for index, name in enumerate(graph.order)}
     return Partition(
@@ -55,33 +73,6 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
             for index, names in enumerate(cuts)
         )
     )
-
-
-def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
-    seen: dict[str, int] = {}
-    for index, names in enumerate(cuts, start=1):
-        path = (*_PATH, index - 1)
-        if not names:
-            yield Problem(message=f"stage {index} is empty", hint="remove it", path=path)
-        for name in names:
-            if name not in graph.nodes:
-                message = f'stage {index} names "{name}", which is not a node'
-                yield Problem(message=message, hint=suggestion(name, graph.nodes), path=path)
-            elif name in seen:
-                twice = f"stage {index} twice" if seen[name] == index else f"stages {seen[name]} and {index}"
-                yield Problem(message=f'node "{name}" is in {twice}', hint=_ONE_STAGE, path=path)
-            seen.setdefault(name, index)
-    if missing := [name for name in graph.order if name not in seen]:
-        yield Problem(message=f"no stage holds {', '.join(missing)}", hint=_ONE_STAGE, path=_PATH)
-
-
-def _order_problems(stages: nx.DiGraph) -> Iterator[Problem]:
-    """Yield the edges into an earlier stage; without any, the listed order is a topological one."""
-    hint = "list stages in the order of the data, and cut so that none depends on a later one"
-    for source, reader, edges in stages.edges(data="edges"):
-        for producer, _ in edges if source > reader else ():
-            message = f'stage {reader} reads "{producer}" of stage {source}, a later one'
-            yield Problem(message=message, hint=hint, path=_PATH)
 
 
 @frozen(kw_only=True)

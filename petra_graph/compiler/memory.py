@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import attrs
 from attrs import field, frozen
@@ -74,6 +74,14 @@ def summed(held: Iterable[StageBytes]) -> StageBytes:
     return StageBytes(**{part: sum(one[part] for one in listed) for part in PARTS})
 
 
+class Peak(NamedTuple):
+    """The largest moment of a device."""
+
+    bytes: int
+    moment: int
+    """Its number."""
+
+
 def stage_memory(
     programs: Sequence[StageProgram],
     costs: CostTable,
@@ -99,58 +107,55 @@ def device_memory(
     policy: Policy = "arrival",
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
+    peaks: Mapping[str, Peak] | None = None,
 ) -> Mapping[str, StageBytes]:
-    """Return the memory of every device that hosts a stage, at the device's largest moment; arguments as of `device_bytes`."""
-    look_at, share = dict[str, int | None].fromkeys(program.device for program in programs), transport or EncodedShare()
-    for _ in range(2):  # The first execution says which moment the second one looks at.
-        devices = _execute(programs, costs, share, look_at, policy=policy, micro_batches=micro_batches)
-        look_at = {name: device.peak_at for name, device in devices.items()}
+    """Return the memory of every device that hosts a stage, at the device's largest moment.
+
+    Args:
+        peaks: those of `device_peaks`, if they are known; other arguments are its own.
+    """
+    more: Any = {"policy": policy, "micro_batches": micro_batches, "transport": transport}
+    peaks = peaks or device_peaks(programs, costs, **more)
+    devices = _execute(programs, costs, {name: peak.moment for name, peak in peaks.items()}, **more)
     return {name: StageBytes(**device.parts) for name, device in devices.items()}
 
 
-def device_bytes(
-    programs: Sequence[StageProgram],
-    costs: CostTable,
-    *,
-    policy: Policy = "arrival",
-    transport: EncodedShare | None = None,
-) -> Mapping[str, int]:
-    """Return the most bytes that each device holds at once, in half the time of `device_memory`.
+def device_peaks(programs: Sequence[StageProgram], costs: CostTable, **more: Any) -> Mapping[str, Peak]:
+    """Return the most bytes that each device holds at once, and when.
 
     Args:
-        policy: the order in which the stages of a device take turns; nothing else depends on it.
-        transport: the share of bytes in which tensors wait and travel; None: all.
+        more: the policy by which the stages of a device take turns, on which nothing else depends; micro-batches and transport as of `stage_memory`.
     """
-    nothing = dict[str, int | None].fromkeys(program.device for program in programs)
-    found = _execute(programs, costs, transport or EncodedShare(), nothing, policy=policy)
-    return {name: device.peak for name, device in found.items()}
+    devices = _execute(programs, costs, {}, **more)
+    return {name: Peak(device.peak, device.peak_at) for name, device in devices.items()}
 
 
 def _execute(
     programs: Sequence[StageProgram],
     costs: CostTable,
-    share: EncodedShare,
-    look_at: Mapping[str, int | None],
+    look_at: Mapping[str, int],
     *,
-    policy: Policy,
+    policy: Policy = "arrival",
     micro_batches: int | None = None,
+    transport: EncodedShare | None = None,
 ) -> Mapping[str, Device]:
-    """Execute all operations between two drains, and return the devices; where a device has one stage, what it holds does not depend on the policy.
+    """Execute the operations between two drains, and return the devices; where a device has one stage, what it holds does not depend on the policy.
 
     Args:
-        look_at: by device, the moment of which it is to say what its bytes are for.
+        look_at: by device, the moment of which it is to say what its bytes are for; behind the last of them nothing is executed.
     """
+    share = transport or EncodedShare()
     stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
     # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
     enough = (2 if stored else 1) * max(program.depth for program in programs) + 3 * programs[0].accumulation
-    devices = {name: Device(share.libraries, moment) for name, moment in look_at.items()}
-    every, hosted = range(micro_batches or enough), Counter(program.device for program in programs)
+    hosted = Counter(program.device for program in programs)
+    devices = {name: Device(share.libraries, look_at.get(name)) for name in hosted}
     alone = {name for name, stages in hosted.items() if policy == "static" and stages == 1}
     turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (policy, hosted.keys() - alone))
     for one, counted in turns:
         if counted:
             own = [devices[program.device] if program.device in counted else Device() for program in programs]
-            _run(programs, costs, share, own, (one, every))
+            _run(programs, costs, share, own, (one, range(micro_batches or enough)))
     return devices
 
 
@@ -161,7 +166,7 @@ def _run(
     devices: Sequence[Device],
     order: tuple[Policy, range],
 ) -> None:
-    """Execute all operations of stages, each on its device; `order` is the policy and the micro-batches."""
+    """Execute the operations of stages, each on its device, as long as a device waits for its moment; `order` is the policy and the micro-batches."""
     channels = {channel.key: channel for program in programs for channel in program.channels}
     queues: Queues = {key: deque() for key in channels}
     stages = {
@@ -173,6 +178,7 @@ def _run(
     target_bytes = ceil(share.targets * costs.target_bytes)
     targets: deque[Tensor] = deque()
     """On their way from the samples to the head, where both stages are on one device."""
+    looking = [device for device in devices if device.look_at is not None]
     for index, (verb, micro_batch) in _begun(programs, queues, *order):
         stage = stages[index]
         match verb:
@@ -186,6 +192,8 @@ def _run(
                 stage.backward(micro_batch)
             case "update":
                 stage.update()
+        if looking and all(device.moments >= (device.look_at or 0) for device in looking):
+            break
 
 
 def _begun(

@@ -14,10 +14,11 @@ Cuts are counted, not seconds: the same specification gives the same stages on a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from math import inf
+from operator import itemgetter
 from typing import Literal
 
 from attrs import define, evolve, field, frozen
@@ -82,24 +83,30 @@ def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) 
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    return _place(inputs, stages, keep).placement
+    return _place(_Tables(inputs), stages, keep).placement
 
 
-def place_stages(inputs: PlannerInputs, stages: Partition, keep: Keep | None = None) -> Placement:
-    """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them; errors as `cut_and_place`."""
-    count, devices = len(stages.stages), len(inputs.devices)
+def place_stages(
+    inputs: PlannerInputs, stages: Partition, keep: Keep | None = None, hosts: Sequence[str] | None = None
+) -> Placement:
+    """Place given stages, on given devices or by cost; errors as `cut_and_place`.
+
+    Args:
+        hosts: the device of every stage; None: as listed if no order or share of the devices can be better than another, else by cost.
+    """
+    count, names = len(stages.stages), [device.name for device in inputs.devices]
     one_kind = len({inputs.kind_of(device) for device in inputs.devices}) == 1
-    if devices == 1 or (devices == count and inputs.alike) or (devices > count and one_kind):
-        return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]), keep)
-    return _place(inputs, count, keep, _given(inputs, stages)).placement
-
-
-def within_memory(inputs: PlannerInputs, stages: Partition, keep: Keep | None = None) -> Placement:
-    """Return stages whose devices are given, where the devices' memory suffices; errors as `cut_and_place`."""
-    names = [device.name for device in inputs.devices]
-    hosts = tuple(names.index(stage.device) for stage in stages.stages)
+    if hosts is None and (
+        len(names) == 1 or (len(names) == count and inputs.alike) or (len(names) > count and one_kind)
+    ):
+        hosts = [stage.device for stage in stages.spread_over(names[:count]).stages]
+    stage_of = {name: place for place, stage in enumerate(stages.stages) for name in stage.nodes}
+    given = tuple(stage_of[name] for name in inputs.graph.order)
+    if hosts is None:
+        return _place(_Tables(inputs), count, keep, given).placement
     check_depths(inputs.schedule, inputs.graph, stages)
-    return evolve(_place(inputs, len(hosts), keep, _given(inputs, stages), hosts).placement, guarantee="")
+    found = _place(_Tables(inputs), count, keep, given, tuple(map(names.index, hosts)))
+    return evolve(found.placement, guarantee="")
 
 
 def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placement:
@@ -111,14 +118,21 @@ def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placemen
     """
     if isinstance(inputs.schedule, tuple):
         return cut_and_place(inputs, len(inputs.schedule), keep)
-    bounds, ticks = _least_seconds(inputs, keep), dict[int, float]()
+    tables, ticks = _Tables(inputs), dict[int, float]()
+    # Seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work. Nodes
+    # that share a stage may take less than apart: they hand nothing on.
+    choices = [()] if keep is None else [_keeps(inputs, kept) for kept in choices_by_kind(inputs.graph)]
+    devices = [own for keeps in choices for own in tables[keeps].seconds]
+    nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
+    most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
+    bounds = {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
     found, refused = dict[int, Found](), dict[int, NoFeasiblePlan]()
 
     def search(stages: int) -> float:
         """Place a number of stages, once, and return its tick; infinite if nothing fits."""
         if stages not in ticks:
             try:
-                found[stages] = _place(inputs, stages, keep)
+                found[stages] = _place(tables, stages, keep)
             except NoFeasiblePlan as error:
                 refused[stages] = error
             ticks[stages] = found[stages].seconds if stages in found else inf
@@ -143,36 +157,39 @@ def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placemen
     return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(would_take, others)])))
 
 
-def _least_seconds(inputs: PlannerInputs, keep: Keep | None) -> dict[int, float]:
-    """Return seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work.
+class _Tables(dict[tuple[Keeps, ...], NodeTable]):
+    """The tables of a network by what every node keeps; of (), as the inputs say. They do not depend on the number of stages."""
 
-    Nodes that share a stage may take less than apart: they hand nothing on.
-    """
-    choices = [inputs.kept] if keep is None else choices_by_kind(inputs.graph)
-    devices = [own for kept in choices for own in node_table(evolve(inputs, kept=kept)).seconds]
-    nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
-    most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
-    return {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
+    def __init__(self, inputs: PlannerInputs) -> None:
+        super().__init__()
+        self.inputs = inputs
 
+    def under(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
+        """Return the inputs under which nodes keep something."""
+        if not keeps:
+            return self.inputs
+        names = zip(self.inputs.graph.order, keeps, strict=True)
+        return evolve(self.inputs, kept={name: own for name, own in names if name != self.inputs.graph.head})
 
-def _given(inputs: PlannerInputs, stages: Partition) -> Hosts:
-    stage_of = {name: place for place, stage in enumerate(stages.stages) for name in stage.nodes}
-    return tuple(stage_of[name] for name in inputs.graph.order)
+    def __missing__(self, keeps: tuple[Keeps, ...]) -> NodeTable:
+        self[keeps] = node_table(self.under(keeps))
+        return self[keeps]
 
 
 def _place(
-    inputs: PlannerInputs,
+    tables: _Tables,
     stages: int,
     keep: Keep | None,
     given: Hosts | None = None,
     hosts: Hosts | None = None,
 ) -> Found:
     """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
+    inputs = tables.inputs
 
     def search(kept: KeepsByNode, *begin: Cut) -> Found:
-        table = node_table(evolve(inputs, kept=kept))
-        space = Space(table=table, stages=stages, given=given, hosts=hosts)
-        return _Search(space=space, keeps=_keeps(inputs, kept) if keep else ()).run(begin)
+        keeps = _keeps(inputs, kept) if keep else ()
+        space = Space(table=tables[keeps], stages=stages, given=given, hosts=hosts)
+        return _Search(tables=tables, space=space, keeps=keeps).run(begin)
 
     if keep is None:
         return search(inputs.kept)
@@ -205,6 +222,7 @@ def _keeps(inputs: PlannerInputs, kept: KeepsByNode) -> tuple[Keeps, ...]:
 class _Search:
     """The search among the cuts of one space."""
 
+    tables: _Tables
     space: Space
     keeps: tuple[Keeps, ...]
     """What every node keeps, by the inputs, if it may keep something else so that a cut fits."""
@@ -217,13 +235,10 @@ class _Search:
     _seen: set[Cut] = field(init=False, factory=set)
     _waiting: list[tuple[float, float, Cut, int]] = field(init=False, factory=list)
     """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
-    _tables: dict[tuple[Keeps, ...], NodeTable] = field(init=False)
-    """By what nodes keep."""
     _links: dict[tuple[int, int], Link] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        inputs = self.space.table.inputs
-        self._tables = {self.keeps: self.space.table}
+        inputs = self.tables.inputs
         limits = [limit for limit in inputs.limits if limit is not None]
         self._proportions = [inf if one is None else one / max(limits) for one in inputs.limits] if limits else []
         """Each limit over the largest one; empty without limits."""
@@ -239,13 +254,13 @@ class _Search:
             SpecError: the listed depths do not fit the stages.
             NoFeasiblePlan: no cut was found that fits.
         """
-        effort, graph = max(_EFFORT, _LEAST * self._cost), self.space.table.inputs.graph
+        effort, graph = max(_EFFORT, _LEAST * self._cost), self.tables.inputs.graph
         self._left = inf if self._proportions else effort
         for cut in begin:
-            self._look_at(cut)
+            self._look_at(cut, self._bound(cut))
         self._start(self.keeps)
         for kept in choices_by_kind(graph)[1:] if self.keeps and not self._fits else ():
-            self._start(_keeps(self.space.table.inputs, kept))
+            self._start(_keeps(self.tables.inputs, kept))
         while not self._fits and self._waiting and self._vain < _PATIENCE and self.measured < _MOST:
             self._look_around()
         if not self._fits:
@@ -266,29 +281,16 @@ class _Search:
         """The tick that a cut has to undercut."""
         return inf if self.best is None else self.best.seconds * _EQUAL
 
-    def _inputs(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
-        """Return the inputs under which nodes keep something."""
-        inputs = self.space.table.inputs
-        if keeps == self.keeps:
-            return inputs
-        names = zip(inputs.graph.order, keeps, strict=True)
-        return evolve(inputs, kept={name: own for name, own in names if name != inputs.graph.head})
-
-    def _table(self, keeps: tuple[Keeps, ...]) -> NodeTable:
-        if keeps not in self._tables:
-            self._tables[keeps] = node_table(self._inputs(keeps))
-        return self._tables[keeps]
-
     def _start(self, keeps: tuple[Keeps, ...]) -> None:
         cuts = [
-            cut._replace(keeps=keeps) for cut in starts(evolve(self.space, table=self._table(keeps)), self._proportions)
+            cut._replace(keeps=keeps) for cut in starts(evolve(self.space, table=self.tables[keeps]), self._proportions)
         ]
         refused: list[SpecError] = []
-        for cut in sorted(cuts, key=self._bound):
+        for bound, cut in sorted(((self._bound(cut), cut) for cut in cuts), key=itemgetter(0)):
             if self._left <= 0:
                 break
             try:
-                self._look_at(cut)
+                self._look_at(cut, bound)
             except SpecError as error:
                 refused.append(error)
         if self.best is None:
@@ -299,23 +301,24 @@ class _Search:
         share, value, cut, fullest = heappop(self._waiting)
         near = [other for other in self.space.neighbours(cut, fullest if share else None) if other not in self._seen]
         self._left -= len(near) * len(cut.stages) / 50
-        for other in sorted(near, key=self._bound) if self._fits else near:
+        bounds = [self._bound(other) for other in near] if self._fits else [0.0] * len(near)
+        for bound, other in sorted(zip(bounds, near, strict=True), key=itemgetter(0)):
             if self._fits and self._left <= 0:
                 return
             try:
-                better = self._look_at(other)
+                better = self._look_at(other, bound)
             except SpecError:  # The listed depths do not fit this cut.
                 continue
             if better:
                 heappush(self._waiting, (share, value, cut, fullest))  # It has other neighbours.
                 return
 
-    def _look_at(self, cut: Cut) -> bool:
+    def _look_at(self, cut: Cut, bound: float) -> bool:
         """Measure a cut unless its bound rules it out, and return whether it is the best so far."""
         if cut in self._seen:
             return False
         self._seen.add(cut)
-        if self._fits and (bound := self._bound(cut)) >= self._limit:
+        if self._fits and bound >= self._limit:
             heappush(self._waiting, (0.0, bound, cut, -1))
             return False
         found = self._measure(cut)
@@ -330,7 +333,7 @@ class _Search:
         return False
 
     def _measure(self, cut: Cut) -> Found:
-        inputs = self._inputs(cut.keeps)
+        inputs = self.tables.under(cut.keeps)
         members: list[list[str]] = [[] for _ in cut.hosts]
         for name, stage in zip(inputs.graph.order, cut.stages, strict=True):
             members[stage].append(name)
@@ -354,7 +357,7 @@ class _Search:
 
         The time model waits in addition.
         """
-        table, (stages, hosts, _) = self._table(cut.keeps), cut
+        table, (stages, hosts, _) = self.tables[cut.keeps], cut
         last, way = len(hosts) - 1, 0.0
         busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
         for host in hosts:
@@ -379,7 +382,7 @@ class _Search:
     def _refused(self) -> NoFeasiblePlan:
         """Return the error: the device that is short of most in the nearest cut, its bytes, and the node that needs most of them."""
         assert self.best is not None
-        best, table = self.best, self._table(self.best.cut.keeps)
+        best, table = self.best, self.tables[self.best.cut.keeps]
         inputs, names = table.inputs, table.inputs.graph.order
         device, limit = inputs.devices[best.fullest], inputs.limits[best.fullest] or 0
         alone = {name: one.resident + one.buffer + one.working for name, one in zip(names, table.nodes, strict=True)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import attr
 from attrs import frozen
@@ -20,7 +20,6 @@ from petra_graph.compiler.timing import Event, Timing
 from petra_graph.errors import SpecError, shown
 from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
-T = TypeVar("T")
 Document: TypeAlias = dict[str, Any]
 """Plans compared, or a plan as JSON."""
 VERSION = 1
@@ -183,6 +182,16 @@ class Plan:
         return attr.asdict(self, retain_collection_types=False)
 
 
+class Figures(NamedTuple):
+    """What plans are chosen by."""
+
+    samples_per_second: float
+    staleness: float
+    """In updates."""
+    memory_peak: int
+    """Bytes of the fullest device."""
+
+
 @frozen(kw_only=True)
 class ComparedPlan:
     """A row of plans compared: what was planned, and its figures; None where there is no plan, or where a figure has no meaning."""
@@ -223,6 +232,13 @@ class ComparedPlan:
     note: str = ""
     """Why there is no plan, or what is to be said of it."""
 
+    @property
+    def figures(self) -> Figures | None:
+        """What rows are chosen by; None: there is no plan that fits."""
+        if not self.samples_per_second or self.staleness is None or self.memory_peak is None or self.fits is False:
+            return None
+        return Figures(self.samples_per_second, self.staleness, self.memory_peak)
+
 
 @frozen(kw_only=True)
 class Comparison:
@@ -253,36 +269,25 @@ def read_plan(text: str | bytes, source: str) -> Plan:
         source: where it comes from, for messages.
 
     Raises:
-        SpecError: it is not a plan, is damaged, or is one of another version.
+        SpecError: it is not a plan, is one of another version, or is damaged: a key is missing, or a value has another type; the first such place.
     """
+    from cattrs import Converter, transform_error  # takes a tenth of a second to import, which new plans need not
+
     try:
         values = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SpecError(f"{source} is no JSON: {error}", _SAVE) from error
     if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
         raise SpecError(f"{source} is not a plan", _SAVE)
-    if values["version"] != VERSION:
-        came = shown(values["version"])
-        raise SpecError(f"{source} is a plan of version {came}, and this petra-graph reads version {VERSION}", _SAVE)
-    return read_values(values, Plan, source)
-
-
-def read_values(values: Any, of: type[T], source: str) -> T:
-    """Return a part of a plan, or a whole one, of what JSON has of it.
-
-    Raises:
-        SpecError: a key is missing, or a value has another type; the first such place.
-    """
-    from cattrs import (  # takes a tenth of a second to import, which views of new plans need not
-        Converter,
-        transform_error,
-    )
-
+    if (version := values["version"]) != VERSION:
+        raise SpecError(
+            f"{source} is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}", _SAVE
+        )
     converter = Converter()
     converter.register_structure_hook_func(
         lambda one: one == Schedule, lambda value, _: tuple(value) if isinstance(value, list) else value
     )
     try:
-        return converter.structure(values, of)
+        return converter.structure(values, Plan)
     except Exception as error:  # cattrs raises many kinds
         raise SpecError(f"{source} is damaged: {transform_error(error)[0]}", "restore it, or make it again") from error

@@ -27,11 +27,11 @@ from typing import get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import Lowering
-from petra_graph.compiler.memory import StageBytes, device_bytes, device_memory
+from petra_graph.compiler.memory import Peak, StageBytes, device_memory, device_peaks
 from petra_graph.compiler.simulation import BothWays, ChannelTiming, Pipeline, StageSeconds, TimedStage
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Channel, ChannelKey, Direction
+from petra_graph.program.channels import ChannelKey, Direction
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.schedule import Policy, Verb
@@ -212,14 +212,20 @@ class PlannerInputs(Lowering):
         one = MACHINE_DEVICES[self.devices[0].type.kind]
         return apart or (self.replicas > 1 and len(self.devices) * self.replicas > one)
 
-    def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment."""
-        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
+    def device_memory(
+        self, programs: Sequence[StageProgram], peaks: Mapping[str, Peak] | None = None
+    ) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment, which may be known."""
+        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, peaks=peaks)
+
+    def device_peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, Peak]:
+        """Return the most bytes that every device that hosts a stage holds at once."""
+        return device_peaks(programs, self.costs, policy=self.policy, transport=self.transport)
 
     def held_bytes(self, placement: Placement) -> list[int]:
         """Return the most bytes that every device would hold, by the memory model."""
-        held = device_bytes(self.placed(placement), self.costs, policy=self.policy, transport=self.transport)
-        return [held.get(device.name, 0) for device in self.devices]
+        peaks = self.device_peaks(self.placed(placement))
+        return [peaks[device.name].bytes if device.name in peaks else 0 for device in self.devices]
 
     def fits(self, placement: Placement) -> bool:
         """Whether the devices' memory suffices for a placement."""
@@ -281,39 +287,30 @@ class PlannerInputs(Lowering):
         """Return the time model's view of compiled programs."""
         device = {device.name: device for device in self.devices}
         host = {program.index: device[program.device] for program in programs}
-        channels = {channel.key: channel for program in programs for channel in program.channels}
-        edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
-        return Pipeline(
-            stages=tuple(
-                TimedStage(
-                    index=program.index,
-                    device=program.device,
-                    depth=program.depth,
-                    accumulation=program.accumulation,
-                    flush=program.flush,
-                    seconds=each,
-                )
-                for program, each in zip(programs, self.paced(programs), strict=True)
-            ),
-            channels={
-                key: _timed(channels[key], host)
-                for direction in get_args(Direction)
-                for key in (ChannelKey(edge, direction) for edge in edges)
-            },
-            policy=self.policy,
+        stages = tuple(
+            TimedStage(
+                index=program.index,
+                device=program.device,
+                depth=program.depth,
+                accumulation=program.accumulation,
+                flush=program.flush,
+                seconds=each,
+            )
+            for program, each in zip(programs, self.paced(programs), strict=True)
         )
-
-
-def _timed(channel: Channel, host: Mapping[int, Device]) -> ChannelTiming:
-    """Return the durations of a channel's messages between the devices that host its stages."""
-    sender, receiver = host[channel.sender], host[channel.receiver]
-    timed = ChannelTiming(sender=channel.sender, receiver=channel.receiver)
-    if sender == receiver:
-        return timed
-    link = sender.link_to(receiver)
-    return evolve(
-        timed,
-        link=(sender.name, receiver.name),
-        occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
-        latency_seconds=link.latency_seconds,
-    )
+        compiled = {channel.key: channel for program in programs for channel in program.channels}
+        edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
+        channels: dict[ChannelKey, ChannelTiming] = {}
+        for key in (ChannelKey(edge, direction) for direction in get_args(Direction) for edge in edges):
+            channel = compiled[key]
+            sender, receiver = host[channel.sender], host[channel.receiver]
+            timed = channels[key] = ChannelTiming(sender=channel.sender, receiver=channel.receiver)
+            if sender != receiver:
+                link = sender.link_to(receiver)
+                channels[key] = evolve(
+                    timed,
+                    link=(sender.name, receiver.name),
+                    occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
+                    latency_seconds=link.latency_seconds,
+                )
+        return Pipeline(stages=stages, channels=channels, policy=self.policy)

@@ -192,6 +192,8 @@ class Simulation:
         self._free = {stage.device: 0 for stage in pipeline.stages}
         """When each device has done what was begun."""
         self._link_free = {channel.link: 0 for channel in channels if channel.link is not None}
+        self._sent: list[tuple[int, int]] = []
+        """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
         self._channels: list[_Channel] = []
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
@@ -209,15 +211,7 @@ class Simulation:
         return ldexp(time, -self._digits)
 
     def __iter__(self) -> Iterator[Begun]:
-        free, in_order = self._free, self._in_order
-        sent: list[tuple[int, int]] = []
-        """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
-
-        def enter(stage: _Stage) -> None:
-            if stage.waits and (start := self._start_of(stage)) is not None:
-                stage.waits = False
-                heappush(sent, (0 if in_order else start, -stage.stage.index))
-
+        free, in_order, enter, sent = self._free, self._in_order, self._enter, self._sent
         for stage in self._stages:
             enter(stage)
         while sent:
@@ -246,17 +240,22 @@ class Simulation:
             enter(stage)
         assert not any(stage.following for stage in self._stages), "every stage waits: depths grow along an edge"
 
-    def _start_of(self, stage: _Stage) -> int | None:
-        """Return when a stage's next operation can start; None where a message was not sent or, in the static order, has no room."""
-        if stage.following is None:
-            return None
+    def _enter(self, stage: _Stage) -> None:
+        """Let a stage take its turn, unless a message was not sent or, in the static order, has no room."""
+        if not stage.waits or stage.following is None:
+            return
         verb, start = stage.following.verb, self._free[stage.stage.device]
         for channel in stage.reads[verb]:
             if not channel.arrivals:
-                return None
+                return
             start = max(start, channel.arrivals[0])
-        full = self._in_order and any(len(one.arrivals) >= one.room for one in stage.sends[verb])
-        return None if full else start
+        if self._in_order:
+            start = 0
+            for channel in stage.sends[verb]:
+                if len(channel.arrivals) >= channel.room:
+                    return
+        stage.waits = False
+        heappush(self._sent, (start, -stage.stage.index))
 
     def state(self, begun: Begun) -> Hashable:
         """Return all that decides what follows an operation, with times and micro-batches after its own."""

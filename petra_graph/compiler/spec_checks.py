@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,16 @@ import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
-from petra_graph.program.device_types import DEVICE_TYPES, DeviceType, device_types
+from petra_graph.program.device_types import DeviceType, device_types
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
-from petra_graph.program.stage_program import Partition, StageProgram
+from petra_graph.program.stage_program import Partition
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
 from petra_graph.spec.run_tables import PartitionSpec, interval
-from petra_graph.units import noun, plural, seconds
+from petra_graph.units import noun, plural
 
 _PROFILE = ("partition", "profile")
-_OWN_SHARE = 0.8
-"""The part of the seconds by the clock that the processor's own must reach; an idle one reaches nearly all."""
 
 
 def _wrong(message: str, hint: str, *path: str | int) -> Problem:
@@ -135,35 +133,6 @@ def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
             yield _wrong(message, 'set it to "input" or "graph"', *path)
 
 
-def graph_problems(listed: object, programs: Sequence[StageProgram]) -> Iterator[Problem]:
-    """Yield the nodes that are listed with a graph and cannot keep it in their stages: parameters change before a backward, and are not stored."""
-    graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()
-    for program, segment in ((one, segment) for one in programs for segment in one.segments):
-        for name in segment.nodes:
-            if name in graphs and segment.keeps != "graph":
-                message = (
-                    f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
-                    "change before the backward"
-                )
-                hint = 'set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well'
-                yield _wrong(message, hint, "method", "keep", name)
-
-
-def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
-    """Check a number of stages, and the number of listed depths, before the network is cut.
-
-    Raises:
-        SpecError: there are fewer nodes than stages, or not as many depths.
-    """
-    nodes = len(graph.order)
-    if stages > nodes:
-        message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
-        raise SpecError(_wrong(message, f"set it to {nodes} or less", "partition", "stages"))
-    if isinstance(schedule, tuple) and len(schedule) != stages:
-        message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
-        raise SpecError(_wrong(message, "", "method", "schedule"))
-
-
 def device_count(partition: PartitionSpec) -> int:
     return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
@@ -179,11 +148,6 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
         if isinstance(given, tuple) and len(given) != count:
             message = f"{key} lists {plural(len(given), 'value')} for {plural(count, 'device')}"
             yield _wrong(message, "give one value for all, or one a device", "partition", key)
-    for name in partition.device:
-        if name in DEVICE_TYPES:
-            message = f"{shown(name)} is a device type already, with the figures of its data sheet"
-            hint = f"give yours another name, such as {shown_key(f'my-{name}')}, and name that in device_type"
-            yield _wrong(message, hint, "partition", "device", name)
     types, known = partition.device_type or (), device_types(partition)
     for name in dict.fromkeys((types,) if isinstance(types, str) else types):
         if name not in known:
@@ -215,46 +179,6 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
 
 
 # --- profiles ---
-
-
-def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
-    """Return the tables on which the seconds of operations depend, as JSON.
-
-    Of a number only counts whether it is zero: other values take the same operations.
-
-    Args:
-        optimizer: the plugin's name, and its options with their defaults.
-    """
-    name, options = optimizer
-    precision = attrs.asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
-
-    def zero_or_not(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [zero_or_not(one) for one in value]
-        return value != 0 if isinstance(value, int | float) else value
-
-    return {
-        "precision": precision | {"tf32": spec.precision.products == "tf32"},
-        "optimizer": {
-            "name": name,
-            "options": {key: zero_or_not(value) for key, value in attrs.asdict(options).items() if key != "lr"},
-            "clip": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
-        },
-        "loss": loss,
-        "run.compile": spec.run.compile,
-        "init.freeze": [*spec.init.freeze] if spec.init.freeze else None,
-    }
-
-
-def taken_under_load(profile: Profile) -> str:
-    """Return a sentence for people where other programs used the processor while the profile was taken, else ""."""
-    wall, cpu = profile.wall_seconds, profile.cpu_seconds
-    if wall is None or cpu is None or cpu >= _OWN_SHARE * wall:
-        return ""
-    return (
-        f"the profile's operations took {seconds(wall)}, but the processor only worked on them for {seconds(cpu)}: other programs "
-        "used it too; take the profile again on a quiet machine, which is faster"
-    )
 
 
 def checked_profile(

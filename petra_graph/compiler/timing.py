@@ -35,6 +35,7 @@ TOLERANCE = 1e-3
 _ROUNDING = 1e-9
 _OPERATIONS = 6_000
 """Operations in the longest simulation that waits for a state to recur."""
+_FILLS = 6
 _OF_OVERHEAD = 150_000
 """Operations in the longest simulation for the overhead."""
 _FURTHER = (1, 2, 4, 8, 16)
@@ -55,7 +56,8 @@ def tick(pipeline: Pipeline) -> Tick:
     if len(pipeline.hosted) == 1:  # Some stage always has its messages.
         return Tick(least, exact=True)
     simulation, window = Simulation(pipeline, sys.maxsize), pipeline.accumulation
-    most = max(_OPERATIONS, 8 * window * len(pipeline.stages))  # Four windows at least.
+    # Four windows at least, and some times what it takes to fill the pipeline: before that, no stage has its pace.
+    most = max(_OPERATIONS, 8 * window * len(pipeline.stages), _FILLS * sum(stage.depth for stage in pipeline.stages))
     seen: dict[Hashable, int] = {}
     first, head = pipeline.stages[0], pipeline.stages[-1]
     starts: dict[int, list[int]] = {first.index: [], head.index: []}
@@ -76,7 +78,12 @@ def tick(pipeline: Pipeline) -> Tick:
             return Tick(max(mean(source, len(source) - before), least), exact=True)
         if operations > most:
             break
-    means = (mean(times, len(times) * 2 // 3) for times in starts.values() if len(times) > 1)
+    filled = first.depth // window + 1  # Until then the source runs ahead.
+    means = (
+        mean(times, max(1, min(len(times) * 2 // 3, len(times) - 1 - filled)))
+        for times in starts.values()
+        if len(times) > 1
+    )
     return Tick(max(*means, least), exact=False)
 
 
@@ -168,17 +175,18 @@ def device_shares(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, tuple
     }
 
 
-def timing(pipeline: Pipeline, samples: int = 1, outside: float = 0.0) -> Timing:
+def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1, outside: float = 0.0) -> Timing:
     """Return the speed of a pipeline.
 
     The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
     in which one micro-batch goes forward to the head and back.
 
     Args:
+        steady: its tick, if that is known.
         samples: in a micro-batch of all replicas.
         outside: the seconds of a micro-batch that the first stage's forward includes and no node takes.
     """
-    steady, head = tick(pipeline), pipeline.stages[-1].index
+    steady, head = steady or tick(pipeline), pipeline.stages[-1].index
     windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
     count = windows * pipeline.accumulation
     small = 2 * count * len(pipeline.stages) <= _OF_OVERHEAD

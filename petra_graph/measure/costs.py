@@ -20,7 +20,7 @@ of 3 updates: its first step, which no stage makes late, and a late one. The sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -100,19 +100,10 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         sample_bytes=tuple(one.nbytes for one in streams[INPUT]),
         target_bytes=sum(one.nbytes for one in leaves(zero_targets(conditions.facts, conditions.batch, meta))),
         nodes=nodes,
-        assumptions=tuple(_assumptions(conditions, obstacles)),
+        assumptions=tuple(
+            f"node {name} needs values ({found}): run on the CPU" for name, found in obstacles.items() if found
+        ),
     )
-
-
-def _assumptions(conditions: Conditions, obstacles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the conditions under which the numbers hold."""
-    yield "working bytes are those of PyTorch's operations; what kernels allocate inside themselves is not in them"
-    if conditions.precision.compute == "bfloat16":
-        yield "autocast was taken as on the CPU; a GPU casts other operations"
-    yield "the optimizer's step was taken tensor by tensor, as on the CPU"
-    if conditions.clip is not None:
-        yield "clipping counts for bytes and not for time"
-    yield from (f"node {name} needs values ({found}): run on the CPU" for name, found in obstacles.items() if found)
 
 
 def _measure(node: Node, inputs: Streams, conditions: Conditions) -> tuple[NodeCost, Streams, str]:

@@ -133,11 +133,6 @@ def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeSha
             hint = "a stem with streams = 2 feeds reversible blocks"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     block, outputs = _build_and_run(node, inputs, small)
-    if any(map(torch.is_floating_point, inputs)) and not any(map(torch.is_floating_point, outputs)):
-        kinds = " and ".join(dict.fromkeys(str(stream.dtype).removeprefix("torch.") for stream in outputs))
-        message = f'node "{node.name}": block "{node.block}" returns {kinds} alone, which has no gradient'
-        hint = "return at least one floating-point stream: otherwise nothing below this node can learn"
-        raise SpecError(Problem(message=message, hint=hint, path=node.path))
     measured = NodeShapes(
         inputs=shapes,
         outputs=_shapes(outputs),
@@ -222,8 +217,6 @@ def _streams(returned: Any, samples: int) -> Streams:
         if not stream.dim() or len(stream) != samples:
             came = f"it returned a stream {list(stream.shape)} for {samples} samples"
             raise TypeError(f"{came}; the batch is a stream's first dimension")
-        if stream.is_complex():
-            raise TypeError(f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers")
     return returned
 
 
@@ -234,13 +227,3 @@ def _handed_on(stream: Tensor) -> Tensor:
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
-
-
-def outputs_for(facts: DataFacts) -> list[Shape]:
-    """Return the shapes that a head's output may have for one sample, whose targets are classes; [] where they are not.
-
-    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
-    """
-    if facts.classes is None or facts.target_dtype != "int64":
-        return []
-    return list(dict.fromkeys([(facts.classes, *facts.target_shape), (*facts.target_shape, facts.classes)]))

@@ -1,30 +1,25 @@
 """What is said beside a plan's or a run's numbers: whether the optimizer suits late gradients, what the numbers rest on, and warnings with the key that helps.
 
-Warnings of a plan are rates that are guessed, a profile that was taken under load, memory that is nearly full, and devices that are idle. Those of a run need no prediction, since most runs begin without a plan.
+A run's warnings need no prediction, since most runs begin without a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
-from petra_graph.compiler.plan import Plan
-from petra_graph.compiler.spec_checks import taken_under_load
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulation import Pipeline
 from petra_graph.compiler.timing import Timing
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Link
 from petra_graph.program.stage_program import Placement, StageProgram
-from petra_graph.spec.model import PrecisionSpec, Spec
+from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import PartitionSpec
-from petra_graph.units import DECIMAL, memory, noun, plural, seconds, size_text
-
-if TYPE_CHECKING:  # a run need not import the planner
-    from petra_graph.compiler.planner_inputs import PlannerInputs
-    from petra_graph.compiler.simulation import Pipeline
+from petra_graph.units import DECIMAL, noun, plural, seconds
 
 _NAME: Path = ("optimizer", "name")
 _OTHERWISE = "choose another optimizer, or other options of it"
@@ -102,27 +97,6 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
         )
 
 
-def products_note(precision: PrecisionSpec, kinds: Collection[str]) -> Iterator[str]:
-    """Yield which arithmetic convolutions and matrix products have, if there is a choice: in float32 on a GPU.
-
-    Args:
-        kinds: of the devices, "cuda" or "cpu".
-    """
-    if "cuda" not in kinds:
-        return
-    match precision.products:
-        case "tf32":
-            yield (
-                'convolutions and matrix products in float32 are computed in TF32 (precision.fp32_precision = "ieee" keeps all bits of their '
-                'factors, and is slower); precision.compute = "bfloat16" is faster'
-            )
-        case "ieee":
-            yield (
-                "convolutions and matrix products are computed in float32 without TF32, which is several times as slow as with it "
-                '(precision.fp32_precision = "tf32") or in bfloat16 (precision.compute = "bfloat16")'
-            )
-
-
 # --- of a plan ---
 
 CPU_RATIO = (0.6, 2.9)
@@ -159,43 +133,6 @@ def placement_notes(placement: Placement, speed: Timing) -> Iterator[str]:
 
 
 _HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}
-_FOUND = {
-    "cpu": f"on one CPU, quiet or loaded, the estimated throughput was {CPU_RATIO[0]} to {CPU_RATIO[1]} times the measured one",
-    "cuda": (
-        f"on an H100 and its host, the estimated throughput was {GPU_RATIO[0]} to {GPU_RATIO[1]} times the measured one, and "
-        f"{GPU_RATIO_WITHOUT_TF32} times in float32 without TF32"
-    ),
-}
-_TURNS = {
-    "arrival": "stages take turns, the one nearest to the head first",
-    "static": "stages follow the plan's fixed order",
-}
-
-
-def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
-    """Yield what the plans of a network on the same devices assume, wherever its stages are."""
-    yield from _of_times(inputs, spec.partition)
-    yield from products_note(spec.precision, {device.type.kind for device in inputs.devices})
-    yield from _of_links(inputs, spec.partition, pipeline)
-    alone = "memory counts tensors, each stage at its own peak"
-    shared = (
-        ", as if on a device of its own; a device with several stages needs less than their sum, because only one works at a time and they share "
-        f"the tensors that they hand on: {_TURNS[inputs.policy]}"
-    )
-    yield alone + shared * (len(pipeline.hosted) < len(pipeline.stages))
-    batch, evaluated = spec.data.batch, spec.data.test_batch
-    if evaluated > batch:
-        yield f"memory is that of the training; an evaluation in batches of {evaluated} samples instead of {batch} may need more"
-    if inputs.transport.libraries:
-        yield f"each GPU holds {memory(inputs.transport.libraries)} for cuBLAS, which no stage's own bytes have"
-    if inputs.profile is not None and inputs.profile.workspace:
-        yield "memory has what kernels allocated inside themselves while the profile was taken"
-    yield from inputs.costs.assumptions
-    if inputs.replicas > 1:
-        yield (
-            "devices and bytes are those of one replica, the speed is that of all; every update waits for a ring all-reduce of its stage's "
-            "gradients, with no overlap"
-        )
 
 
 def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
@@ -208,27 +145,19 @@ def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
     return f"estimates from the data sheet of {' and '.join(types)}{whose}"
 
 
-def _of_times(inputs: PlannerInputs, partition: PartitionSpec) -> Iterator[str]:
-    profile, source = inputs.profile, source_of_times(inputs, partition)
-    if profile is None:
+def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
+    """Yield where the numbers of a network's plans on the same devices are from, wherever its stages are; what all plans assume is on the compiler's page."""
+    partition, source = spec.partition, source_of_times(inputs, spec.partition)
+    if inputs.profile is not None:
+        yield f"times are {source}, {plural(inputs.profile.threads, 'thread')}: the median of each operation"
+    else:
         hosts = {device.type.kind: device.type.host_seconds for device in inputs.devices}
         each = " and ".join(f"{seconds(host)} {_HOSTS[kind]}" for kind, host in hosts.items())
         yield (
             f"times are {source}: kernels are assumed to reach {EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation "
             f"to take {each}; `petra-graph profile` times the real device"
         )
-        yield from (f"accuracy of these estimates: {_FOUND[kind]} (tools/README.md)" for kind in hosts)
-        yield from dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
-        return
-    types = list(dict.fromkeys(device.type.name for device in inputs.devices))
-    yield f"times are {source}, {plural(profile.threads, 'thread')}: the median of each operation"
-    if len(types) > 1:
-        yield f"the profile stands for {types[0]}; times on other types are scaled by the arithmetic on their data sheets"
-    if outside := inputs.outside_seconds:
-        yield f"loading a micro-batch and handing it on takes {seconds(outside)}, which the first stage's forward includes and no node's does"
 
-
-def _of_links(inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipeline) -> Iterator[str]:
     def text(link: Link) -> str:
         return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s each way"
 
@@ -239,37 +168,19 @@ def _of_links(inputs: PlannerInputs, partition: PartitionSpec, pipeline: Pipelin
     if inputs.crosses_machines:
         network = next(device.network or device.link for device in inputs.devices)
         stated = None not in (partition.link_latency, partition.link_bandwidth)
-        source = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
+        origin = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
         size = MACHINE_DEVICES[inputs.devices[0].type.kind]
-        yield f"machines of {size} devices, filled in order; between machines: {text(network)} ({source})"
+        yield f"machines of {size} devices, filled in order; between machines: {text(network)} ({origin})"
+    yield from inputs.costs.assumptions
 
 
-_FULL = 0.9
-"""Share of a memory limit above which a warning says so."""
-
-
-def warnings(
-    plan: Plan, inputs: PlannerInputs, network: MeasuredNetwork, programs: Sequence[StageProgram]
-) -> Iterator[str]:
-    """Yield the warnings, most important first."""
+def warnings(inputs: PlannerInputs, network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
+    """Yield the warnings of a plan, most important first."""
     state = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
     guesses = dict.fromkeys(device.type.guess for device in inputs.devices if device.type.guess)
     yield from (f"{guess}: {state}" for guess in guesses)
-    if inputs.profile is not None and (loaded := taken_under_load(inputs.profile)):
-        yield loaded
-    if len(plan.devices) == 1 and any(program.delayed for program in programs):
+    if len({program.device for program in programs}) == 1 and any(program.delayed for program in programs):
         sequential = "sequential" in inputs.method.schedules
         remedy = 'method.schedule = "sequential"' if sequential else 'method.name = "reversible-backprop"'
         yield f"one device does one stage after another, so delay brings no speed, and costs accuracy: set {remedy}"
     yield from run_warnings(network, programs)
-    for device in plan.devices:
-        if device.room is not None and device.bytes.total > _FULL * device.room:
-            yield (
-                f"{device.name} needs {size_text(device.bytes.total)} of {size_text(device.room)}, and the kernels themselves need memory on top "
-                "of that: use more devices or a smaller batch, or set partition.memory lower and let the planner find a cut"
-            )
-    if idle := len(inputs.devices) - len(plan.devices):
-        yield (
-            f"{len(inputs.devices)} devices for {plural(len(programs), 'stage')} leave {idle} of them idle: set "
-            "partition.stages higher, partition.devices lower (it counts those of one replica), or partition.replicas"
-        )

@@ -21,16 +21,15 @@ from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.spec_checks import (
     check_depths,
     check_method,
-    check_number_of_stages,
     device_problems,
     keep_problems,
     old_graph_problems,
     refuse,
 )
-from petra_graph.errors import Path, Problem, shown
+from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.plugins.contract import FIRST_PARTY, Plugin, PluginKind, names_code
+from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
@@ -38,10 +37,10 @@ from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.program.method import Method
 from petra_graph.program.stage_program import Partition
-from petra_graph.spec.keys import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
 from petra_graph.spec.strict_values import keys_with
+from petra_graph.units import plural
 
 
 @frozen(kw_only=True)
@@ -123,7 +122,12 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
     if stages == "auto":
         stages = len(schedule) if isinstance(schedule, tuple) else 1
     if isinstance(stages, int):
-        check_number_of_stages(stages, schedule, graph)
+        if stages > (nodes := len(graph.order)):
+            message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
+            raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
+        if isinstance(schedule, tuple) and len(schedule) != stages:
+            message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
+            raise SpecError(Problem(message=message, path=("method", "schedule")))
         return None
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
@@ -161,7 +165,7 @@ def check_spec(
     unread: Sequence[Problem] = ()
     if facts is None:
         plugins["data"], facts, unread = check.data(plugins["data"])
-    graph = check.graph(check.nodes(plugins["architecture"], facts, unread), plugins["architecture"])
+    graph = check.graph(check.nodes(plugins["architecture"], facts, unread))
     method, stages = check.method(), None
     check.tables(facts)
     spec, samples = loaded.spec, None
@@ -290,25 +294,15 @@ class _Check:
         read = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=read, path=path)
 
-    def graph(self, nodes: list[NodeInput], architecture: Plugin | None) -> NodeGraph | None:
+    def graph(self, nodes: list[NodeInput]) -> NodeGraph | None:
         """Apply the graph's rules, where every node could be read: a missing one, or one of an unknown block, would break rules by its absence."""
         given = self.loaded.layers.values.get("graph")
         tables = given.get("node") if isinstance(given, Mapping) else None
         unread = isinstance(tables, list) and len(tables) > len(nodes)
         if not nodes or unread or any(node.plugin is None for node in nodes):
             return None
-        if (total := sum(node.spec.repeat for node in nodes)) > NODES:
-            largest = max(nodes, key=lambda node: node.spec.repeat)
-            message = f"the network has {total:,} nodes; at most {NODES:,} are allowed"
-            self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
-            return None
         graph, problems = build_graph(nodes)
-        if architecture is not None and architecture.distribution != FIRST_PARTY:
-            owned = architecture.owned
-            wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
-            self.problems.add(wrong, of_plugin=True)
-        else:
-            self.problems.add(problems)
+        self.problems.add(problems)
         return graph
 
     # --- method, devices, stages ---

@@ -1,61 +1,167 @@
-"""Plans compared: `plan --compare`, one network under every training method, each placed for itself, and other uses of its devices; and given specs."""
+"""Plans compared: one network under every training method and with other uses of its devices, which of them to choose; and given specs.
+
+One plan beats another if it is at least as fast, as little late and as small on its fullest device, and better in one of these. Of those that are
+about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
+that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.plan import ComparedPlan, Comparison, Plan
+from petra_graph.compiler.plan import ComparedPlan, Comparison, Figures, Plan
+from petra_graph.compiler.planner_inputs import node_flops
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.plan_spec import Estimate, Planner, described_plan, paper_accounting
 from petra_graph.planning.share_devices import (
-    NOT_LOOKED_AT,
-    Baseline,
-    Figures,
-    PlanVariant,
-    baseline,
+    alone,
+    described,
     keys_to_set,
     other_uses,
-    recommended,
+    smaller,
+    synchronous,
     with_method,
 )
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import Spec
-from petra_graph.units import memory
+from petra_graph.units import factor, memory, plural
 
 _BASE = ("pipedream", "lockstep", None)
 """The paper's first row (table 3), which savings are relative to."""
-
-
 _NOTHING = "nothing: not even a synchronous pipeline fits"
+_NOT_LOOKED_AT = (
+    "not looked at: replicas of unlike devices, other batches, and replicas that cannot share the samples of an update"
+)
+_ABOUT = 0.95
+"""The share of the greatest throughput from which plans are about as fast; predictions are not surer than that."""
+_FASTER = 1.05
+"""The ratio of throughputs from which another use that is as late is worth a word."""
+_ALIKE = 1.01
+"""The ratio up to which two figures are the same."""
+_CLEARLY_SMALLER = 0.9
+"""The ratio of memory for which speed within `_ABOUT` is given up."""
+
+Tried: TypeAlias = Estimate | NoFeasiblePlan | SpecError
+"""What became of a specification."""
+
+
+def beats(one: Figures, other: Figures) -> bool:
+    ratios = (
+        one.samples_per_second / other.samples_per_second,
+        (1 + other.staleness) / (1 + one.staleness),
+        other.memory_peak / one.memory_peak,
+    )
+    return min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE
+
+
+def recommended(plans: Sequence[Figures | None]) -> int | None:
+    """Return the number of the plan to choose; None if none fits."""
+    usable = [one for one in plans if one is not None]
+    if not usable:
+        return None
+    fastest = max(one.samples_per_second for one in usable)
+    candidates = [one for one in usable if one.samples_per_second >= _ABOUT * fastest]
+    least = min(one.staleness for one in candidates)
+    alike = [one for one in candidates if one.staleness == least]
+    smallest = min(one.memory_peak for one in alike)
+
+    def fastest_of(some: Iterable[Figures]) -> Figures:
+        return max(some, key=lambda one: (one.samples_per_second, -one.memory_peak))
+
+    best = fastest_of(alike)
+    if smallest <= _CLEARLY_SMALLER * best.memory_peak:
+        best = fastest_of(one for one in alike if one.memory_peak <= _ALIKE * smallest)
+    return plans.index(best)
+
+
+def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
+    """Return a specification's plan with its speed-up, and with a better use of the same devices as its first warning.
+
+    Raises:
+        SpecError, PluginError, NoFeasiblePlan: as `Planner.plan`; where memory does not suffice, with what would fit.
+    """
+    given = planner.spec
+    try:
+        own = planner.estimate()
+    except NoFeasiblePlan as error:
+        hint = _what_fits(planner)
+        raise NoFeasiblePlan(evolve(problem, hint=hint) for problem in error.problems) from None
+    plan, over = described_plan(own, with_timeline=with_timeline), _baseline(planner)
+    if over is not None:
+        speedup = own.samples_per_second / over.samples_per_second
+        plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
+
+    uses = [one for one in (_fitting(planner, spec) for spec in other_uses(given)) if one is not None]
+    tried = [own, *uses]
+    figures = [one.figures for one in tried]
+    best = recommended(figures) or 0
+    found, first, better = figures[best], figures[0], list[str]()
+    faster = found.samples_per_second >= _FASTER * first.samples_per_second
+    if faster or found.memory_peak < _CLEARLY_SMALLER * first.memory_peak or found.staleness < first.staleness:
+        spec = tried[best].network.spec
+        late = f"{plural(found.staleness, 'update')} late" if found.staleness else "without staleness"
+        better.append(
+            f"{described(spec)} would be {factor(found.samples_per_second / first.samples_per_second)} as fast, {late}, "
+            f"in {memory(found.memory_peak)} a device: set {'; '.join(keys_to_set(given, spec))}"
+        )
+    not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
+    return evolve(
+        plan,
+        other_uses=len(uses),
+        assumptions=(*plan.assumptions, not_looked_at),
+        warnings=(*better, *plan.warnings),
+    )
+
+
+def _what_fits(planner: Planner) -> str:
+    """Return what to set so that the devices' memory suffices, each of it verified by an estimate."""
+    tried, found = 0, list[str]()
+    for way in smaller(planner.spec):
+        for spec in way:
+            tried += 1
+            if _fitting(planner, spec):
+                found.append("; ".join(keys_to_set(planner.spec, spec)))
+                break
+    if found:
+        return f"what fits, by a plan each: {', or '.join(found)}"
+    return f"none of {plural(tried, 'change')} that were planned fits: what nodes keep, other methods, smaller batches, more devices"
+
+
+def _try(planner: Planner, spec: Spec) -> Tried:
+    try:
+        return planner.estimate(spec)
+    except (NoFeasiblePlan, SpecError) as error:
+        return error
+
+
+def _fitting(planner: Planner, spec: Spec) -> Estimate | None:
+    tried = _try(planner, spec)
+    return tried if isinstance(tried, Estimate) else None
 
 
 @frozen
-class _Tried:
-    """A specification with its plan, or with the reason why it has none."""
+class _Baseline:
+    """What speed-ups are over."""
 
-    spec: Spec
-    plan: Plan | None
-    error: NoFeasiblePlan | SpecError | None
+    samples_per_second: float
+    name: str
 
-    @classmethod
-    def of(cls, spec: Spec, plan_variant: PlanVariant) -> _Tried:
-        try:
-            return cls(spec, plan_variant(spec), None)
-        except (NoFeasiblePlan, SpecError) as error:
-            return cls(spec, None, error)
 
-    @property
-    def figures(self) -> Figures | None:
-        return None if self.plan is None else Figures.of(self.plan)
-
-    def same_as(self, other: _Tried) -> bool:
-        """Whether depths, or what nodes keep, were found to be those of another one."""
-        own, others = ((one.spec.method.name, one.spec.partition.replicas, one.figures) for one in (self, other))
-        return self.plan is not None and own == others
+def _baseline(planner: Planner) -> _Baseline | None:
+    """Return plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits."""
+    if found := [one for spec in alone(planner.spec) if (one := _fitting(planner, spec))]:
+        best = max(found, key=lambda one: one.samples_per_second)
+        return _Baseline(best.samples_per_second, f"plain backpropagation on one {best.inputs.devices[0].type.name}")
+    for spec in synchronous(planner.spec):
+        if one := _fitting(planner, spec):
+            name = "the synchronous pipeline 1f1b-flush, since no device holds the network"
+            return _Baseline(one.samples_per_second, name)
+    return None
 
 
 def compare_methods(planner: Planner) -> Comparison:
@@ -67,30 +173,29 @@ def compare_methods(planner: Planner) -> Comparison:
     Raises:
         SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
     """
-    given, plan_variant = planner.spec, planner.plan_once()
+    given = planner.spec
     variants = [
         with_method(given, method.name, schedule)
         for method in METHODS.values()
         for schedule in method.schedules
         if schedule != "sequential" or method.schedules == ("sequential",)
     ]
-    flushed = with_method(given, "1f1b-flush", "1f1b")
+    flushed, filled = synchronous(given)
     if given.method.keep is not None:
         variants.append(evolve(flushed, method=given.method))
-    variants += [evolve(flushed, method=evolve(flushed.method, keep="auto")), *other_uses(given)]
-    tried, refused = list[_Tried](), list[Exception]()
-    for spec in variants:
-        one = _Tried.of(spec, plan_variant)
-        refused += [one.error] if isinstance(one.error, SpecError) else []
-        if not any(one.same_as(other) for other in tried):
-            tried.append(one)
-    if len(refused) == len(tried):
-        raise refused[0]
+    # Where depths or what nodes keep turn out to be those of a row before, the row would say the same.
+    tried: dict[object, tuple[Spec, Tried]] = {}
+    for spec in [*variants, filled, *other_uses(given)]:
+        one = _try(planner, spec)
+        same = (spec.method.name, spec.partition.replicas, one.figures) if isinstance(one, Estimate) else one
+        tried.setdefault(same, (spec, one))
+    if all(isinstance(one, SpecError) for _, one in tried.values()):
+        raise next(one for _, one in tried.values() if isinstance(one, SpecError))
 
-    over, figures = baseline(given, plan_variant), [one.figures for one in tried]
-    rows = [_row(given, one.spec, one.plan, one.error, over) for one in tried]
+    over = _baseline(planner)
+    rows = [_row(given, spec, one, over) for spec, one in tried.values()]
+    figures = [row.figures for row in rows]
     base = next(row for row in rows if (row.method, row.schedule, row.keep) == _BASE)
-    usable = [one for one in figures if one is not None and one.usable]
     return Comparison(
         name=given.name,
         micro_batch=given.data.batch,
@@ -99,13 +204,13 @@ def compare_methods(planner: Planner) -> Comparison:
                 row,
                 saving=_saving(row.memory_total, base.memory_total),
                 paper_saving=_saving(row.paper_total, base.paper_total),
-                unbeaten=own in usable and not any(own is not None and other.beats(own) for other in usable),
+                unbeaten=own is not None and not any(other is not None and beats(other, own) for other in figures),
             )
             for row, own in zip(rows, figures, strict=True)
         ),
         recommended=recommended(figures),
         speedup_over=over.name if over else _NOTHING,
-        assumptions=(*_said([one.plan for one in tried]), NOT_LOOKED_AT),
+        assumptions=(*_assumptions(one for _, one in tried.values()), _NOT_LOOKED_AT),
     )
 
 
@@ -119,37 +224,34 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
         SpecError: every specification is wrong.
         PluginError: as of `Planner`.
     """
-    rows, plans, errors = list[ComparedPlan](), list[Plan](), list[Exception]()
-    over: Baseline | None = None
+    rows, tried, names = list[ComparedPlan](), list[Tried](), list[str]()
+    over: _Baseline | None = None
     for name, make in planners.items():
         try:
             planner = make()
-            plan = planner.plan()
+            tried.append(planner.estimate())
         except (NoFeasiblePlan, SpecError) as error:
-            errors.append(error)
-            rows.append(evolve(_refused(error), name=name))
+            tried.append(error)
+            rows.append(_refused(ComparedPlan(name=name), error))
             continue
-        if not plans:
-            over = baseline(planner.spec, planner.plan)
-        plans.append(plan)
-        rows.append(evolve(_row(planner.spec, planner.spec, plan, None, over), name=name))
-    if len(errors) == len(rows) and all(isinstance(error, SpecError) for error in errors):
-        raise errors[0]
+        if not names:
+            over = _baseline(planner)
+        names.append(planner.spec.name)
+        rows.append(evolve(_row(planner.spec, planner.spec, tried[-1], over), name=name))
+    if all(isinstance(one, SpecError) for one in tried):
+        raise next(one for one in tried if isinstance(one, SpecError))
     return Comparison(
-        name=plans[0].name if plans else "plans",
+        name=next(iter(names), "plans"),
         rows=tuple(rows),
         speedup_over=f"{over.name}, by the first plan" if over else _NOTHING,
-        assumptions=_said(plans),
+        assumptions=_assumptions(tried),
     )
 
 
-def _row(
-    given: Spec, spec: Spec, plan: Plan | None, error: NoFeasiblePlan | SpecError | None, over: Baseline | None
-) -> ComparedPlan:
-    """Return the row of a plan, or of the error, with the memory of all replicas, and with the work and the messages of as many samples as the given specification's."""
+def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> ComparedPlan:
+    """Return the row of an estimate, or of the error, with the memory of all replicas, and with the work and the messages of as many samples as the given specification's."""
     method, partition = spec.method, spec.partition
-    row = evolve(
-        ComparedPlan() if error is None else _refused(error),
+    row = ComparedPlan(
         set=tuple(keys_to_set(given, spec)),
         method=method.name,
         schedule=METHODS[method.name].schedule if method.schedule is None else method.schedule,
@@ -159,48 +261,50 @@ def _row(
         accumulation=method.accumulation,
         micro_batch=spec.data.batch,
     )
-    if plan is None:
-        return row
+    if not isinstance(found, Estimate):
+        return _refused(row, found)
+    inputs, programs = found.inputs, found.programs
     replicas, samples = partition.replicas / given.partition.replicas, given.data.batch / spec.data.batch
     in_paper = "lockstep" in METHODS[method.name].schedules and method.keep is None and replicas == samples == 1
-    notes = [] if plan.timing.exact else ["about: no period was found, and times are means over a long simulation"]
-    worst = min(plan.devices, key=lambda device: device.spare_bytes or 0)
-    if (short := -(worst.spare_bytes or 0)) > 0:
-        notes.append(f"does not fit: {worst.name} needs {memory(short)} more than its {memory(worst.room or 0)}")
+    notes = [] if found.tick.exact else ["about: no period was found, and times are means over a long simulation"]
     if method.schedule == "auto":
-        notes.append(schedule_text(plan.schedule))
+        notes.append(schedule_text(found.placement.schedule))
+    sent = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
+    work = [
+        node_flops(program, segment, name, inputs.costs)
+        for program in programs
+        for segment in program.segments
+        for name in segment.nodes
+    ]
     return evolve(
         row,
-        stages=len(plan.stages),
-        memory_peak=plan.peak_bytes,
-        memory_total=round(plan.totals.bytes.total * replicas),
-        paper_total=plan.paper_accounting["total"] if in_paper else None,
-        channel_bytes=round(
-            samples * sum(one.channel_bytes.forward + one.channel_bytes.backward for one in plan.stages)
-        ),
-        flops=round(samples * sum(one.flops.forward + one.flops.backward for one in plan.stages)),
-        fits=plan.fits,
-        staleness=plan.staleness,
-        samples_per_second=plan.timing.samples_per_second,
-        seconds_per_micro_batch=plan.timing.tick_seconds,
-        exact=plan.timing.exact,
-        speedup=plan.timing.samples_per_second / over.samples_per_second if over else None,
+        stages=len(programs),
+        memory_peak=found.figures.memory_peak,
+        memory_total=round(sum(peak.bytes for peak in found.peaks.values()) * replicas),
+        paper_total=paper_accounting(programs, inputs.costs)["total"] if in_paper else None,
+        channel_bytes=round(samples * sum(sent.values())),
+        flops=round(samples * sum(one.forward + one.backward for one in work)),
+        fits=True if found.memory_is_known else None,
+        staleness=found.figures.staleness,
+        samples_per_second=found.samples_per_second,
+        seconds_per_micro_batch=found.tick.seconds,
+        exact=found.tick.exact,
+        speedup=found.samples_per_second / over.samples_per_second if over else None,
         note="; ".join(notes),
     )
 
 
-def _refused(error: NoFeasiblePlan | SpecError) -> ComparedPlan:
-    no_room = isinstance(error, NoFeasiblePlan)
+def _refused(row: ComparedPlan, error: NoFeasiblePlan | SpecError) -> ComparedPlan:
     reason = "; ".join(problem.message for problem in error.problems)
-    return ComparedPlan(
-        fits=False if no_room else None, note=reason if no_room else f"a run would be refused: {reason}"
-    )
+    if isinstance(error, NoFeasiblePlan):
+        return evolve(row, fits=False, note=reason)
+    return evolve(row, note=f"a run would be refused: {reason}")
 
 
 def _saving(total: int | None, base: int | None) -> float | None:
     return None if total is None or base is None else 1 - total / base
 
 
-def _said(plans: Iterable[Plan | None]) -> tuple[str, ...]:
+def _assumptions(tried: Iterable[Tried]) -> tuple[str, ...]:
     """Return the assumptions of several plans, each sentence once."""
-    return tuple(dict.fromkeys(text for plan in plans if plan is not None for text in plan.assumptions))
+    return tuple(dict.fromkeys(text for one in tried if isinstance(one, Estimate) for text in one.assumptions))

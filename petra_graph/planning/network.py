@@ -12,27 +12,28 @@ micro-batch: with both ends of a longer pipeline it would wait for its own outpu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
 from petra_graph.compiler.lower import Lowering, MessageTypes
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
+from petra_graph.compiler.spec_checks import checked_profile, refuse
+from petra_graph.compiler.stage_memory import transport_of
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.build_block import listing
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.program.device_types import Device
+from petra_graph.program.device_types import Device, stated_link
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
 from petra_graph.units import listed, noun
-
-if TYPE_CHECKING:
-    from petra_graph.compiler.planner_inputs import PlannerInputs
 
 Stages = Iterable[Sequence[str]]
 """The nodes of each stage."""
@@ -62,14 +63,13 @@ class MeasuredNetwork:
     @property
     def micro_batches(self) -> int | None:
         """Micro-batches of an epoch; None where the number of samples is not known."""
-        whole, most = self.micro_batches_of_data, self.spec.run.micro_batches
-        return whole if whole is None or most is None else min(whole, most)
-
-    @property
-    def micro_batches_of_data(self) -> int | None:
-        """Micro-batches of an epoch that a trial has not shortened."""
-        samples = self.training_samples
-        return None if samples is None else samples // (self.spec.data.batch * self.spec.partition.replicas)
+        if self.training_samples is None:
+            return None
+        whole, most = (
+            self.training_samples // (self.spec.data.batch * self.spec.partition.replicas),
+            self.spec.run.micro_batches,
+        )
+        return whole if most is None else min(whole, most)
 
     # --- parameters that several nodes share ---
 
@@ -134,37 +134,25 @@ class MeasuredNetwork:
                 numbers = " and ".join(map(str, first))
                 yield f"{_named(first.values())} share the parameter {label}, and are in {noun(len(first), 'stage')} {numbers}"
 
-    def check_shared(self, stages: Stages) -> None:
-        """Check that nodes which share a parameter are in one stage.
+    def check_shared(self, stages: Stages | int) -> None:
+        """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages.
 
         Raises:
             SpecError: they are in several, and `partition.untie` is not set.
         """
-        if not self.spec.partition.untie:
-            self._refuse(self.across_stages(stages))
-
-    def check_number(self, stages: int) -> None:
-        """Check that the network can be cut into a number of stages.
-
-        Raises:
-            SpecError: nodes that share a parameter would be in several.
-        """
-        if stages > self.graph.most_stages(self.together):
-            owners = self.owners(self.graph.order, trained=True)
-            self._refuse(
-                f"{stages} stages are too many: {_named(names)} share the parameter {label}"
-                for label, names in owners.items()
-            )
-
-    def _refuse(self, found: Iterable[str]) -> None:
-        most = self.graph.most_stages(self.together)
+        most, found = self.graph.most_stages(self.together), list[str]()
+        if isinstance(stages, int):
+            owners = self.owners(self.graph.order, trained=True).items() if stages > most else ()
+            found += [
+                f"{stages} stages are too many: {_named(own)} share the parameter {label}" for label, own in owners
+            ]
+        elif not self.spec.partition.untie:
+            found += self.across_stages(stages)
         hint = (
             f"set partition.stages = {most}, the most that there can be: a stage with these nodes has all nodes between them, too; or set "
             "partition.untie = true: each stage then updates a copy of its own, equal at the start, which is another model than the tied one"
         )
-        problems = [Problem(message=text, hint=hint, path=("partition", "stages")) for text in found]
-        if problems:
-            raise SpecError(problems)
+        refuse(Problem(message=text, hint=hint, path=("partition", "stages")) for text in found)
 
     # --- programs and costs ---
 
@@ -191,13 +179,30 @@ class MeasuredNetwork:
         return self.lowering.placed(placement)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings that a profile must have been taken with, in addition to the network."""
-        from petra_graph.compiler.spec_checks import settings_of
+    def settings(self) -> dict[str, Any]:
+        """The tables on which the seconds of operations depend, as JSON, beside the network; a profile must have been taken with equal ones.
 
-        checked = self.checked
-        optimizer = (checked.optimizer.name, checked.optimizer.options)
-        return settings_of(self.spec, optimizer, checked.loss.name)
+        Of a number only counts whether it is zero: other values take the same operations.
+        """
+
+        def zero_or_not(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [zero_or_not(one) for one in value]
+            return value != 0 if isinstance(value, int | float) else value
+
+        spec, optimizer = self.spec, self.checked.optimizer
+        precision = asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
+        return {
+            "precision": precision | {"tf32": spec.precision.products == "tf32"},
+            "optimizer": {
+                "name": optimizer.name,
+                "options": {key: zero_or_not(value) for key, value in asdict(optimizer.options).items() if key != "lr"},
+                "clip": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
+            },
+            "loss": self.checked.loss.name,
+            "run.compile": spec.run.compile,
+            "init.freeze": [*spec.init.freeze] if spec.init.freeze else None,
+        }
 
     def costs(self) -> CostTable:
         """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
@@ -208,23 +213,24 @@ class MeasuredNetwork:
             SpecError: a block can be run neither without values nor on the CPU.
             PluginError: code cannot be imported.
         """
-        kinds = [node.kind for node in self.graph.nodes.values()]
-        key = (kinds, self.spec.data.batch, self.spec.precision, self.spec.optimizer.clip)
-        return self.known_costs.get(key, self._measure_costs)
-
-    def _measure_costs(self) -> CostTable:
         from petra_graph.measure.costs import Conditions, measure_costs
 
-        conditions = Conditions(
-            batch=self.spec.data.batch,
-            facts=self.checked.facts,
-            precision=self.spec.precision,
-            loss=self.checked.loss.build(),
-            optimizer=self.checked.optimizer,
-            clip=self.spec.optimizer.clip,
-        )
-        with at_path("loss", "name"):  # blocks and optimizers have paths of their own
-            return measure_costs(self.graph, conditions)
+        spec = self.spec
+
+        def measured() -> CostTable:
+            conditions = Conditions(
+                batch=spec.data.batch,
+                facts=self.checked.facts,
+                precision=spec.precision,
+                loss=self.checked.loss.build(),
+                optimizer=self.checked.optimizer,
+                clip=spec.optimizer.clip,
+            )
+            with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+                return measure_costs(self.graph, conditions)
+
+        kinds = [node.kind for node in self.graph.nodes.values()]
+        return self.known_costs.get((kinds, spec.data.batch, spec.precision, spec.optimizer.clip), measured)
 
     def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs.
@@ -233,11 +239,6 @@ class MeasuredNetwork:
             SpecError: a block cannot be run, or the profile does not belong to the specification.
             PluginError: code cannot be imported.
         """
-        from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
-        from petra_graph.compiler.spec_checks import checked_profile
-        from petra_graph.compiler.stage_memory import transport_of
-        from petra_graph.program.device_types import stated_link
-
         spec, kind, costs = self.spec, devices[0].type.kind, self.costs()
         profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
         given = self.checked.stages
@@ -311,7 +312,7 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
 
 
 def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:
-    """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, or that nothing is trained."""
+    """Yield patterns of `init.freeze` that name nothing, and parameters that are frozen in one of their nodes alone."""
     names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
     path = ("init", "freeze")
     for pattern in patterns:
@@ -324,35 +325,28 @@ def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) 
     for label, found in trained.items():
         if len(found) > 1:
             yield Problem(message=f"{label} is one parameter of several nodes: freeze it in all of them", path=path)
-    if not any(one.trained for one in shapes.values()):
-        yield Problem(message="nothing of the network would be trained", hint="freeze less", path=path)
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
-    """Yield the problem of a head that does not have an output for each class, if targets are classes.
+    """Yield the problem of a head that does not have an output for each class, if targets are classes; of several tensors, if the loss is of the first party, which reads one.
 
-    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them. Several outputs are
-    what the loss makes of them; those of the first party read one.
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
     """
-    allowed = outputs_for(facts)
-    head = network.graph.nodes[network.graph.head]
+    head, loss = network.graph.nodes[network.graph.head], network.checked.loss
     measured, target = network.shapes[head.name], facts.target_shape
-    outputs, loss = measured.outputs, network.checked.loss
     if loss.is_first_party and (measured.several or facts.several_targets):
         came = f'the head "{head.name}" returns' if measured.several else "a sample's target is"
-        message = f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one"
-        hint = (
-            "write a loss of your own, which is called with what the network returned and with the targets: "
-            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python'
+        yield Problem(
+            message=f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one",
+            hint="write a loss of your own, which is called with what the network returned and with the targets: "
+            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python',
+            path=head.path if measured.several else ("loss",),
         )
-        if measured.several:
-            hint += "; or write a module around the network whose forward returns one tensor"
-        yield Problem(message=message, hint=hint, path=head.path if measured.several else ("loss",))
-        return
-    if not allowed or measured.several or outputs[0] in allowed:
-        return
-    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
-    of_targets = f", and targets of {'x'.join(map(str, target))}" if target else ""
-    message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes{of_targets}'
-    hint = "make it " + " or ".join("x".join(map(str, shape)) for shape in allowed)
-    yield Problem(message=message, hint=hint, path=head.path)
+    elif facts.classes is not None and facts.target_dtype == "int64" and not measured.several:
+        allowed = list(dict.fromkeys([(facts.classes, *target), (*target, facts.classes)]))
+        if (outputs := measured.outputs)[0] not in allowed:
+            of_targets = f", and targets of {listing([target])}" if target else ""
+            message = f'the head "{head.name}" has {listing(outputs)} outputs, but the data set has {facts.classes} classes{of_targets}'
+            yield Problem(
+                message=message, hint="make it " + " or ".join(listing([one]) for one in allowed), path=head.path
+            )

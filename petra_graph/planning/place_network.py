@@ -7,7 +7,7 @@
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
-Costs are measured, and the search is imported, only if one of these decisions needs them. Stages and depths follow from the devices that the
+Costs are measured only if one of these decisions needs them. Stages and depths follow from the devices that the
 specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
 
 If no limit is stated, a device may hold what it has. Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
@@ -16,19 +16,19 @@ present, or its processes. If the planned devices are not used, a limit that the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_processes, graph_problems, refuse
-from petra_graph.errors import NoFeasiblePlan
+from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.spec_checks import check_processes, refuse
+from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import Partition, Placement
-
-if TYPE_CHECKING:
-    from petra_graph.compiler.planner_inputs import PlannerInputs
 
 Devices = tuple[Device, ...]
 
@@ -92,8 +92,6 @@ def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: in
     else:
         planned = _place_as_planned(network, devices)
         check_processes(len(planned.stages), processes)
-        from petra_graph.compiler.placement_search import place_stages
-
         limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
         ranks = tuple(
             evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, devices[0].type))
@@ -125,9 +123,8 @@ def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
     """
     limited = _with_own_limits(placement.devices)
     if any(device.memory_bytes is not None for device in limited):
-        from petra_graph.compiler.placement_search import within_memory
-
-        within_memory(_as_placed(network, placement, limited), Partition(stages=placement.stages))
+        hosts = [stage.device for stage in placement.stages]
+        place_stages(_as_placed(network, placement, limited), Partition(stages=placement.stages), hosts=hosts)
 
 
 def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
@@ -137,7 +134,19 @@ def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
         SpecError: nodes that share a parameter are apart, or a node cannot keep in its stage what it is to keep.
     """
     network.check_shared([stage.nodes for stage in placement.stages])
-    refuse(graph_problems(network.spec.method.keep, network.programs(placement)))
+    listed, problems = network.spec.method.keep, list[Problem]()
+    graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()
+    for program, segment in ((one, segment) for one in network.programs(placement) for segment in one.segments):
+        for name in segment.nodes if segment.keeps != "graph" else ():
+            if name not in graphs:
+                continue
+            message = (
+                f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
+                "change before the backward"
+            )
+            hint = 'set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well'
+            problems.append(Problem(message=message, hint=hint, path=("method", "keep", name)))
+    refuse(problems)
 
 
 def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "least"] = "fill") -> Placement:
@@ -157,19 +166,16 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
     if given is not None and hosts is not None and not (limited or checked.schedule == "auto" or open_keep):
         stages = given.spread_over(hosts).stages
         placement = Placement(stages=stages, devices=devices, schedule=checked.schedule)
-    else:  # The search is imported here, which a run with given stages does not need.
-        from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages, within_memory
-
+    else:
         inputs, number = network.planner_inputs(devices), network.spec.partition.stages
-        if given is not None and hosts is not None:
-            placement = within_memory(inputs, given.spread_over(hosts), open_keep)
-        elif given is not None:
-            placement = place_stages(inputs, given, open_keep)
+        if given is not None:
+            spread = None if hosts is None else [stage.device for stage in given.spread_over(hosts).stages]
+            placement = place_stages(inputs, given, open_keep, spread)
         elif isinstance(number, int):
-            network.check_number(number)
+            network.check_shared(number)
             placement = cut_and_place(inputs, number, open_keep)
         else:
-            network.check_number(len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1)
+            network.check_shared(len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1)
             placement = cut_into_fewest(inputs, open_keep)
         placement = evolve(placement, by_cost=True)
     check_stages(network, placement)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import attrs
-from attrs import evolve
+from attrs import frozen
 
-from petra_graph.compiler.memory import StageBytes, stage_memory, summed
+from petra_graph.compiler.memory import Peak, StageBytes, stage_memory, summed
 from petra_graph.compiler.plan import (
     Certainty,
+    Figures,
     Plan,
     PlannedDevice,
     PlannedNode,
@@ -19,9 +20,8 @@ from petra_graph.compiler.plan import (
     Totals,
 )
 from petra_graph.compiler.planner_inputs import PlannerInputs, node_flops, node_seconds
-from petra_graph.compiler.simulation import BothWays, TimedStage
-from petra_graph.compiler.timing import Event, device_shares, simulate, timing
-from petra_graph.errors import NoFeasiblePlan
+from petra_graph.compiler.simulation import BothWays, Pipeline, TimedStage
+from petra_graph.compiler.timing import Event, Tick, device_shares, simulate, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.without_compiler import uncompiled
@@ -37,7 +37,6 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.share_devices import NOT_LOOKED_AT, PlanVariant, baseline, better_use, what_fits
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.node_costs import CostTable, NodeCost
@@ -51,8 +50,59 @@ _FLOAT32 = 4
 """Bytes of a value."""
 
 
+@frozen(kw_only=True, eq=False)
+class Estimate:
+    """A placement of a network, with what both models say of it."""
+
+    network: MeasuredNetwork
+    placement: Placement
+    inputs: PlannerInputs
+    programs: tuple[StageProgram, ...]
+    pipeline: Pipeline
+    tick: Tick
+    peaks: Mapping[str, Peak]
+    """Of each device that hosts a stage."""
+
+    @classmethod
+    def of(cls, network: MeasuredNetwork, placement: Placement) -> Estimate:
+        """Estimate a placement: a plan's, or a run's; errors as of `MeasuredNetwork.planner_inputs`."""
+        inputs = network.planner_inputs(placement.devices)
+        programs = inputs.placed(placement)
+        pipeline = inputs.pipeline(programs)
+        return cls(
+            network=network,
+            placement=placement,
+            inputs=inputs,
+            programs=programs,
+            pipeline=pipeline,
+            tick=tick(pipeline),
+            peaks=inputs.device_peaks(programs),
+        )
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of all replicas."""
+        samples = self.inputs.costs.micro_batch * self.inputs.replicas
+        return samples / self.tick.seconds if self.tick.seconds else 0.0
+
+    @property
+    def figures(self) -> Figures:
+        """What it is compared with others by."""
+        staleness = max(program.staleness for program in self.programs)
+        return Figures(self.samples_per_second, staleness, max(peak.bytes for peak in self.peaks.values()))
+
+    @property
+    def memory_is_known(self) -> bool:
+        """Whether it is known of every device how much it may hold; a plan's devices then hold no more."""
+        return all(one.memory_bytes or one.type.memory_bytes for one in self.inputs.devices if one.name in self.peaks)
+
+    @property
+    def assumptions(self) -> Iterator[str]:
+        return assumptions(self.inputs, self.network.spec, self.pipeline)
+
+
 class Planner:
-    """Plans of one specification and its variants: the network is checked and measured once."""
+    """Plans of one specification and its variants: the network is checked and measured once, and each variant placed once."""
 
     def __init__(self, given: Given, overrides: Iterable[str] = ()) -> None:
         """Check the specification.
@@ -66,6 +116,7 @@ class Planner:
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(given, overrides)
+        self._known = Memo[Estimate]()
 
     @property
     def spec(self) -> Spec:
@@ -75,16 +126,23 @@ class Planner:
     def network(self) -> MeasuredNetwork:
         return measure(self.checked)
 
-    @uncompiled()
-    def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
-        """Plan the specification, or a variant with the same network.
+    def estimate(self, variant: Spec | None = None) -> Estimate:
+        """Place the specification, or a variant with the same network, and estimate its memory and its speed, once.
 
         Raises:
             SpecError: shapes, stages, devices or method are wrong, or the optimizer is not for the method's backwards; located.
             PluginError: only blocks are at fault.
             NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
-        spec = self.spec if variant is None else variant
+        spec = variant or self.spec
+        return self._known.get(spec, lambda: self._estimate(spec))
+
+    def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
+        """Plan the specification, or a variant; errors as of `estimate`."""
+        return described_plan(self._estimate(variant or self.spec), with_timeline=with_timeline)
+
+    @uncompiled()
+    def _estimate(self, spec: Spec) -> Estimate:
         problems = ProblemCollector(loaded=self.checked.loaded)
         devices = problems.attempt(planned_devices, spec.partition)
         network = problems.attempt(lambda: self.network if spec is self.spec else self.network.variant(spec))
@@ -97,35 +155,7 @@ class Planner:
         placement = problems.require(place_network, network, devices)
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()
-        return problems.require(predict, network, placement, with_timeline=with_timeline)
-
-    def plan_once(self) -> PlanVariant:
-        """Return a function that plans variants, equal ones once."""
-        known = Memo[Plan]()
-        return lambda spec: known.get(spec, lambda: self.plan(spec))
-
-    def advised(self, *, with_timeline: bool = False) -> Plan:
-        """Return the plan with its speed-up, and with a better use of the same devices as its first warning; errors as of `plan`.
-
-        Where memory does not suffice, the error says what would fit.
-        """
-        variant = self.plan_once()
-        try:
-            plan = self.plan(with_timeline=with_timeline)
-        except NoFeasiblePlan as error:
-            hint = what_fits(self.spec, variant)
-            raise NoFeasiblePlan(evolve(problem, hint=hint) for problem in error.problems) from None
-        over, (better, looked_at) = baseline(self.spec, variant), better_use(self.spec, plan, variant)
-        if over is not None:
-            speedup = plan.timing.samples_per_second / over.samples_per_second
-            plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
-        other_methods = f"{NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
-        return evolve(
-            plan,
-            other_uses=looked_at,
-            assumptions=(*plan.assumptions, other_methods),
-            warnings=(*[better] * bool(better), *plan.warnings),
-        )
+        return problems.require(Estimate.of, network, placement)
 
 
 def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:
@@ -134,33 +164,27 @@ def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:
 
 
 @uncompiled()
-def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bool = False) -> Plan:
-    """Predict a placement: a plan's, or a run's.
+def predict(network: MeasuredNetwork, placement: Placement) -> Plan:
+    """Predict a run's placement; errors as of `MeasuredNetwork.planner_inputs`."""
+    return described_plan(Estimate.of(network, placement))
+
+
+def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
+    """Return everything that is known of an estimate, stage by stage, device by device, node by node.
 
     Args:
         with_timeline: list the first operations one by one; there are many.
-
-    Raises:
-        SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
-    spec, optimizer = network.spec, network.checked.optimizer
-    inputs = network.planner_inputs(placement.devices)
-    costs, programs, batch = inputs.costs, inputs.placed(placement), inputs.costs.micro_batch
-    pipeline = inputs.pipeline(programs)
-    speed = timing(pipeline, batch * inputs.replicas, inputs.outside_seconds)
+    network, inputs, programs, pipeline = found.network, found.inputs, found.programs, found.pipeline
+    spec, optimizer, placement = network.spec, network.checked.optimizer, found.placement
+    costs, batch = inputs.costs, inputs.costs.micro_batch
+    speed = timing(pipeline, found.tick, batch * inputs.replicas, inputs.outside_seconds)
 
     nodes = tuple(_nodes(inputs, programs, network))
     apart = stage_memory(programs, costs, transport=inputs.transport)
     seen = zip(programs, placement.stages, pipeline.stages, apart, strict=True)
     stages = tuple(_stages(costs, seen, nodes))
-    if len(pipeline.hosted) < len(programs):
-        on_devices = inputs.device_memory(programs)
-    else:
-        libraries = inputs.transport.libraries
-        on_devices = {
-            program.device: attrs.evolve(own, working=own.working + libraries)
-            for program, own in zip(programs, apart, strict=True)
-        }
+    on_devices = inputs.device_memory(programs, found.peaks)
     shares = device_shares(pipeline, speed.tick_seconds)
     devices = tuple(
         PlannedDevice(
@@ -189,7 +213,7 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
         windows = -(-(max(program.depth for program in programs) + TICKS_SHOWN) // inputs.accumulation)
         shown = simulate(pipeline, windows * inputs.accumulation)
 
-    plan = Plan(
+    return Plan(
         name=spec.name,
         method=inputs.method.name,
         schedule=placement.schedule,
@@ -223,9 +247,9 @@ def predict(network: MeasuredNetwork, placement: Placement, *, with_timeline: bo
             profiled=inputs.profile is not None,
         ),
         notes=tuple(placement_notes(placement, speed)),
-        assumptions=tuple(assumptions(inputs, spec, pipeline)),
+        assumptions=tuple(found.assumptions),
+        warnings=tuple(warnings(inputs, network, programs)),
     )
-    return attrs.evolve(plan, warnings=tuple(warnings(plan, inputs, network, programs)))
 
 
 def _nodes(inputs: PlannerInputs, programs: Sequence[StageProgram], network: MeasuredNetwork) -> Iterator[PlannedNode]:

@@ -6,7 +6,7 @@ neither wins: the run is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import check_limits, check_stages
 from petra_graph.planning.spec_devices import machine_of, planned_devices
-from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import Placement
 from petra_graph.record.run_directory import PLAN
 from petra_graph.units import bounded
@@ -48,10 +47,7 @@ class SavedPlan:
         """
         path = Path(source)
         if path.is_dir():
-            resolved, path = path / "resolved.toml", path / PLAN
-            if resolved.exists() and not path.exists():
-                made = f"`petra-graph plan {resolved} --json --output FILE` makes its plan"
-                raise SpecError(f"there is no {path}: the run was not planned", made)
+            path = path / PLAN
         try:
             return cls(read_plan(path.read_bytes(), str(path)), str(path))
         except OSError as error:
@@ -69,17 +65,42 @@ class SavedPlan:
             SpecError: the plan is of another network, of other settings or of other devices; the first difference.
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
-        plan, named = self.plan, [device.name for device in self.plan.devices]
+        plan, spec, checked = self.plan, network.spec, network.checked
+        named = [device.name for device in plan.devices]
         if processes > 1:  # A process is a device, by the plan's names.
-            assumed = planned_devices(network.spec.partition, tuple(named))
+            assumed = planned_devices(spec.partition, tuple(named))
             devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(assumed))
         else:
-            here = planned_devices(network.spec.partition, tuple(dict.fromkeys(present)))
+            here = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
             devices = tuple(device for device in here if device.name in named)
-        for key, planned, own in _both(network, plan, devices, processes):
-            self._compare(key, planned, own)
+
+        self._compare("method.name", plan.method, checked.method.name)
+        self._compare("method.accumulation", plan.accumulation, spec.method.accumulation)
+        self._compare("data.batch", plan.micro_batch, spec.data.batch)
+        self._compare("partition.replicas", plan.replicas, spec.partition.replicas)
+        cut = [list(stage.nodes) for stage in plan.stages]
+        if checked.stages is not None:
+            self._compare("partition.stages", cut, [list(stage.nodes) for stage in checked.stages.stages])
+        elif isinstance(spec.partition.stages, int):
+            self._compare("partition.stages", len(cut), spec.partition.stages)
+        if checked.schedule != "auto":
+            self._compare("method.schedule", plan.schedule, checked.schedule)
+        planned = {node.name: node for node in plan.nodes}
+        self._compare("nodes", sorted(planned), sorted(network.graph.nodes))
+        for name, node in network.graph.nodes.items():
+            key, one, shapes = f"node {shown(name)}: ", planned[name], network.shapes[name]
+            self._compare(f"{key}kind", one.kind, node.kind)
+            self._compare(f"{key}block", one.block, node.block)
+            self._compare(f"{key}inputs", one.inputs, tuple(read for read in node.inputs if read != INPUT))
+            self._compare(f"{key}outputs", one.outputs, shapes.outputs)
+            self._compare(f"{key}parameters", one.parameters, shapes.parameters)
+        types = {device.name: device.type.name for device in devices}
+        self._compare("devices", {device.name: device.type for device in plan.devices}, types)
+        if processes > 1:
+            self._compare("processes", len(plan.devices), processes)
+
         try:
-            stages = partition(network.graph, [stage.nodes for stage in plan.stages], [""])
+            stages = partition(network.graph, cut, [""])
             check_depths(plan.schedule, network.graph, stages)
             hosts = [named.index(stage.device) for stage in plan.stages]
         except (SpecError, ValueError) as error:
@@ -92,7 +113,7 @@ class SavedPlan:
             ),
             devices=devices,
             schedule=plan.schedule,
-            kept=kept if network.spec.method.keep == "auto" else None,
+            kept=kept if spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
         for segment in (segment for program in network.programs(placement) for segment in program.segments):
@@ -107,34 +128,3 @@ class SavedPlan:
             came, wanted = (bounded(shown(one), _WIDTH) for one in (planned, here))
             hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
             raise SpecError(f"{self.source} is a plan of {key} = {came}, not {wanted}", hint)
-
-
-def _both(
-    network: MeasuredNetwork, plan: Plan, devices: Sequence[Device], processes: int
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what the specification states as well: its key, the plan's value, and the value here."""
-    spec, checked = network.spec, network.checked
-    yield "method.name", plan.method, checked.method.name
-    yield "method.accumulation", plan.accumulation, spec.method.accumulation
-    yield "data.batch", plan.micro_batch, spec.data.batch
-    yield "partition.replicas", plan.replicas, spec.partition.replicas
-    if checked.stages is not None:
-        given = [list(stage.nodes) for stage in checked.stages.stages]
-        yield "partition.stages", [list(stage.nodes) for stage in plan.stages], given
-    elif isinstance(spec.partition.stages, int):
-        yield "partition.stages", len(plan.stages), spec.partition.stages
-    if checked.schedule != "auto":
-        yield "method.schedule", plan.schedule, checked.schedule
-    planned = {node.name: node for node in plan.nodes}
-    yield "nodes", sorted(planned), sorted(network.graph.nodes)
-    for name, node in network.graph.nodes.items():
-        key, shapes, here = f"node {shown(name)}: ", network.shapes[name], planned[name]
-        yield key + "kind", here.kind, node.kind
-        yield key + "block", here.block, node.block
-        yield key + "inputs", here.inputs, tuple(producer for producer in node.inputs if producer != INPUT)
-        yield key + "outputs", here.outputs, tuple(map(tuple, shapes.outputs))
-        yield key + "parameters", here.parameters, shapes.parameters
-    types = {device.name: device.type.name for device in devices}
-    yield "devices", {device.name: device.type for device in plan.devices}, types
-    if processes > 1:
-        yield "processes", len(plan.devices), processes

@@ -34,25 +34,34 @@ _UNLISTED = "a100-40gb"
 
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
-    """Return the names of a run's devices, in order.
+    """Return the names of a run's devices, in order; of several processes each one's, in the order of ranks, named as if all were on one machine.
 
-    A number means the first CUDA devices, or the CPU where torch sees no CUDA device. Several processes have one device
-    each.
+    A number means the first CUDA devices, or the CPU where torch sees no CUDA device. On CUDA each process has the device of its local rank.
 
     Raises:
-        SpecError: a device does not exist here.
+        SpecError: a device does not exist here, or the number of devices is not that of the processes, or these are of different kinds.
     """
-    devices = partition.devices
-    available = torch.cuda.device_count()
+    devices, available, path = partition.devices, torch.cuda.device_count(), ("partition", "devices")
     if processes > 1:
-        return process_devices(partition, processes, "cuda" if available else "cpu")
+        kinds, wrong = {"cuda" if available else "cpu"}, ""
+        if not isinstance(devices, int):
+            kinds = {name.partition(":")[0] for name in devices}
+        if isinstance(devices, int) and devices not in {1, processes}:
+            wrong, hint = f"there are {processes} processes, and each is a device", "leave it out"
+        elif kinds not in ({"cpu"}, {"cuda"}):
+            wrong, hint = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
+        if wrong:
+            raise SpecError(
+                Problem(message=f"partition.devices is {shown(devices)}, but {wrong}", hint=hint, path=path)
+            )
+        return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
     if isinstance(devices, int):
         if available == 0:
             return ("cpu",)
         devices = tuple(f"cuda:{index}" for index in range(devices))
     here = [f"cuda:{index}" for index in range(available)]
-    hint, path = f"allowed: {', '.join(['cpu', *here])}", ("partition", "devices")
     absent = [name for name in devices if name != "cpu" and name not in here]
+    hint = f"allowed: {', '.join(['cpu', *here])}"
     refuse(Problem(message=f"device {shown(name)} does not exist here", hint=hint, path=path) for name in absent)
     return tuple(devices)
 
@@ -121,29 +130,6 @@ def _type_here(name: str) -> DeviceType:
     if place < here or found.guess:
         return found
     return evolve(found, guess=f"{name} is not here, and is taken to be {found.name} as cuda:0 is")
-
-
-def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:
-    """Return the device of each process, in the order of ranks, named as if all were on one machine.
-
-    On CUDA each process has the device of its local rank.
-
-    Args:
-        available: the kind of device where the specification names none, "cpu" or "cuda".
-
-    Raises:
-        SpecError: the number of devices is not that of the processes, or the devices are of different kinds.
-    """
-    devices, wrong = partition.devices, ""
-    kinds = {available} if isinstance(devices, int) else {name.partition(":")[0] for name in devices}
-    if isinstance(devices, int) and devices not in {1, processes}:
-        wrong, hint = f"there are {processes} processes, and each is a device", "leave it out"
-    elif kinds not in ({"cpu"}, {"cuda"}):
-        wrong, hint = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
-    if wrong:
-        message = f"partition.devices is {shown(devices)}, but {wrong}"
-        raise SpecError(Problem(message=message, hint=hint, path=("partition", "devices")))
-    return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
 
 
 def gpu_type(properties: Any) -> DeviceType:

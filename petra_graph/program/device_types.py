@@ -168,8 +168,8 @@ DEVICE_TYPES = {
 
 
 def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
-    """Return the types that `device_type` may name: those of data sheets and those of `[partition.device]`."""
-    return {**{name: _stated(name, given) for name, given in partition.device.items()}, **DEVICE_TYPES}
+    """Return the types that `device_type` may name: those of data sheets and those of `[partition.device]`, which come first."""
+    return {**DEVICE_TYPES, **{name: _stated(name, given) for name, given in partition.device.items()}}
 
 
 def _stated(name: str, given: DeviceSpec) -> DeviceType:

@@ -189,7 +189,3 @@ class Profile:
     """Seconds a micro-batch outside all stages: loading samples, passing messages."""
     link: Link | None
     """Between two of the devices; on the CPU of one machine, through its memory."""
-    wall_seconds: float | None = None
-    """The sum of all operations' medians."""
-    cpu_seconds: float | None = None
-    """The same of the processor's time, which is less where something else used it; None: a GPU, for which the host waits."""

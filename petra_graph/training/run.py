@@ -27,7 +27,7 @@ from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.process import OneOfSeveral, RunProcess
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import Summary, measure_process, peak_bytes, run_notes
+from petra_graph.training.run_record import Summary, measure_process, peak_bytes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
 
@@ -88,7 +88,7 @@ def run(
 
 def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | None, listener: Listener) -> RunResult:
     """Train from the beginning or the checkpoint, test, and write weights and summary; all processes take part in each step."""
-    record, notes = process.record, run_notes(prepared)
+    record, notes = process.record, [*prepared.placement.notes]
     if record is not None:
         record.write_inputs(resumption)
     since = None if resumption is None else resumption.metrics_bytes

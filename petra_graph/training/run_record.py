@@ -29,7 +29,7 @@ from petra_graph.errors import (
     raised_text,
     shown,
 )
-from petra_graph.planning.advice import products_note, run_warnings
+from petra_graph.planning.advice import run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Started
 from petra_graph.plugins.contract import FIRST_PARTY
@@ -306,12 +306,6 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "micro-batches": spec.run.epochs * opened.length,
         "updates": opened.horizon.updates,
     }
-
-
-def run_notes(prepared: Prepared) -> list[str]:
-    """Return what was decided for the run, or has a choice, in sentences."""
-    products = products_note(prepared.spec.precision, {"cuda"} if prepared.on_cuda else ())
-    return [*prepared.placement.notes, *products]
 
 
 def start_warnings(prepared: Prepared, plan: Plan | None = None) -> Iterator[str]:

@@ -157,20 +157,12 @@ class NoResidual(AdditiveCoupling):
     pass
 
 
-class ExemptsNothing(Buffered):
-    undecayed = ("scale",)
-
-    def forward(self, *streams):
-        return streams
-
-
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         (ClaimsAnInverse, 'node "mine" is reversible, and {class} is not a subclass of Reversible'),
         (NoInverse, "{class} does not define `inverse`"),
         (NoResidual, "{class} does not define `residual`"),
-        (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
     ],
 )
 def test_a_class_that_does_not_keep_its_kind(made, block, message):

@@ -25,17 +25,6 @@ def faults(write, text, kind=SpecError, overrides=()):
     return [f"{problem.where}: {problem.message}" for problem in caught.value.problems]
 
 
-def test_nodes_that_are_listed(write):
-    checked = check_spec(write("a.toml", SPEC))
-    assert [(node.name, node.plugin.name, node.path) for node in checked.graph.nodes.values()] == [
-        ("stem", "linear-stem", ("graph", "node", 0)),
-        ("middle.0", "rev-mlp", ("graph", "node", 1)),
-        ("middle.1", "rev-mlp", ("graph", "node", 1)),
-        ("head", "pool-linear", ("graph", "node", 2)),
-    ]
-    assert (checked.facts.shape, checked.optimizer.options.lr) == ((1, 8, 8), 0.1)
-
-
 SORTED = """
 from pathlib import Path
 from petra_graph.plugins import DataFacts, Problem, SpecError

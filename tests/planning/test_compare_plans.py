@@ -6,11 +6,12 @@ from functools import cache, partial
 
 import pytest
 
+from petra_graph.compiler.plan import Figures
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.compare_plans import compare_methods, compare_specs
+from petra_graph.planning.compare_plans import advised, beats, compare_methods, compare_specs, recommended
 from petra_graph.planning.plan_spec import Planner, plan
-from petra_graph.planning.share_devices import Figures, keys_to_set, other_uses, recommended
+from petra_graph.planning.share_devices import other_uses
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
@@ -108,7 +109,7 @@ def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     assert whole.flops == first.flops, "of as many samples"
     assert whole.memory_total == pytest.approx(4 * whole.memory_peak, abs=4)
     assert rows[found.recommended].unbeaten
-    again = Planner(spec, [*settings, *whole.set]).advised().as_json()["timing"]
+    again = advised(Planner(spec, [*settings, *whole.set])).as_json()["timing"]
     assert again["speedup"] == pytest.approx(whole.speedup, rel=1e-3)
     assert again["speedup_over"] == found.speedup_over
 
@@ -125,14 +126,14 @@ UNLIKE = (
 def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     """Two H100 and six T4 had a plan of eight stages, and "change nothing", where two replicas on the H100s were faster."""
     planner = Planner(REVNET, UNLIKE)
-    document = planner.advised().as_json()
+    document = advised(planner).as_json()
     assert document["warnings"][0].startswith("2 replicas of the whole network with backprop would be ")
     found = compare_methods(planner)
     row = next(row for row in found.rows if (row.replicas, row.method) == (2, "backprop"))
     assert row.unbeaten
     assert row.samples_per_second > 1.05 * max(one.samples_per_second for one in found.rows if one.method == "petra")
     assert 'partition.device_type = "h100"' in row.set
-    better = Planner(REVNET, [*UNLIKE, *row.set]).advised().as_json()
+    better = advised(Planner(REVNET, [*UNLIKE, *row.set])).as_json()
     assert not [text for text in better["warnings"] if "as fast" in text], "nothing is better than what was chosen"
     assert better["timing"]["samples_per_second"] == pytest.approx(row.samples_per_second)
 
@@ -142,18 +143,18 @@ def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(
     alone = plan(
         spec, ["partition.device_type=h100", "partition.stages=1", "method.name=backprop", "method.schedule=sequential"]
     )
-    found = Planner(spec, (*two, f"partition.memory={alone.peak_bytes - 1}B")).advised().as_json()
+    found = advised(Planner(spec, (*two, f"partition.memory={alone.peak_bytes - 1}B"))).as_json()
     assert found["timing"]["speedup_over"].startswith("the synchronous pipeline 1f1b-flush")
 
 
-def row(speed, stale=0.0, memory=100, fits=True):
-    return Figures(speed, stale, memory, fits)
+def row(speed, stale=0.0, memory=100):
+    return Figures(speed, stale, memory)
 
 
 def test_of_rows_that_are_about_as_fast_the_least_late_is_recommended():
     rows = [row(100, stale=2), row(96), row(97, stale=1), row(80)]
     assert recommended(rows) == 1
-    assert [any(other.beats(one) for other in rows) for one in rows] == [False, False, False, True]
+    assert [any(beats(other, one) for other in rows) for one in rows] == [False, False, False, True]
 
 
 def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():
@@ -215,33 +216,3 @@ def test_an_update_averages_the_same_samples(checked, accumulation, batch, found
     assert {samples(one) for one in variants} <= {samples(given)}
     assert {one.partition.replicas: (one.method.accumulation, one.data.batch) for one in variants} == found
     assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
-
-
-def test_what_to_set(checked):
-    given = checked("partition.devices=4", "partition.stages=4", "method.accumulation=4")
-    whole = next(one for one in other_uses(given) if one.partition.replicas == 4)
-    assert keys_to_set(given, whole) == [
-        'method.name = "backprop"',
-        'method.schedule = "sequential"',
-        "method.accumulation = 1",
-        "partition.replicas = 4",
-        "partition.stages = 1",
-        "partition.devices = 1",
-    ]
-
-
-ON_FOUR = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
-
-
-def test_a_plan_names_replicas_that_are_faster_and_no_later(write):
-    path = write("small.toml", SPEC)
-    planner = Planner(path, ON_FOUR)
-    (said,) = [text for text in planner.advised().as_json()["warnings"] if "replicas of the whole" in text]
-    assert said.startswith("4 replicas of the whole network with backprop would be ")
-    assert 'set method.name = "backprop"; ' in said
-    words = [text.strip() for text in said.partition(": set ")[2].split(";")]
-    overrides = [text.replace(" = ", "=") for text in words]
-    better = Planner(path, (*ON_FOUR, *overrides))
-    assert not [text for text in better.advised().as_json()["warnings"] if "as fast" in text]
-    alone = Planner(path, ("partition.device_type=h100",)).advised().as_json()
-    assert not [text for text in alone["warnings"] if "as fast" in text]

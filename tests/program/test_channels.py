@@ -1,13 +1,12 @@
-"""What a channel holds, the layout of its messages, and what methods keep."""
+"""What a channel holds, and what methods keep."""
 
 from __future__ import annotations
 
 import pytest
 
 from petra_graph.program.channels import capacity
-from petra_graph.program.method import METHODS, is_delayed, is_synchronous
+from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import order
-from tests.support.costs import encoded_bytes
 
 
 @pytest.mark.parametrize(("producer", "consumer", "expected"), [(1, 1, 2), (2, 1, 2), (3, 1, 2), (5, 2, 4), (9, 1, 9)])
@@ -35,49 +34,6 @@ def test_so_many_are_enough_for_two_stages_to_finish(producer, consumer, accumul
 
 def possible(verb: str, channels: dict[str, int], room: int, *, sends: str) -> bool:
     return verb == "update" or (channels[verb] < room if verb == sends else channels[verb] > 0)
-
-
-@pytest.mark.parametrize(
-    ("stored", "own", "expected"),
-    [
-        ("as-streams", "float64", 8 * 24),
-        ("bfloat16", "float64", 2 * 24),
-        ("bfloat16", "float32", 2 * 24),
-        ("int8", "float32", 24 + 4),
-        ("int8", "bool", 24),
-        ("int8", "uint8", 24),
-        ("int8", "int64", 8 * 24),
-    ],
-)
-def test_bytes(stored, own, expected):
-    assert encoded_bytes((2, 3, 4), stored, own) == expected
-
-
-def test_nothing_but_a_scale_is_left_of_no_elements():
-    assert encoded_bytes((0, 4), "int8", "float32") == 4
-    assert encoded_bytes((), "bfloat16", "float32") == 2
-
-
-@pytest.mark.parametrize(
-    ("schedule", "flush", "expected"),
-    [
-        ("sequential", "drain", True),
-        ((1, 1, 1), "drain", True),
-        ("1f1b", "window", True),
-        ("1f1b", "drain", False),
-        ("lockstep", "drain", False),
-        ((3, 2, 1), "drain", False),
-    ],
-)
-def test_what_is_synchronous(schedule, flush, expected):
-    assert is_synchronous(schedule, flush) is expected
-
-
-@pytest.mark.parametrize(
-    ("depth", "flush", "expected"), [(1, "drain", False), (2, "drain", True), (2, "window", False)]
-)
-def test_what_is_delayed(depth, flush, expected):
-    assert is_delayed(depth, flush) is expected
 
 
 @pytest.mark.parametrize(

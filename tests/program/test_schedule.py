@@ -75,47 +75,22 @@ def test_a_window_does_not_cross_a_drain():
     ]
 
 
-ORDERS = {
-    "depth": st.integers(1, 12),
-    "first": st.integers(0, 50),
-    "count": st.integers(0, 30),
-    "accumulation": st.integers(1, 9),
-}
-
-
-@given(**ORDERS)
-def test_every_micro_batch_goes_forward_and_backward_once_in_order(depth, first, count, accumulation):
-    actions = list(order(depth, range(first, first + count), accumulation))
-    expected = list(range(first, first + count))
-    assert [action.micro_batch for action in actions if action.verb == "forward"] == expected
-    assert [action.micro_batch for action in actions if action.verb == "backward"] == expected
-    for m in expected:
-        places = {action.verb: place for place, action in enumerate(actions) if action.micro_batch == m}
-        assert places["forward"] < places["backward"]
-
-
-@given(**ORDERS)
-def test_no_more_than_depth_are_in_flight_and_as_many_once_it_is_filled(depth, first, count, accumulation):
-    flying = most = 0
-    for action in order(depth, range(first, first + count), accumulation):
+@given(st.integers(1, 12), st.integers(0, 50), st.integers(0, 30), st.integers(1, 9))
+def test_every_micro_batch_goes_forward_and_backward_once_in_order_and_windows_end_in_updates(depth, first, count, k):
+    """No more than `depth` are in flight, and as many once the pipeline is filled."""
+    actions, expected = list(order(depth, range(first, first + count), k)), list(range(first, first + count))
+    for verb in ("forward", "backward"):
+        assert [action.micro_batch for action in actions if action.verb == verb] == expected
+    flying, window, in_flight, windows = 0, 0, [0], []
+    for action in actions:
         flying += {"forward": 1, "backward": -1, "update": 0}[action.verb]
-        most = max(most, flying)
-        assert flying >= 0
-    assert flying == 0
-    assert most == min(depth, count)
-
-
-@given(**ORDERS)
-def test_an_update_ends_each_window_and_the_drain(depth, first, count, accumulation):
-    windows, window = [], 0
-    for action in order(depth, range(first, first + count), accumulation):
+        in_flight.append(flying)
+        window += action.verb == "backward"
         if action.verb == "update":
             windows.append(window)
             window = 0
-        window += action.verb == "backward"
-    assert window == 0
-    assert len(windows) == -(-count // accumulation)
-    assert windows == [min(accumulation, count - done) for done in range(0, count, accumulation)]
+    assert (min(in_flight), max(in_flight), flying, window) == (0, min(depth, count), 0, 0)
+    assert windows == [min(k, count - done) for done in range(0, count, k)]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
 from petra_graph.report.pages.plan_page import page as plan_page
 from petra_graph.report.pages.runs_page import runs_page
-from tests.support.plan_documents import as_plan, branches, hostile, long_names, revnet50, three_stages
+from tests.support.plan_documents import as_plan, branches, hostile, long_names, three_stages
 from tests.support.runs import SPEC
 
 VOID = {"meta"}
@@ -76,7 +76,7 @@ def change(path, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-@pytest.mark.parametrize("plan", [three_stages, branches, revnet50, hostile, long_names])
+@pytest.mark.parametrize("plan", [three_stages, branches, hostile, long_names])
 def test_the_page_of_a_plan(plan):
     text = plan_page(as_plan(plan()))
     page = Page(text)
