@@ -1,6 +1,6 @@
 """What a callback is: a listener of the run's progress that may also stop it early, and keep tensors with the stages.
 
-    in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, stopped, ended,
+    in the process that leads      started, trained, warned, evaluating, evaluated_weights, epoch_ended, stops, stopped, ended,
                                    testing; record, whenever values are in `metrics.jsonl`, and close, at the very end
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
 
@@ -20,7 +20,6 @@ from attrs import field, frozen
 from petra_graph.errors import Problem
 from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.loss_and_metric import Scale
-from petra_graph.plugins.tensor_trees import Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,16 +141,6 @@ class Callback(Listener):
     "weights": companions may write to the parameters."""
     reads_weights: bool = False
     """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
-
-    def evaluated(self, epoch: int, first: int, outputs: Tensor, targets: Tree) -> None:
-        """Observe a batch of the evaluation after an epoch.
-
-        Args:
-            epoch: counted from 1.
-            first: position of the batch's first sample in the evaluation, which reads its data in order.
-            outputs: of the head [n, ...], without a graph; not to be changed.
-            targets: [n, ...]; several targets in the tuple or dictionary that the data set has them in.
-        """
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Observe all weights after the evaluation after an epoch: parameters and running statistics by their names in `weights.safetensors`.

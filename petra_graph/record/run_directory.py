@@ -59,32 +59,28 @@ def _folder(parent: str) -> Path:
 # --- one process writes it ----------------------------------------------------------------------------------------------
 
 
-def lock(directory: Path) -> int | None:
-    """Keep other processes from writing a run's directory until this one ends; return the descriptor that holds the lock.
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Within the context, keep other processes from writing a run's directory, where the file system has locks.
 
-    None: the file system has no locks. Raises RunFailed if another process writes the directory.
+    Raises:
+        RunFailed: another process writes it.
     """
+    descriptor = None
     for patience in (True, True, True, False):
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _close_in_children(descriptor)
+            break
         except BlockingIOError:
             os.close(descriptor)
-            if patience:  # `is_locked` holds it for a moment
-                time.sleep(_MOMENT_SECONDS)
+            if not patience:
+                message = f"another process writes the run {directory}"
+                raise RunFailed(message, hint="wait until it has ended, or stop it") from None
+            time.sleep(_MOMENT_SECONDS)  # `is_locked` holds it for a moment
         except OSError:
-            return None
-        else:
-            _close_in_children(descriptor)
-            return descriptor
-    message = f"another process writes the run {directory}"
-    raise RunFailed(message, hint="wait until it has ended, or stop it")
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Within the context, keep other processes from writing a run's directory; errors as of `lock`."""
-    descriptor = lock(directory)
+            break
     try:
         yield
     finally:

@@ -111,8 +111,10 @@ class Checkpoints(CutRecorder):
         super().__init__(trainer.prepared.programs)
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
         self.plan = CutPlan.of(self.prepared)
-        self._latest = None if resumption is None else resumption.skips
-        """The latest cut that need not be made again."""
+        self._latest: int | None = None
+        """The latest cut, which need not be made again; one before an evaluation is made again behind it, as its checkpoint has the values."""
+        if resumption is not None and not resumption.manifest.position["evaluates"]:
+            self._latest = resumption.at
         self._copies: dict[int, list[SavedTensors]] = {}
         """The complete copies of this process's stages at each cut that some stages have not passed yet."""
         self._thread: Thread | None = None

@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -384,7 +383,6 @@ def _begin(_: int) -> None:
     """
     for number in _OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
-    sys.excepthook = _report_unless_parent_left
     _reopen_files()
 
 
@@ -398,9 +396,3 @@ def _reopen_files() -> None:
                 os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
                 os.dup2(own, number, inheritable=os.get_inheritable(number))
                 os.close(own)
-
-
-def _report_unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """Report nothing if the parent was interrupted while it took a tensor from the thread that hands tensors over."""
-    if not issubclass(kind, ConnectionError | EOFError):
-        sys.__excepthook__(kind, value, trace)

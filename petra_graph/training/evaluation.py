@@ -16,7 +16,6 @@ from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
 from petra_graph.record.weights import SEPARATOR
 from petra_graph.runtime.failure import stages_text
-from petra_graph.training.callbacks import NamedCallback
 from petra_graph.training.data import MicroBatches
 from petra_graph.units import plural
 
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from petra_graph.training.trainer import Trainer
 
 
-def evaluate(
-    trainer: Trainer, batches: MicroBatches, split: str, epoch: int, show: Sequence[NamedCallback] = ()
-) -> Mapping[str, float]:
+def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
     """Return the means and metrics over a split; zeros where the head is in another process.
 
     Args:
@@ -34,7 +31,6 @@ def evaluate(
         batches: of the split.
         split: "validation" or "test".
         epoch: of the weights.
-        show: see the head's outputs and the targets of every batch.
 
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
@@ -47,8 +43,6 @@ def evaluate(
             meters.read()
         if result.compared is not None:
             metrics.update(*result.compared)
-            for see in show:
-                see.call("evaluated", epoch, meters.samples - result.samples, *result.compared)
     meters.expect_targets(f"{split} data")
 
     means = meters.means()

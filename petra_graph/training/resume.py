@@ -99,11 +99,6 @@ class Resumption:
     def metrics_bytes(self) -> int:
         return int(self.manifest.position["metrics_bytes"])
 
-    @property
-    def skips(self) -> int | None:
-        """The cut that the run need not make again: the checkpoint itself, unless an evaluation follows it."""
-        return None if self.manifest.position["evaluates"] else self.at
-
     def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
         """Compare a run with the checkpoint, and note what is other; return its summary, if nothing is left to train.
 

@@ -254,7 +254,7 @@ class Trainer:
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 self.tell("evaluating", epoch)
-                values = evaluate(self, opened.evaluated, split, epoch, self.led)
+                values = evaluate(self, opened.evaluated, split, epoch)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
                     weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:

@@ -52,9 +52,3 @@ def test_samples_are_read_from_a_file_of_arrays(run, capsys):
     assert main(["predict", str(run), "samples.npz"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert len(pg.open_run(run).predict(samples)) == 2
-
-
-def test_one_array_is_refused_with_what_to_write(run, capsys):
-    np.save("one.npy", np.ones(3))
-    assert main(["predict", str(run), "one.npy"]) == 2
-    assert "numpy.savez(file, image=..., numbers=...)" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from petra_graph.catalog.optimizers.torch_optimizers import NAdam
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
-from petra_graph.record.run_directory import lock
+from petra_graph.record.run_directory import locked
 from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
@@ -216,11 +216,9 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
 
 
 def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):
-    descriptor = lock(interrupted)
-    assert descriptor is not None
-    assert resume() == 1
+    with locked(interrupted):
+        assert resume() == 1
     assert "another process writes the run" in capsys.readouterr().err
-    os.close(descriptor)
     assert resume() == 0
 
 

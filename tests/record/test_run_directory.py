@@ -16,7 +16,7 @@ import torch
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
-from petra_graph.record.run_directory import Metrics, is_locked, lock, write_text, write_whole
+from petra_graph.record.run_directory import Metrics, is_locked, locked, write_text, write_whole
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 
@@ -80,11 +80,8 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
 
 
 def test_while_its_lock_is_held_it_is_running_whatever_an_earlier_summary_says(saved_run):
-    held = lock(saved_run)
-    try:
+    with locked(saved_run):
         assert read_run(saved_run).status == "running"
-    finally:
-        os.close(held)
     assert read_run(saved_run).status == "done"
 
 
@@ -94,8 +91,8 @@ def test_a_reader_stops_no_run_from_being_started(saved_run, monkeypatch):
     fcntl.flock(reader, fcntl.LOCK_SH)
     assert not is_locked(saved_run), "two readers do not see each other"
     monkeypatch.setattr("petra_graph.record.run_directory.time.sleep", lambda _: fcntl.flock(reader, fcntl.LOCK_UN))
-    os.close(lock(saved_run))
-    os.close(reader)
+    with locked(saved_run):
+        os.close(reader)
 
 
 def test_a_run_is_read_while_it_writes(saved_run):
@@ -143,19 +140,18 @@ def test_a_damaged_directory(saved_run, name, text, message):
 FORKED = """
 import os, sys, time
 from pathlib import Path
-from petra_graph.record.run_directory import lock
+from petra_graph.record.run_directory import locked
 
 directory = Path(sys.argv[1])
-held = lock(directory)
-child = os.fork()
-if child == 0:
-    time.sleep(60)
-    os._exit(0)
-time.sleep(0.2)
-os.close(held)
-again = lock(directory)
-os.kill(child, 9)
-print("locked again")
+with locked(directory):
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.2)
+with locked(directory):
+    os.kill(child, 9)
+    print("locked again")
 """
 
 

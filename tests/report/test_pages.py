@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -14,7 +13,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.compare_plans import compare_methods
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.recorded_run import read_run
-from petra_graph.record.run_directory import lock
+from petra_graph.record.run_directory import locked
 from petra_graph.report.pages.plan_page import page as plan_page
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.plan_documents import as_plan, branches, hostile, long_names, three_stages
@@ -138,9 +137,8 @@ def test_all_that_the_run_left(pages, saved_runs):
 
 def test_a_run_that_is_under_way(saved_run):
     (saved_run / "summary.json").unlink()
-    held = lock(saved_run)
-    page = runs_page([read_run(saved_run)])
-    os.close(held)
+    with locked(saved_run):
+        page = runs_page([read_run(saved_run)])
     assert f"The run {saved_run.name} is running: 2 of 2 epochs recorded." in page
 
 

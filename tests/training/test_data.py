@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -190,41 +188,6 @@ def test_errors_keep_their_problems(workers):
         list(training(Broken(8), workers=workers))
     expected = Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root"))
     assert caught.value.problems == (expected,)
-
-
-INTERRUPTED = """
-import sys, time
-import torch
-from petra_graph.training.data import Loaders, MicroBatches
-
-class Slow:
-    def __len__(self):
-        return 1000
-    def fetch(self, indices, *, seed, epoch):
-        time.sleep(0.05)
-        return torch.zeros(1), torch.zeros(1)
-
-slow = Slow()
-loaders = Loaders(2, (slow,))
-try:
-    for _ in MicroBatches.evaluation(slow, 1, seed=0, loaders=loaders):
-        print("loaded", flush=True)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-"""
-
-
-@pytest.mark.processes
-def test_ctrl_c_ends_workers_without_their_tracebacks():
-    command = [sys.executable, "-W", "ignore:This DataLoader will create", "-c", INTERRUPTED]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    process.stdout.readline()
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
-    assert out.endswith("interrupted\n")
 
 
 # --- parts of a micro-batch -------------------------------------------------------------------------------------------
