@@ -66,7 +66,7 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         RunFailed: another process writes it.
     """
-    descriptor = None
+    descriptor = -1
     for patience in (True, True, True, False):
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -84,7 +84,7 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if descriptor is not None:
+        if descriptor >= 0:
             os.close(descriptor)
 
 
