@@ -78,20 +78,12 @@ class MeanSquaredError:
             ValueError: the shapes do not fit.
         """
         output = widened(output)
-        if _are_classes(output, target):
+        if not target.is_floating_point() and target.ndim == output.ndim - 1 == 1:
             target = functional.one_hot(target, output.shape[1])
         if output.shape != target.shape:  # torch would broadcast
             shapes = f"output {list(output.shape)}, target {list(target.shape)}"
             raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
         return functional.mse_loss(output, target.to(output.dtype))
-
-    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the counts "top1" and, of more than five classes, "top5" where targets are classes, else nothing."""
-        return correct(output, target) if _are_classes(output, target) else {}
-
-
-def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
-    return not target.is_floating_point() and target.ndim == output.ndim - 1 == 1
 
 
 def widened(output: torch.Tensor) -> torch.Tensor:
