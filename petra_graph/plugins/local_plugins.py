@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
@@ -59,20 +60,15 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str] = ()) -> P
         PluginError: importing it fails, or what it names is not a plugin of this kind.
     """
     plugin = f"{kind.noun} {shown(name)}"
-    module, _, attribute = name.partition(":")
     with author_code(f"{plugin} cannot be loaded"):
         try:
-            found = _import(module, folders)
+            code = find_code(name, folders)
         except ModuleNotFoundError as error:
-            if error.name != module.partition(".")[0]:
+            if error.name != re.split("[.:]", name)[0]:
                 raise
             why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
             hint = f"modules are looked for on Python's path and in {' and '.join(folders)}"
             raise SpecError(f"{plugin} has no module: {why}", hint) from error
-        code = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
-    if code is None:
-        own = [key for key, one in vars(found).items() if getattr(one, "__module__", "") == found.__name__]
-        raise PluginError(f"{plugin}: the module {module!r} has no {attribute!r}", suggestion(attribute, own))
     return plugin_of(kind, name, code, folders=folders)
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.testing import promises
 from petra_graph.testing.block_checks import BLOCK_CHECKS
 from petra_graph.testing.block_trial import Trial as Trial
