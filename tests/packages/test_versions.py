@@ -1,4 +1,4 @@
-"""The core, the distributions of plugins/ and the list of changes have one version, and the workflow tests what is promised."""
+"""The core, the distributions of plugins/ and the list of changes have one version."""
 
 from __future__ import annotations
 
@@ -34,26 +34,3 @@ def test_a_distribution_has_the_core_s_version_and_asks_for_it(name):
 def test_the_changes_begin_with_it():
     text = (ROOT / ".github" / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (\d+\.\d+\.\d+.*)$", text, re.MULTILINE)[0] == __version__
-
-
-# --- the workflow ----------------------------------------------------------------------------------------------------
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WORKFLOW = (ROOT / ".github" / "workflows" / "test.yml").read_text()
-VISION = tomllib.loads((ROOT / "plugins" / "petra-graph-vision" / "pyproject.toml").read_text())["project"]
-LOWEST = dict(line.split(">=") for line in [*VISION["dependencies"], *PROJECT["dependencies"]])
-
-
-def in_workflow(key: str) -> list[str]:
-    return re.findall(rf'^ +(?:- )?{key}: "(.*)"$', WORKFLOW, re.MULTILINE)
-
-
-def test_the_lowest_and_the_newest_torch_are_tested():
-    lowest = " ".join(f"{name}=={LOWEST[name]}.*" for name in ("torch", "torchvision"))
-    assert in_workflow("torch") == [lowest, "torch torchvision"]
-
-
-def test_the_lowest_and_the_newest_python_are_tested():
-    supported = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: 3." in name]
-    assert PROJECT["requires-python"] == f">={supported[0]}"
-    assert in_workflow("python") == [supported[0], supported[-1]]

@@ -13,7 +13,7 @@ from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
-from tests.support.runs import MICRO_BATCHES, SPEC, StopAt, events, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
 
 STOPPING = named("callback", "early-stopping")
 IMPATIENT = STOPPING + 'options = { metric = "train/top1", patience = 2, min_delta = 0.3 }\n'
@@ -83,13 +83,6 @@ def test_a_run_that_is_stopped_early_is_the_first_part_of_the_longer_one(write, 
     assert summary_of(only_run())["epochs"] == 3, "its patience is still at its end"
     assert main(["run", "--resume", "latest", "--set", "callback.early-stopping.options.patience=3"]) == 0
     assert summary_of(only_run())["epochs"] == 4
-
-
-@pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2", "ended 2", "trained 3/11"])
-def test_an_interruption_does_not_change_the_patience(write, call):
-    run(write("small.toml", SPEC + IMPATIENT), ["run.epochs=9"], StopAt(call))
-    assert main(["run", "--resume", "latest"]) == 0
-    assert summary_of(only_run())["epochs"] == 3
 
 
 @pytest.mark.processes
