@@ -31,7 +31,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import author_code, author_line
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.spec.strict_values import is_list, is_mapping, keys_with, members, structure_as
+from petra_graph.spec.strict_values import Reader, is_list, is_mapping, keys_with, members
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
@@ -165,8 +165,9 @@ class Plugin:
         if _signature(self.code)[1]:
             further = sorted(table.keys() - attrs.fields_dict(schema).keys())
             schema = _options_class(self.code, len(self.kind.gives), tuple(further))
-        options, problems = structure_as(schema, table, path, names={path: f"the options of {self}"})
-        return attrs.evolve(self, options=options, path=path), problems
+        reader = Reader(names={path: f"the options of {self}"})
+        options = reader.read(table, schema, path)
+        return attrs.evolve(self, options=None if reader.problems else options, path=path), tuple(reader.problems)
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
         """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""

@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path as FilePath
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
@@ -20,7 +20,6 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown, suggestion
 from petra_graph.spec.keys import Bound, Each, annotated
 
-T = TypeVar("T")
 _LONGEST_SHOWN = 60
 _SELECTORS = {"name", "block", "options"}
 """The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
@@ -32,15 +31,6 @@ _WORDS = {
     bool: ("true or false", "booleans"),
     Any: ("anything", "values"),
 }
-
-
-def structure_as(
-    kind: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
-) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return a value read strictly as a type, or None and the problems, whose paths begin with `path`; `names` as of `Reader`."""
-    reader = Reader(names=names or {})
-    found = reader.read(value, kind, path)
-    return (None if reader.problems else found), tuple(reader.problems)
 
 
 @frozen(kw_only=True)
