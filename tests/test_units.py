@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from petra_graph.units import (
-    BINARY,
     bounded,
     byte_count,
     count,
@@ -53,13 +50,6 @@ from petra_graph.units import (
 )
 def test_texts(expected, written):
     assert written == expected
-
-
-@given(st.integers(0, 2**60))
-def test_memory_says_what_it_is_to_three_digits(value):
-    digits, unit = memory(value).split(" ")
-    size = dict(zip(BINARY.names, BINARY.sizes, strict=True))[unit]
-    assert float(digits.replace(",", "")) * size == pytest.approx(value, rel=0.0051, abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.update import Updater
-from petra_graph.plugins.optimizer import rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, batches, pipeline, plain_network, relative_error
@@ -50,19 +49,6 @@ def test_the_rate_follows_the_stages_own_update_count():
         made.step()
         values.append(p.item())
     assert values == [-1.0, -11.0, -111.0]
-
-
-def test_groups_keep_their_ratios_to_the_base_rate():
-    """Layer-wise rates were overwritten by one."""
-    one, other, third = parameter(0.0), parameter(0.0), parameter(0.0)
-    groups = [{"params": [one]}, {"params": [other], "lr": 0.3 * 10}, {"params": [third], "lr": 0.0}]
-    optimizer = torch.optim.SGD(groups, lr=0.3)
-    made = Updater([one, other, third], optimizer, lambda u: 2.0**-u, None, ratios=rate_ratios(optimizer, 0.3))
-    for _ in range(2):
-        for p in made.parameters:
-            p.grad = torch.ones_like(p)
-        made.step()
-    assert [one.item(), other.item(), third.item()] == [-1.5, -15.0, 0.0]
 
 
 @pytest.mark.parametrize("early", [False, True])

@@ -19,7 +19,6 @@ from petra_graph.plugins.kinds import KINDS
 from tests.promises import test_delay_aware as delays
 from tests.promises import test_dense_targets as tokens
 from tests.promises import test_evaluated_weights as schedule_free
-from tests.promises import test_metrics_of_evaluation as metrics
 from tests.promises import test_own_modules_and_data as own
 from tests.promises import test_several_inputs as inputs
 from tests.promises import test_several_outputs as outputs
@@ -90,7 +89,7 @@ LOADED = "data.workers=1"
 LOCAL = in_files()
 FEATURES = {
     "dropout, a schedule, a loader, validation and its best weights, metrics, values everywhere, an average": Feature(
-        SPEC + metrics.METRICS + named("callback", "tensorboard", "ema"),
+        SPEC + named("metric", "perplexity") + named("callback", "tensorboard", "ema"),
         ("lr_schedule.name=cosine", LOADED, "data.validation=0.1", "checkpoint.best=validation/top1"),
     ),
     "what nodes keep, weights that are evaluated and not trained": Feature(

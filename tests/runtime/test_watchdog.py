@@ -156,6 +156,15 @@ def test_a_request_to_stop_waits_for_stages_at_work(watched):
     assert watched.watchdog.failure is None
 
 
+def test_a_process_does_not_outlive_its_launcher(watched, monkeypatch):
+    """Another machine's store may still be there."""
+    watched.beats(1)
+    assert watched.said is None
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    watched.beat()
+    assert watched.said == "the launcher has gone"
+
+
 def waiting(since):
     found = Working(since)
     found.channel = "a <- b"
