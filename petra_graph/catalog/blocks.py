@@ -31,7 +31,8 @@ class ConvNorm(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(norm(conv(x))), or norm(conv(x))."""
-        conv, norm, *relu = cast(Any, self._modules).values()
+        layers: Any = self._modules
+        conv, norm, *relu = layers.values()
         as_made = type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d and norm.training
         # Whoever hooks a layer, or replaces it, finds it called as a module.
         if not as_made or torch.compiler.is_compiling() or any(map(_is_hooked, (conv, norm, *relu))):

@@ -87,19 +87,13 @@ class DelayedWeights:
         return 0 if stage is None else stage.staleness(micro_batch)
 
     def _ask(self, delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
-        updater = self.updater
+        found, updater = [], self.updater
         with torch.no_grad(), noted(f"{updater.owner}, at {self.method}({delay})"):
-            answer = getattr(updater.optimizer, self.method)(delay)
-        # In the layout of the parameter, since kernels round differently in others.
-        return [
-            (
-                parameter,
-                weights.detach()
-                if weights.stride() == parameter.stride()
-                else torch.empty_like(parameter.data).copy_(weights.detach()),
-            )
-            for parameter, weights in answer
-        ]
+            for parameter, weights in getattr(updater.optimizer, self.method)(delay):
+                # In the layout of the parameter, since kernels round differently in others.
+                alike = weights.stride() == parameter.stride()
+                found.append((parameter, weights.detach() if alike else torch.empty_like(parameter).copy_(weights)))
+        return found
 
 
 @contextmanager

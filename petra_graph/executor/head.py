@@ -16,7 +16,6 @@ from torch import Tensor
 
 from petra_graph.blocks import Head, Reversed, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.runners import InFlight, SegmentRunner
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
@@ -67,11 +66,6 @@ class HeadRunner(SegmentRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
-
-    def kept(self) -> list[tuple[int, EncodedTensors]]:
-        """Return nothing: a cut falls where the head has nothing in flight."""
-        assert not self.pending
-        return []
 
     def evaluate(self, inputs: Streams, target: Tree) -> HeadResult:
         """Run forward and loss, without a graph."""

@@ -73,21 +73,11 @@ class NumericsContext:
         return torch.channels_last if self.precision.memory_format == "channels-last" else torch.contiguous_format
 
     @cached_property
-    def _autocast_type(self) -> str:
-        return "cpu" if self.device.type == "meta" else self.device.type
-
-    @cached_property
-    def _mixed(self) -> bool:
-        return self.precision.compute == "bfloat16"
-
-    @cached_property
-    def _autocast(self) -> AbstractContextManager[Any]:
-        """Autocast as the precision says.
-
-        Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
-        forward that is differentiated after it, and parameters then get no gradient.
-        """
-        return torch.autocast(self._autocast_type, torch.bfloat16, enabled=self._mixed, cache_enabled=False)
+    def _autocast(self) -> torch.autocast:
+        kind, mixed = "cpu" if self.device.type == "meta" else self.device.type, self.precision.compute == "bfloat16"
+        # It keeps no cast parameters: torch before 2.10 hands those that an inverse has cast, without a graph, to the forward that is
+        # differentiated after it, and parameters then get no gradient.
+        return torch.autocast(kind, torch.bfloat16, enabled=mixed, cache_enabled=False)
 
     def node(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[Any]:
         """Return a context with the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation.
@@ -95,13 +85,14 @@ class NumericsContext:
         It has what the run has: in float32, the key alone.
         """
         draws = _NOTHING if self._keyed.get(name) is _NOTHING else self.draws(name, micro_batch, module)
-        if self._mixed or torch.is_autocast_enabled(self._autocast_type):
-            return _both(draws, self.arithmetic())
-        return draws
+        arithmetic = self.arithmetic()
+        return draws if arithmetic is _NOTHING else _both(draws, arithmetic)
 
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context with autocast to bfloat16, or without, as the precision says."""
-        return self._autocast if self._mixed or torch.is_autocast_enabled(self._autocast_type) else _NOTHING
+        autocast = self._autocast
+        needed = self.precision.compute == "bfloat16" or torch.is_autocast_enabled(autocast.device)
+        return autocast if needed else _NOTHING
 
     def draws(self, name: str, micro_batch: int | None, module: Block | None = None) -> AbstractContextManager[None]:
         """Return a context with the random key of node `name`, or of another part of a stage.

@@ -129,7 +129,7 @@ class SegmentRunner(ABC):
         """
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
-        """Return what a checkpoint has of each micro-batch in flight: a reversible node keeps nothing."""
+        """Return what a checkpoint has of each micro-batch in flight: a reversible node keeps nothing, and at a cut the head has none."""
         return []
 
     def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:

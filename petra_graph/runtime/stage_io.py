@@ -8,7 +8,7 @@ Everything that an operation asks about is found when a training or an evaluatio
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, cast
@@ -135,7 +135,7 @@ class StageAtWork:
         channels, program = self._channels, self.executor.program
         self.incoming: dict[Direction, list[Incoming]] = {"forward": [], "backward": []}
         self._send: dict[Direction, dict[Edge, Callable[[EncodedTensors], None]]] = {"forward": {}, "backward": {}}
-        waits: dict[Verb, list[tuple[Callable[[], object], ChannelKey]]] = {verb: [] for verb in _VERBS}
+        waits = defaultdict[Verb, list[tuple[Callable[[], object], ChannelKey]]](list)
         for channel in program.channels:
             key, direction = channel.key, channel.key.direction
             if channel.receiver == self.index:
@@ -239,9 +239,6 @@ class StageAtWork:
             for operation, (count, total) in self.tallies.items()
             if count
         }
-
-
-_VERBS: tuple[Verb, ...] = ("forward", "backward", "update")
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object] | None:

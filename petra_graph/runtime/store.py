@@ -133,11 +133,10 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
     """
     taken_by: dict[str, int] = {}
     for other, seen in enumerate(visible[: rank + 1]):
-        free = next((gpu for gpu in seen if gpu not in taken_by), None)
-        if other == rank and free is not None:
+        free = next((gpu for gpu in seen if gpu not in taken_by), "")
+        if other == rank and free:
             return seen.index(free)
-        if free is not None:
-            taken_by[free] = other
+        taken_by[free] = other
     own = visible[rank]
     users = ", ".join(f"rank {taken_by[gpu]}" for gpu in own)
     found = f"{len(own)} CUDA device(s), in use by {users}" if own else "no CUDA device"
@@ -176,11 +175,6 @@ class RunStore:
         """
         self._store = store
         self._torch_store = PrefixStore(run, store)
-        self._run = run
-
-    def within(self, name: str) -> RunStore:
-        """Return a part of the store whose names are apart from all others."""
-        return self.beside(f"{self._run}/{name}")
 
     def beside(self, run: str) -> RunStore:
         """Return what another run has in the same store."""

@@ -46,7 +46,6 @@ NEVER = timedelta(days=365)
 class ProcessInfo:
     """What other processes know of one."""
 
-    rank: int
     process: int
     host: str
     machine: str
@@ -61,12 +60,11 @@ class World:
     def __init__(self, rank_info: RankInfo) -> None:
         self.rank_info = rank_info
         self._server = connect_store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
-        self.store = RunStore(self._server, rank_info.attempt)
+        self._part = rank_info.attempt
+        self.store = RunStore(self._server, self._part)
         """Of this run alone, once its processes have met."""
         self.launch = self.store.beside(rank_info.launch)
         """What the launcher finds there, and a run that it starts again."""
-        self._session = ""
-        """Drawn by all processes."""
         self.neighbours: tuple[ProcessInfo, ...] = ()
         self.check: Callable[[], object] = lambda: None
         """Called while this process waits for others; raises where one of them has failed."""
@@ -86,8 +84,7 @@ class World:
 
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
-        server = connect_store(self.rank_info, serves=False)
-        return RunStore(server, self.rank_info.attempt).within(self._session)
+        return RunStore(connect_store(self.rank_info, serves=False), self._part)
 
     def rendezvous(self) -> None:
         """Wait for all processes, read where each one runs, and take the part of the store that is of this run alone.
@@ -118,10 +115,11 @@ class World:
                 known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
             except StoreGone as error:
                 raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
-            found.append(ProcessInfo(rank=rank, **known))
+            found.append(ProcessInfo(**known))
         self.neighbours = tuple(found)
-        self._session = sha256("".join(process.drawn for process in found).encode()).hexdigest()
-        self.store = self.store.within(self._session)
+        # Whoever has strayed into this store from another run has met others, and is in another part of it.
+        self._part += "/" + sha256("".join(process.drawn for process in found).encode()).hexdigest()
+        self.store = RunStore(self._server, self._part)
 
     def share_machine(self, rank: int) -> bool:
         """Whether this process can share memory with another one."""

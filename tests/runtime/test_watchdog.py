@@ -33,7 +33,7 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Thread", lambda **_: SimpleNamespace(start=lambda: None))
         neighbours = tuple(
-            ProcessInfo(rank=rank, process=os.getpid(), host="here", machine=str(rank), drawn="") for rank in (0, 1)
+            ProcessInfo(process=os.getpid(), host="here", machine=str(rank), drawn="") for rank in (0, 1)
         )
         world = SimpleNamespace(
             rank=0,

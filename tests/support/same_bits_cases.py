@@ -248,7 +248,7 @@ def main(words: Sequence[str]) -> None:
     watchdog.on_stuck = lambda failure: hard_exit(failure.exit_code)
     found, store = {}, world.store
     for name in names:
-        world.store = store.within(name)
+        world.store = store.beside(name)
         found[name] = in_this_process(CASES[name], world, waker, watchdog)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
     world.wait_for_all("cases")

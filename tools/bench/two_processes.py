@@ -211,7 +211,7 @@ class Pair:
         """Two stages on two processes."""
         ready, rank = self.prepared(f"partition.stages={json.dumps(self.cut)}", *overrides), self.world.rank
         own = executors([ready.programs[rank]], ready.network, ready.facts, ready.training, [ready.stages[rank]])
-        self.world.store = self.store.within(name)
+        self.world.store = self.store.beside(name)
         lost = self.watchdog.lost
         channels = open_channels(ready.programs, (0, 1), self.world, waker=self.waker, peer_lost=lost, transport="auto")
         self.world.wait_for_all("channels")
