@@ -75,6 +75,7 @@ def locked(directory: Path) -> Iterator[None]:
             break
         except BlockingIOError:
             os.close(descriptor)
+            descriptor = -1
             if not patience:
                 message = f"another process writes the run {directory}"
                 raise RunFailed(message, hint="wait until it has ended, or stop it") from None

@@ -13,8 +13,6 @@ import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
-from torch.nn.utils.parametrizations import orthogonal
-from torch.nn.utils.parametrize import is_parametrized
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
@@ -124,11 +122,3 @@ def test_an_operation_without_a_form_in_onnx_is_named(opened, tmp_path):
     with pytest.raises(RunFailed, match=r"^the network cannot be written as onnx: .*bessel_i0") as caught:
         export_network(opened, network, "onnx", tmp_path / "net.onnx")
     assert "torch-export" in caught.value.problems[0].hint
-
-
-def test_a_parametrized_layer_has_a_form_in_onnx(opened, tmp_path):
-    network = opened.load()[0]
-    head = next(one for one in network.block("head").modules() if isinstance(one, torch.nn.Linear))
-    orthogonal(head)
-    assert export_network(opened, network, "onnx", tmp_path / "net.onnx").samples == 8
-    assert is_parametrized(head)
