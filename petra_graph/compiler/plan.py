@@ -246,7 +246,7 @@ class Comparison:
 
     name: str
     micro_batch: int | None = None
-    """Of the compared specification, as `recommended`."""
+    """Of the compared specification; of several given ones none, as of `recommended`."""
     rows: tuple[ComparedPlan, ...]
     recommended: int | None = None
     """Number of the row to choose, counted from 0."""
@@ -254,11 +254,7 @@ class Comparison:
     assumptions: tuple[str, ...]
 
     def as_json(self) -> Document:
-        """Return the comparison with the same names; of given specifications, none is recommended."""
-        document = attr.asdict(self, retain_collection_types=False)
-        if any(row.name is not None for row in self.rows):
-            del document["recommended"], document["micro_batch"]
-        return document
+        return attr.asdict(self, retain_collection_types=False)
 
 
 def read_plan(text: str | bytes, source: str) -> Plan:

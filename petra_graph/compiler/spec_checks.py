@@ -47,31 +47,25 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     if method is None:
         raise SpecError(_wrong(f"unknown method {shown(spec.name)}", suggestion(spec.name, METHODS), "method", "name"))
     schedule = method.schedule if spec.schedule is None else spec.schedule
-    refuse(_method_problems(method, schedule, clip))
-    return method, schedule
-
-
-def _method_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
+    problems, name = list[Problem](), method.name
     if isinstance(schedule, str) and schedule not in method.schedules:
-        message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
+        message = f'method "{name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
         hint = f'leave out `schedule`, or set schedule = "{method.schedule}"'
-        yield _wrong(message, hint, "method", "schedule")
+        problems.append(_wrong(message, hint, "method", "schedule"))
     elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
-        message = f'method "{method.name}" has no delay, and a list of depths would give it one'
+        message = f'method "{name}" has no delay, and a list of depths would give it one'
         hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
-        yield _wrong(message, hint, "method", "schedule")
-    if clip is None or clip.scope != "global":
-        return
-    if clip.by == "value":
+        problems.append(_wrong(message, hint, "method", "schedule"))
+    scope = ("optimizer", "clip", "scope")
+    if clip is not None and clip.scope == "global" and clip.by == "value":
         message = 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
-        yield _wrong(message, 'leave out `scope`, or set by = "norm"', "optimizer", "clip", "scope")
-    elif not is_synchronous(schedule, method.flush):
+        problems.append(_wrong(message, 'leave out `scope`, or set by = "norm"', *scope))
+    elif clip is not None and clip.scope == "global" and not is_synchronous(schedule, method.flush):
+        # Asynchronous stages update at different times, so no global norm exists when one steps.
         message = f'scope = "global" needs a synchronous schedule (got {shown(schedule)})'
-        hint = (
-            "asynchronous stages update at different times, so no global norm exists when one steps; "
-            'set scope = "stage", or method.schedule = "sequential"'
-        )
-        yield _wrong(message, hint, "optimizer", "clip", "scope")
+        problems.append(_wrong(message, 'set scope = "stage", or method.schedule = "sequential"', *scope))
+    refuse(problems)
+    return method, schedule
 
 
 def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:

@@ -126,11 +126,8 @@ def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeSha
     given = len(inputs)
     if expected is not None and given != expected:
         message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
-        hint = 'merge nodes read several streams (block = "add"); others read one node'
-        if INPUT in node.inputs:
-            hint = "" if given > 1 else "let the samples of the data set be a dictionary of the inputs"
-        elif expected > given:
-            hint = "a stem with streams = 2 feeds reversible blocks"
+        between_nodes = expected > given and INPUT not in node.inputs
+        hint = "a stem with streams = 2 feeds reversible blocks" if between_nodes else ""
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     block, outputs = _build_and_run(node, inputs, small)
     measured = NodeShapes(

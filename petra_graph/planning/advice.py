@@ -11,12 +11,11 @@ from math import ceil, inf
 
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulation import Pipeline
-from petra_graph.compiler.timing import Timing
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Link
-from petra_graph.program.stage_program import Placement, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import PartitionSpec
 from petra_graph.units import DECIMAL, noun, plural, seconds
@@ -118,18 +117,6 @@ def throughput_range(inputs: PlannerInputs, spec: Spec, planned: float) -> tuple
         of_gpu = (GPU_RATIO[0], GPU_RATIO_WITHOUT_TF32 if spec.precision.products == "ieee" else GPU_RATIO[1])
         ratios = [CPU_RATIO if device.type.kind == "cpu" else of_gpu for device in inputs.devices]
     return planned / max(high for _, high in ratios), planned / min(low for low, _ in ratios)
-
-
-def placement_notes(placement: Placement, speed: Timing) -> Iterator[str]:
-    """Yield what was decided for a placement, and how good it and its numbers are."""
-    yield from placement.notes
-    if placement.guarantee:
-        yield f"the cut: {placement.guarantee}"
-    if not speed.exact:
-        yield (
-            "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
-            "the tick (throughput, speed-up, bubble) is no more exact"
-        )
 
 
 _HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}

@@ -28,7 +28,6 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.advice import (
     assumptions,
     delay_problems,
-    placement_notes,
     source_of_times,
     throughput_range,
     warnings,
@@ -46,6 +45,10 @@ from petra_graph.spec.model import Spec
 
 TICKS_SHOWN = 6
 """Ticks of the steady state in a timeline."""
+_NOT_EXACT = (
+    "the tick is not exact: a long simulation found no period, so the tick is the mean over the middle of it; what follows from "
+    "the tick (throughput, speed-up, bubble) is no more exact"
+)
 _FLOAT32 = 4
 """Bytes of a value."""
 
@@ -246,7 +249,11 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             times=source_of_times(inputs, spec.partition),
             profiled=inputs.profile is not None,
         ),
-        notes=tuple(placement_notes(placement, speed)),
+        notes=(
+            *placement.notes,
+            *[f"the cut: {placement.guarantee}"] * bool(placement.guarantee),
+            *[_NOT_EXACT] * (not speed.exact),
+        ),
         assumptions=tuple(found.assumptions),
         warnings=tuple(warnings(inputs, network, programs)),
     )
