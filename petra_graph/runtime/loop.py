@@ -49,7 +49,7 @@ from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.failure import OperationStatus
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.stage_io import Batches, Feed, MicroBatch, Observer, StageAtWork
+from petra_graph.runtime.stage_io import Feed, MicroBatch, Observer, StageAtWork
 from petra_graph.runtime.store import StoreGone
 from petra_graph.runtime.watchdog import Failed, Supervisor
 
@@ -143,13 +143,12 @@ class Scheduler:
             replicas.average_statistics()
         self._supervisor.status = None
 
-    def evaluate(self, data: Batches) -> Iterator[HeadResult]:
-        """Evaluate batches of any size with running statistics, one after another; yield results where the head is.
+    def evaluate(self, data: Iterable[MicroBatch], sizes: Sequence[int]) -> Iterator[HeadResult]:
+        """Evaluate batches of these sizes with running statistics, one after another; yield results where the head is.
 
         Raises:
             Interrupted, Failed, RunFailed: as `train`.
         """
-        sizes = data.sizes
         batches = self._batches = range(len(sizes))
         self._feed.source = iter(data)
         self._channels.begin_evaluation(sizes)

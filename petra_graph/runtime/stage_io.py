@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from attrs import evolve
@@ -34,17 +34,6 @@ MicroBatch = tuple[Tree, Tree]
 Observer = Callable[[HeadResult], None]
 _ONE = torch.ones(1, dtype=torch.float64)
 """The weight of most micro-batches, as it travels."""
-
-
-class Batches(Protocol):
-    """Evaluation batches whose sizes are known before they are loaded."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Samples of each batch."""
-        ...
-
-    def __iter__(self) -> Iterator[MicroBatch]: ...
 
 
 class Feed:

@@ -37,7 +37,7 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
     """
     prepared, scheduler = trainer.prepared, trainer.scheduler
     meters, metrics = Meters(prepared.loss), MetricsOfEvaluation(prepared.checked.metrics)
-    for number, result in enumerate(scheduler.evaluate(batches), start=1):
+    for number, result in enumerate(scheduler.evaluate(batches, batches.sizes), start=1):
         meters.add(result)
         if number % MOST == 0:
             meters.read()

@@ -19,7 +19,6 @@ from tests.support.pipelines import (
     GRAPHS,
     REVNET,
     SHAPES,
-    Batched,
     Pipeline,
     batches,
     node,
@@ -176,7 +175,7 @@ def test_an_order_that_cannot_be_is_an_error_and_no_hang():
 
 def evaluated(built: Pipeline, data) -> dict[str, float]:
     totals = Meters()
-    for result in built.runtime.evaluate(Batched(data)):
+    for result in built.runtime.evaluate(data, [len(samples) for samples, _ in data]):
         totals.add(result)
     return {"samples": totals.samples, **totals.means()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -323,19 +323,6 @@ def batches(
         )
         for _ in range(count)
     ]
-
-
-class Batched:
-    """Batches whose sizes are known, as a loader's are."""
-
-    sizes: list[int]
-
-    def __init__(self, data: Any, count: int | None = None) -> None:
-        self.data = data if isinstance(data, Batched) or count else list(data)
-        self.sizes = data.sizes if isinstance(data, Batched) else [0] * (count or len(self.data))
-
-    def __iter__(self) -> Iterator[Batch]:
-        return iter(self.data)
 
 
 def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

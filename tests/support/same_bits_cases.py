@@ -165,7 +165,7 @@ def train(case: Case, runtime: Any, first: int = 0, at: int | None = None) -> li
         runtime.train(islice(data, done, None), micro_batches, said.append, at)
         at = None
         tests = Samples(case.shape, [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1], seed=99)
-        said += runtime.evaluate(tests)
+        said += runtime.evaluate(tests, tests.sizes)
     return [float(result.loss) for result in said]
 
 
