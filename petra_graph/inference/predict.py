@@ -70,9 +70,10 @@ class Prediction:
         if self.position:
             found["position"] = list(self.position)
         if self.best:
-            named = [({} if one.name is None else {"name": one.name}) for one in self.best]
-            pairs = zip(self.best, named, strict=True)
-            found["classes"] = [{"class": one.number, **name, "score": one.score} for one, name in pairs]
+            found["classes"] = [
+                {"class": one.number, **({"name": one.name} if one.name else {}), "score": one.score}
+                for one in self.best
+            ]
         else:
             found["output"] = list(self.output)
         return found | ({"note": self.note} if self.note else {})

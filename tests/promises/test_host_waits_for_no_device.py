@@ -124,7 +124,7 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
 
 
 def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
-    """Of micro-batches 4 to 7, which are read together, the first bad one is reported, with the stage where it began."""
+    """Of micro-batches 4 to 7, which are read together, the first bad one is reported."""
     built, data = made("chain", {}, 12)
     for m in (5, 6):
         data[m][0][0, 0] = float("nan")
@@ -142,6 +142,9 @@ def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
         built.runtime.train(data, range(len(data)), observe)
     assert seen[-1] == 7
     (problem,) = caught.value.problems
-    assert problem.message == "the loss is nan at micro-batch 5 (epoch 1), though all parameters are finite"
+    assert (
+        problem.message
+        == "the loss is nan at micro-batch 5 (epoch 1), though all parameters of stages 1 to 5 are finite"
+    )
     values = built.parameters().values()
     assert all(bool(torch.isfinite(value).all()) for value in values), "the gate keeps parameters finite"
