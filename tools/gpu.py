@@ -64,9 +64,8 @@ def images(name: str, spec: str, side: int, batch: int, classes: int, *rehearsal
     return Network(name=name, spec=spec, batch=batch, count="data.options.train", data=data, rehearsal=rehearsal)
 
 
-SMALL = ("data.options.shape=[3, 32, 32]", "graph.input.shape=[3, 32, 32]")
 REVNET18 = images("RevNet18", "specs/revnet18_cifar10.toml", 32, 256, 10)
-REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", 224, 64, 1000, *SMALL)
+REVNET50 = images("RevNet50", "specs/revnet50_imagenet.toml", 224, 64, 1000, "data.options.shape=[3, 32, 32]")
 GPT = Network(
     name="GPT",
     spec="plugins/petra-graph-text/specs/gpt_stdlib.toml",

@@ -26,7 +26,7 @@ from petra_graph.compiler.spec_checks import (
     old_graph_problems,
     refuse,
 )
-from petra_graph.errors import Path, Problem, SpecError, shown
+from petra_graph.errors import Path, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
@@ -38,7 +38,7 @@ from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.program.method import Method
 from petra_graph.program.stage_program import Partition
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
-from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
 from petra_graph.spec.strict_values import keys_with
 from petra_graph.units import plural
 
@@ -167,7 +167,7 @@ def check_spec(
         plugins["data"], facts, unread = check.data(plugins["data"])
     graph = check.graph(check.nodes(plugins["architecture"], facts, unread))
     method, stages = check.method(), None
-    check.tables(facts)
+    check.devices()
     spec, samples = loaded.spec, None
     if spec is not None and not problems.any:  # Only a graph without problems can be cut.
         if graph is not None and method is not None:
@@ -317,19 +317,9 @@ class _Check:
             self.problems.add(old_graph_problems(self.loaded.spec, found[0]))
         return found
 
-    def tables(self, facts: DataFacts | None) -> None:
-        """Check the graph's stated input, the precision, the devices, which need not be present, and what is compiled."""
-        parts, problems = self.loaded.parts, self.problems
-        stated = parts.get(("graph", "input"))
-        if facts is not None and isinstance(stated, InputSpec):
-            for key, given, own in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
-                if given != own:
-                    message = (
-                        f"the graph's input has {key} {shown(given)}, but the data set's samples have {shown(own)}"
-                    )
-                    hint = "leave out [graph] input: the data set says it"
-                    problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
-        if (partition := parts.get(("partition",))) is not None:
+    def devices(self) -> None:
+        """Check the devices, which need not be present."""
+        if (partition := self.loaded.parts.get(("partition",))) is not None:
             if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
                 partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
-            problems.add(device_problems(partition))
+            self.problems.add(device_problems(partition))

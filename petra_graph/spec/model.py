@@ -43,14 +43,6 @@ class PluginSpec:
 
 
 @frozen(kw_only=True)
-class InputSpec:
-    """Shape and type of a sample that enters the graph."""
-
-    shape: Annotated[tuple[int, ...], "shape of one sample, without the batch dimension", Length(at_least=1)]
-    dtype: Annotated[Dtype, "element type of the data set's samples"] = "uint8"
-
-
-@frozen(kw_only=True)
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
@@ -66,7 +58,6 @@ class NodeSpec:
 class GraphSpec:
     """The network, node by node."""
 
-    input: Annotated[InputSpec | None, "one sample; default: the data set's"] = None
     node: Annotated[tuple[NodeSpec, ...], "the nodes, in order", Length(at_least=1)]
 
 

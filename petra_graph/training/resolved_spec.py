@@ -15,9 +15,8 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin
-from petra_graph.plugins.data_set import DataFacts
 from petra_graph.record.run_directory import sha256_of
-from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.model import GraphSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.strict_values import as_mapping, flat, keys_with
 from petra_graph.training.prepare import Prepared
 
@@ -39,7 +38,7 @@ def resolved(prepared: Prepared) -> Spec:
     return evolve(
         spec,
         architecture=None,
-        graph=_graph_spec(prepared.network.graph, prepared.facts),
+        graph=_graph_spec(prepared.network.graph),
         method=evolve(spec.method, schedule=placement.schedule, keep=kept),
         partition=evolve(
             spec.partition,
@@ -100,7 +99,7 @@ def expand_architecture(checked: CheckedSpec) -> Spec:
     spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
     named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
     data = evolve(spec.data, options={**spec.data.options, **named})
-    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph, checked.facts), data=data)
+    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph), data=data)
 
 
 def _with_absolute_paths(spec: Spec) -> Spec:
@@ -116,14 +115,12 @@ def _absolute(name: str | None) -> str | None:
     return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
 
 
-def _graph_spec(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
-    nodes = tuple(
+def _graph_spec(graph: NodeGraph) -> GraphSpec:
+    nodes = (
         NodeSpec(name=one.name, block=one.block, kind=one.kind, inputs=one.inputs, options=_options(one.options))
         for one in graph.nodes.values()
     )
-    return GraphSpec(
-        input=None if facts.several_inputs else InputSpec(shape=facts.shape, dtype=facts.dtype), node=nodes
-    )
+    return GraphSpec(node=tuple(nodes))
 
 
 def _with_options(table: Any, plugin: Plugin) -> Any:

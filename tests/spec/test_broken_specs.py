@@ -112,7 +112,6 @@ BROKEN = {
     "a block that cannot read its input": [
         SPEC.replace('block = "rev-mlp"\nkind = "reversible"', 'block = "down-basic"').replace("hidden", "channels")
     ],
-    "the input of other data": [SPEC + "[graph.input]\nshape = [3, 8, 8]\n"],
     "nothing to freeze": [SPEC, "init.freeze=['layer*']"],
     # Methods, stages and devices.
     "a schedule of another method": [SPEC, "method.name=backprop", "method.schedule=1f1b"],

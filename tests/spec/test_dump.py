@@ -34,11 +34,7 @@ nodes = st.builds(
     inputs=st.none() | tuples(words),
     options=options,
 )
-graphs = st.builds(
-    model.GraphSpec,
-    input=st.none() | st.builds(model.InputSpec, shape=tuples(st.integers(1, 9), 1)),
-    node=tuples(nodes, 1),
-)
+graphs = st.builds(model.GraphSpec, node=tuples(nodes, 1))
 specs = st.builds(
     lambda network, **rest: model.Spec(**network, **rest),
     network=graphs.map(lambda graph: {"graph": graph}) | plugins.map(lambda plugin: {"architecture": plugin}),

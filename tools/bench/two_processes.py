@@ -54,7 +54,6 @@ RANKS, CPU = 2, torch.device("cpu")
 ALONE = "one reversible process"
 SPEC = """\
 name = "two-processes"
-graph.input = {{ shape = [3, {side}, {side}], dtype = "uint8" }}
 [[graph.node]]
 name = "stem"
 block = "conv-stem"
