@@ -34,8 +34,8 @@ def test_in_every_precision(write, setting):
 def test_other_data(trained):
     other = evaluate_run(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
     assert other.samples == 7
-    with pytest.raises(SpecError, match=r"has shape \[3, 8, 6\], but the data set's samples have \[3, 8, 8\]"):
-        SavedRun.open(trained, ["data.options.shape=[3,8,8]"])
+    with pytest.raises(SpecError, match=r"reads samples uint8 \[3, 8, 6\], and the data has uint8 \[3, 8, 8\]"):
+        evaluate_run(SavedRun.open(trained, ["data.options.shape=[3,8,8]"]))
 
 
 FRUIT = """
