@@ -64,10 +64,11 @@ def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Col
         name_column("method, schedule" if methods else "plan", row_names(compared)),
         values("fullest\ndevice", "memory_peak", memory, min),
         *([values("fits", "fits", lambda fits: "yes" if fits else "no")] if not all(fit) else []),
-        values("samples\na second", "samples_per_second", units.PLAIN.text, max),
-        values("speed-up", "speedup", factor),
+        values("speed-up", "speedup", factor, max),
         values("stale\nupdates", "staleness", number),
     ]
+    if not brief or not any(row.speedup for row in rows):
+        columns.append(values("samples\na second", "samples_per_second", units.PLAIN.text, max))
     if not brief:
         columns.append(values("memory\ntotal", "memory_total", memory))
     if methods and not brief:
