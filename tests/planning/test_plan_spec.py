@@ -122,9 +122,10 @@ def test_the_exchange_of_replicas_moves_the_cut(revnet):
     )  # fmt: skip
 
 
-def test_spare_devices_are_the_slow_ones(revnet):
-    """The first two of three devices were taken, whatever they are: 8.5 ms."""
-    _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
+@pytest.mark.parametrize("stages", [2, "auto"])
+def test_spare_devices_are_the_slow_ones(revnet, stages):
+    """The first two of three devices were taken, whatever they are: 8.5 ms; the h100s alone are faster than with the t4."""
+    _, devices, milliseconds, said = placed(revnet, stages=stages, devices=3, device_type=("t4", "h100", "h100"))
     assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
     assert said.startswith("the cut: the smallest tick found, of ")
 
@@ -212,12 +213,6 @@ def test_costs_are_measured_once_for_all_variants(spec, measurements):
     planner.plan()
     planner.plan(evolve(planner.spec, partition=evolve(planner.spec.partition, devices=2)))
     assert len(measurements) == 1
-
-
-def test_the_number_of_stages_may_be_left_open(revnet):
-    """The two h100s alone are faster than with the t4 in its listed place, and as fast as with it in the best one."""
-    _, devices, milliseconds, _ = placed(revnet, stages="auto", devices=3, device_type=("t4", "h100", "h100"))
-    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
 
 
 def test_memory_to_spare(write):
