@@ -14,7 +14,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.runners import Recompute, StashGraph, copied_parameters, parameter_leaves
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
-from tests.support.pipelines import CLASSES, REVNET, node, pipeline
+from tests.support.pipelines import CLASSES, REVNET, batches, node, pipeline
 
 DROPOUT = (
     node("stem", "linear-stem", features=6),
@@ -33,6 +33,15 @@ def runner_of(nodes, name, shape=(8,)):
 def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(count))
+
+
+@pytest.mark.parametrize("method", ["petra", "backprop", "delayed-reconstructed"])
+def test_running_statistics_count_every_micro_batch_once(method):
+    """Forwards without a graph, recomputations and inverses among them."""
+    built = pipeline(REVNET, (3, 6, 6), method=method)
+    built.train(batches((3, 6, 6), 7))
+    counts = [int(value) for key, value in built.parameters().items() if key.endswith("num_batches_tracked")]
+    assert counts == [7] * (1 + 3 * 2 + 3)
 
 
 @pytest.mark.parametrize("name", ["rev0", "rev1"])

@@ -81,7 +81,7 @@ def trained_alone(network, order, data):
 @pytest.mark.parametrize(
     ("name", "tables"), [("UNet", {}), ("Gpt", ONE_STAGE), ("OneNode", {}), ("KeptByAHook", {}), ("TwoNames", {})]
 )
-def test_twenty_five_steps_are_those_of_the_module_itself(here, name, tables):
+def test_the_steps_are_those_of_the_module_itself(here, name, tables):
     torch.manual_seed(3)
     network = begun(getattr(networks, name)())
     spec = spec_of(name, init={"weights": "begun.pt"}, **tables)

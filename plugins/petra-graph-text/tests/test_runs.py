@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
+from tests.support.forks import alone, ended, start_server
 
 HERE = Path(__file__).parent.parent
 VERSE = "the cat sat on the mat and the dog sat on the log\n"
@@ -77,12 +78,14 @@ def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFix
     assert "does not know the characters 'T'" in capsys.readouterr().err
 
 
-def test_two_processes_write_the_same_samples(capfd: pytest.CaptureFixture[str]) -> None:
+def test_two_processes_write_the_same_samples() -> None:
     """The callback has the weights of both processes' stages."""
-    found = []
-    for processes in ("1", "2"):
-        assert main(["run", "verse.toml", "--processes", processes, "--json", "--set", "run.epochs=1"]) == 0
-        summary = json.loads(capfd.readouterr().out)
+    start_server()
+    words, found = ("run", "verse.toml", "--set", "run.epochs=1"), []
+    for more in ((), ("--processes", "2")):
+        with alone(*words, *more) as run:
+            assert ended([run]) == [0], run.said
+        summary = json.loads((latest() / "summary.json").read_text())
         found.append((summary["test"], (latest() / "samples.txt").read_text()))
     assert found[0] == found[1]
 
