@@ -18,7 +18,7 @@ from petra_graph.program.stage_program import Partition
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
 from petra_graph.spec.run_tables import PartitionSpec, interval
-from petra_graph.units import noun, plural
+from petra_graph.units import plural
 
 _PROFILE = ("partition", "profile")
 
@@ -147,18 +147,6 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
         if name not in known:
             hint = f"{suggestion(name, known)}; [partition.device.{shown_key(name)}] states one of your own"
             yield _wrong(f"unknown device type {shown(name)}", hint, "partition", "device_type")
-
-
-def check_processes(stages: int, processes: int) -> None:
-    """Check that every process has a stage.
-
-    Raises:
-        SpecError: there are more processes than stages.
-    """
-    if processes > stages:
-        message = f"{processes} processes cannot share {stages} {noun(stages, 'stage')}"
-        hint = f"start at most {stages}, or cut the network into more stages"
-        raise SpecError(_wrong(message, hint, "partition", "stages"))
 
 
 def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:

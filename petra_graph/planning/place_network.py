@@ -23,12 +23,13 @@ from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.spec_checks import check_processes, refuse
-from petra_graph.errors import NoFeasiblePlan, Problem, shown
+from petra_graph.compiler.spec_checks import refuse
+from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.spec_devices import machine_of, planned_devices
 from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import Partition, Placement
+from petra_graph.units import plural
 
 Devices = tuple[Device, ...]
 
@@ -86,12 +87,13 @@ def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: in
         SpecError: as `place_network`, or there are more processes than stages.
         NoFeasiblePlan: as `place_network`; of the processes.
     """
-    if len(devices) == processes:
-        placement = place_network(network, devices)
-        check_processes(len(placement.stages), processes)
-    else:
-        planned = _place_as_planned(network, devices)
-        check_processes(len(planned.stages), processes)
+    as_many = len(devices) == processes
+    placement = planned = place_network(network, devices) if as_many else _place_as_planned(network, devices)
+    if processes > (stages := len(planned.stages)):
+        message = f"{processes} processes cannot share {plural(stages, 'stage')}"
+        hint = f"start at most {stages}, or cut the network into more stages"
+        raise SpecError(Problem(message=message, hint=hint, path=("partition", "stages")))
+    if not as_many:
         limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
         ranks = tuple(
             evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, devices[0].type))

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from petra_graph.errors import NoFeasiblePlan
+from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.planning.place_network import place_network, place_on_present, place_on_processes
@@ -84,6 +84,12 @@ def test_as_many_processes_as_devices_keep_the_devices_limits():
     assert [device.memory_bytes for device in placement.devices] == [4 * 2**20, 2 * 2**20]
     with pytest.raises(NoFeasiblePlan):
         on_processes(network("partition.devices=2", "partition.memory=['2MiB', '2MiB']"), 2)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_process_without_a_stage_is_refused(devices):
+    with pytest.raises(SpecError, match="3 processes cannot share 2 stages"):
+        on_processes(network("partition.stages=2", f"partition.devices={devices}"), 3)
 
 
 def test_the_only_present_device_is_judged_with_all_stages():

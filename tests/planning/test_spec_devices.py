@@ -8,7 +8,6 @@ import pytest
 import torch
 from attrs import evolve
 
-from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices
@@ -196,12 +195,6 @@ def test_from_a_file_and_back(write):
     own = device_types(spec.partition)["my_card"]
     assert (own.memory_bytes, own.bfloat16_flops, own.link.bytes_per_second) == (24 * 2**30, 160e12, 16e9)
     assert load(write("again.toml", dump(spec))).spec == spec
-
-
-def test_a_process_without_a_stage_is_refused():
-    check_processes(2, 2)
-    with pytest.raises(SpecError, match="3 processes cannot share 2 stages"):
-        check_processes(2, 3)
 
 
 @pytest.mark.parametrize(
