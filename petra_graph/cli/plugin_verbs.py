@@ -210,7 +210,7 @@ def _trial(plugin: Plugin, inputs: Shapes | None) -> tuple[AnyTrial | None, str]
     trial = testing.Trial.of(plugin, shapes)
     try:
         if inputs is None:
-            harness = testing.block_trial.Harness(trial)
+            harness = testing.block_checks.Harness(trial)
             harness.peek(0, harness.inputs(0))
     except WrongResult:
         pass  # whatever the shapes are: a check says it

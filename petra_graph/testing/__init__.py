@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 from petra_graph.testing import promises
 from petra_graph.testing.block_checks import BLOCK_CHECKS
-from petra_graph.testing.block_trial import Trial as Trial
-from petra_graph.testing.block_trial import tokens as tokens
-from petra_graph.testing.other_checks import OTHER_CHECKS
+from petra_graph.testing.block_checks import Trial as Trial
+from petra_graph.testing.block_checks import tokens as tokens
 from petra_graph.testing.other_checks import CallbackTrial as CallbackTrial
 from petra_graph.testing.other_checks import DataSetTrial as DataSetTrial
 from petra_graph.testing.other_checks import LossTrial as LossTrial
 from petra_graph.testing.other_checks import OptimizerTrial as OptimizerTrial
+from petra_graph.testing.other_checks import check_checkpoint, check_mean_over_samples, check_resumed, check_samples
 from petra_graph.testing.promises import AnyTrial as AnyTrial
 from petra_graph.testing.promises import BrokenPromise as BrokenPromise
 from petra_graph.testing.promises import Outcome as Outcome
@@ -41,7 +41,10 @@ Check = Callable[[], None]
 """What a test is given."""
 CHECKS: Mapping[type, Sequence[promises.Check]] = {
     Trial: BLOCK_CHECKS,
-    **{trial: (check,) for trial, check in OTHER_CHECKS.items()},
+    OptimizerTrial: (check_checkpoint,),
+    LossTrial: (check_mean_over_samples,),
+    DataSetTrial: (check_samples,),
+    CallbackTrial: (check_resumed,),
 }
 """By the class of trials, in the order in which they are made."""
 

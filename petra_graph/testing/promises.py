@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import PluginError, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
@@ -44,23 +44,16 @@ class AnyTrial:
 
     @classmethod
     def of(cls, given: Any, options: Any = None, **more: Any) -> Self:
-        """Make a trial.
-
-        Args:
-            given: code, or a plugin.
-            options: its `options` table; None: those that it was read with, or no keys.
+        """Make a trial of code or of a plugin, with its `options` table; None: those that it was read with, or no keys.
 
         Raises:
-            TypeError: it is no plugin of this kind.
+            PluginError: it is no plugin of this kind.
             SpecError: these are not its options.
         """
         plugin = given
         if not isinstance(given, Plugin):
-            named = ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__"))
-            try:
-                plugin = plugin_of(cls.kind, named, given)
-            except PluginError as error:
-                raise TypeError(str(error)) from error
+            name = getattr(given, "__qualname__", type(given).__name__)
+            plugin = plugin_of(cls.kind, f"{getattr(given, '__module__', '')}:{name}", given)
         if options is not None or plugin.options is None:
             plugin, problems = plugin.read(options or {}, ("options",))
             if problems:
@@ -87,18 +80,20 @@ def name_of(check: Check) -> str:
 
 def outcome_of(check: Check, trial: AnyTrial) -> Outcome:
     """Make one check; what a plugin's code raises breaks it."""
+    status: Literal["kept", "broken", "not tried"] = "broken"
+    found = ""
     try:
         with uncompiled():
             check(trial)
+        status = "kept"
     except NotTried as reason:
-        return Outcome(name_of(check), "not tried", str(reason))
+        status, found = "not tried", str(reason)
     except BrokenPromise as broken:
-        return Outcome(name_of(check), "broken", str(broken))
+        found = str(broken)
     except Exception as error:  # noqa: BLE001  code of a plugin may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
         found = f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}"
-        return Outcome(name_of(check), "broken", found)
-    return Outcome(name_of(check), "kept")
+    return Outcome(name_of(check), status, found)
 
 
 def expect(kept: bool, found: str) -> None:

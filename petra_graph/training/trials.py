@@ -27,8 +27,7 @@ from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seed_generators
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
-from petra_graph.testing.block_checks import check_gradients, check_inverse
-from petra_graph.testing.block_trial import Draw, Trial, normal
+from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from petra_graph.catalog.blocks import (
     RevMlp,
 )
 from petra_graph.testing import Trial
-from petra_graph.testing.block_checks import check_inverse
-from petra_graph.testing.block_trial import Harness
+from petra_graph.testing.block_checks import Harness, check_inverse
 from tests.support.examples import examples
 from tests.support.kit import kept
 from tests.support.pipelines import BLOCKS
