@@ -93,19 +93,19 @@ class Run:
         *,
         top: int = 3,
         folder: str | Path | None = None,
-        summed_up: bool = False,
         weights: str | None = None,
         device: str = "cpu",
         changed: bool = False,
     ) -> list[Prediction]:
         """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
 
+        A map of classes is one prediction, with the shares of its most frequent classes.
+
         Args:
             samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
                 [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
             top: the number of classes for each prediction.
             folder: where predictions are written as images, of a network that gives a class, or one or three values, for each pixel.
-            summed_up: a map of classes is one prediction, with the shares of its most frequent classes.
             changes, weights, device, changed: as of all methods.
         """
         opened = self._open(changes, changed=changed)
@@ -115,7 +115,7 @@ class Run:
         else:
             found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
         images, (network, _) = None if folder is None else Path(folder), opened.load(weights)
-        return predict_samples(opened, network, found, top=top, device=device, summed_up=summed_up, folder=images)
+        return predict_samples(opened, network, found, top=top, device=device, folder=images)
 
     def sample(
         self,

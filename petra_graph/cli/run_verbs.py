@@ -17,7 +17,6 @@ from petra_graph.cli.options_and_output import (
     json_text,
     print_json,
     verb,
-    write_result,
 )
 from petra_graph.report.tables import aligned
 
@@ -118,7 +117,7 @@ def predict(
     changed: Changed = False,
     top: Annotated[int, Option("Print the N likeliest classes of each sample.", "N", least=1)] = 3,
     device: Device = "cpu",
-    output: Annotated[Path | None, Option("A file for JSON; for images a folder, or .png.", "PATH")] = None,
+    output: Annotated[Path | None, Option("The folder for images.", "FOLDER")] = None,
     as_json: Json = False,
     prompt: Annotated[str | None, Option("Text to continue.", "TEXT")] = None,
     tokens: Annotated[int | None, Option("Length of the continuation. Default: 200.", "N", least=1)] = None,
@@ -141,20 +140,17 @@ def predict(
     given: dict[str, Any] = {name: value for name, value in of_text.items() if value is not None}
     if not files and "prompt" not in given:
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
-    if files and given:
-        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for a text, and FILES are given.")
+    if given and (files or output is not None):
+        raise click.UsageError("A text is continued without FILES and --output.")
     opened = _open(run)
     if given:
         text = opened.sample(overrides, weights=weights, device=device, changed=changed, **given)
-        write_result(json_text({**given, "text": text}) if as_json else text, output)
+        echo(json_text({**given, "text": text}) if as_json else text.rstrip("\n"))
         return
-    of_images = output is not None and (output.is_dir() or output.suffix in {"", ".png"})
-    in_json = as_json or (output is not None and not of_images)
-    folder, summed_up = output if of_images else None, not in_json
     more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
-    found = opened.predict(files, overrides, top=top, folder=folder, summed_up=summed_up, **more)
-    if in_json:
-        write_result(json_text([prediction.record() for prediction in found]), None if of_images else output)
+    found = opened.predict(files, overrides, top=top, folder=output, **more)
+    if as_json:
+        print_json([prediction.record() for prediction in found])
     else:
         echo("\n".join(aligned(map(_row, found))))
 

@@ -133,7 +133,6 @@ def plan(
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
     expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
     form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
-    stages: Annotated[bool, Option("Show the table of stages even if it is long.")] = False,
     verbose: Annotated[bool, Option("Show every table and every assumption.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
     as_json: Json = False,
@@ -169,11 +168,11 @@ def plan(
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
     width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
-    write_result(_written_as(shown, form, width, stages=stages, verbose=verbose), output)
+    write_result(_written_as(shown, form, width, verbose=verbose), output)
     return NoFeasiblePlan.exit_code if compare and getattr(shown, "recommended", None) is None else 0
 
 
-def _written_as(shown: Plan | Comparison, form: str, width: int, *, stages: bool, verbose: bool) -> str:
+def _written_as(shown: Plan | Comparison, form: str, width: int, *, verbose: bool) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
@@ -181,7 +180,7 @@ def _written_as(shown: Plan | Comparison, form: str, width: int, *, stages: bool
     if form == "text":
         from petra_graph.report.plan_text import plan_text
 
-        return plan_text(shown, width=width, stages=stages, verbose=verbose)
+        return plan_text(shown, width=width, verbose=verbose)
     if form == "trace":
         from petra_graph.report.trace import trace
 

@@ -213,11 +213,8 @@ class ComparedPlan:
     """On the fullest device."""
     memory_total: int | None = None
     """Of all replicas."""
-    saving: float | None = None
-    """Of that, relative to the paper's first row, `pipedream` under lockstep."""
     paper_total: int | None = None
     """By the paper's count, where the paper has the method."""
-    paper_saving: float | None = None
     channel_bytes: int | None = None
     """For as many samples as a micro-batch of the compared specification has, as `flops`."""
     flops: int | None = None

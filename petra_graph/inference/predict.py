@@ -86,20 +86,18 @@ def predict_samples(
     *,
     top: int = 3,
     device: str = "cpu",
-    summed_up: bool = False,
     folder: Path | None = None,
 ) -> list[Prediction]:
     """Predict samples, with the `top` classes of each; where a sample has a class at each of several positions, each is a prediction.
 
-    Where a class map is `summed_up`, a prediction has the shares of the classes, one for each sample. With a `folder`, the predictions
-    are written there as images, and each has its own.
+    Of a map of classes a prediction has their shares of its pixels. With a `folder`, the predictions are written there as images.
     """
     facts, found = run.facts, list[Prediction]()
     targets = iter([] if folder is None else _name_images(run, samples, folder))
     for file, index, output, scores in _score(run, network, samples, device):
         about = Prediction(file=file.name, index=index, note=file.note, probable=run.gives_logits)
         is_map = run.gives_classes and len(facts.target_shape) == _MAP
-        if is_map and (summed_up or folder is not None):
+        if is_map:
             about = evolve(about, best=_class_shares(run, scores, top), probable=True)
         if folder is not None:
             found.append(_write_image(about, next(targets), scores, of_classes=is_map))
@@ -159,16 +157,12 @@ def _name_images(run: SavedRun, samples: Sequence[Samples], folder: Path) -> lis
     in_colour = not of_classes and len(shape) == _MAP + 1 and shape[0] in {1, 3}
     if not (len(shape) - of_classes == _MAP or in_colour) or (run.facts.classes or 0) > _COLOURS:
         reason = f"the network's predictions are not images: a sample gets {list(shape)}"
-        raise SpecError(reason, "name a file, as in --output found.json")
-    alone = folder.suffix == ".png" and not folder.is_dir()
-    if alone and sum(len(main(one.values)) for one in samples) > 1:
-        raise SpecError(f"{folder} is one file, and there are several samples", "name a folder")
+        raise SpecError(reason, "leave out --output, and give --json")
     targets, read = list[Path](), {Path(one.name).expanduser().resolve() for one in samples}
     for one in samples:
         count = len(main(one.values))
-        for index in range(count):
-            ending = f"-{index}" if count > 1 else ""
-            target = folder if alone else folder / one.place.with_name(f"{one.place.stem}{ending}.png")
+        for ending in [f"-{index}" for index in range(count)] if count > 1 else [""]:
+            target = folder / one.place.with_name(f"{one.place.stem}{ending}.png")
             if target in targets or target.resolve() in read:
                 other = "that of another sample" if target in targets else "a file that is read"
                 raise SpecError(f"a prediction would replace {other}, {target}", "name another folder, or rename one")

@@ -31,8 +31,6 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import Spec
 from petra_graph.units import factor, memory, plural
 
-_BASE = ("pipedream", "lockstep", None)
-"""The paper's first row (table 3), which savings are relative to."""
 _NOTHING = "nothing: not even a synchronous pipeline fits"
 _NOT_LOOKED_AT = (
     "not looked at: replicas of unlike devices, other batches, and replicas that cannot share the samples of an update"
@@ -195,15 +193,12 @@ def compare_methods(planner: Planner) -> Comparison:
     over = _baseline(planner)
     rows = [_row(given, spec, one, over) for spec, one in tried.values()]
     figures = [row.figures for row in rows]
-    base = next(row for row in rows if (row.method, row.schedule, row.keep) == _BASE)
     return Comparison(
         name=given.name,
         micro_batch=given.data.batch,
         rows=tuple(
             evolve(
                 row,
-                saving=_saving(row.memory_total, base.memory_total),
-                paper_saving=_saving(row.paper_total, base.paper_total),
                 unbeaten=own is not None and not any(other is not None and beats(other, own) for other in figures),
             )
             for row, own in zip(rows, figures, strict=True)
@@ -299,10 +294,6 @@ def _refused(row: ComparedPlan, error: NoFeasiblePlan | SpecError) -> ComparedPl
     if isinstance(error, NoFeasiblePlan):
         return evolve(row, fits=False, note=reason)
     return evolve(row, note=f"a run would be refused: {reason}")
-
-
-def _saving(total: int | None, base: int | None) -> float | None:
-    return None if total is None or base is None else 1 - total / base
 
 
 def _assumptions(tried: Iterable[Tried]) -> tuple[str, ...]:

@@ -40,8 +40,6 @@ class Best:
     metric: str
     value: float
     epoch: int
-    smallest: bool
-    """Whether the smallest value is the best one."""
 
 
 @define(kw_only=True)
@@ -100,7 +98,7 @@ class RecordedRun:
             return None
         smallest = scale_of(metric, self.scales).largest_or_smallest == "smallest"
         found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
-        return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
+        return Best(metric=metric, value=found.value, epoch=found.epoch)
 
     @property
     def processes(self) -> Sequence[Mapping[str, Any]]:

@@ -5,14 +5,14 @@ A value that does not apply, or that belongs to a plan that does not exist, is N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from petra_graph import units
 from petra_graph.compiler.plan import ComparedPlan, Comparison
 from petra_graph.report.plan_tables import schedule_label
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import factor, memory, noun, number, one_line, percent, plural
+from petra_graph.units import factor, memory, noun, number, one_line, plural
 
 _NAMED = 3
 """Rows that an answer names."""
@@ -46,45 +46,34 @@ def _method_name(row: ComparedPlan, first: ComparedPlan) -> str:
 
 
 def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Column]:
-    """Return the figures of each plan; the best of those that fit has a star. Memory is also given as a share of `pipedream`'s."""
+    """Return the figures of each plan."""
     rows, methods = compared.rows, _of_methods(compared)
-    fit = [row.fits is not False for row in rows]
 
-    def values(head: str, key: str, write: Callable[[Any], str], best: Callable[..., Any] | None = None) -> Column:
-        found = [getattr(row, key) for row in rows]
-        texts = [None if value is None else write(value) for value in found]
-        usable = [value for value, fits in zip(found, fit, strict=True) if fits and value is not None]
-        if best is None or len(set(map(write, usable))) < 2:  # noqa: PLR2004  no one is better
-            return value_column(head, texts)
-        first = write(best(usable))
-        stars = ("*" if fits and text == first else " " for text, fits in zip(texts, fit, strict=True))
-        return value_column(head, [text and f"{text} {star}" for text, star in zip(texts, stars, strict=True)])
+    def values(head: str, key: str, write: Callable[[Any], str]) -> Column:
+        return value_column(head, [getattr(row, key) for row in rows], write)
+
+    def yes_or_no(value: bool) -> str:
+        return "yes" if value else "no"
 
     columns = [
         name_column("method, schedule" if methods else "plan", row_names(compared)),
-        values("fullest\ndevice", "memory_peak", memory, min),
-        *([values("fits", "fits", lambda fits: "yes" if fits else "no")] if not all(fit) else []),
-        values("speed-up", "speedup", factor, max),
+        values("fullest\ndevice", "memory_peak", memory),
+        *([values("fits", "fits", yes_or_no)] if any(row.fits is False for row in rows) else []),
+        values("speed-up", "speedup", factor),
         values("stale\nupdates", "staleness", number),
     ]
     if not brief or not any(row.speedup for row in rows):
-        columns.append(values("samples\na second", "samples_per_second", units.PLAIN.text, max))
+        columns.append(values("samples\na second", "samples_per_second", units.PLAIN.text))
     if not brief:
         columns.append(values("memory\ntotal", "memory_total", memory))
     if methods and not brief:
         columns += [
-            values("un-\nbeaten", "unbeaten", lambda unbeaten: "yes" if unbeaten else ""),
-            values("memory, of\npipedream's", "saving", _rest),
+            values("un-\nbeaten", "unbeaten", yes_or_no),
             values("paper's\ncount", "paper_total", units.DECIMAL.text),
-            values("of\npipedream's", "paper_saving", _rest),
             values("sent", "channel_bytes", memory),
             values("work", "flops", units.flops),
         ]
     return columns
-
-
-def _rest(saving: float) -> str:
-    return percent(1 - saving)
 
 
 def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
@@ -95,10 +84,18 @@ def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
     if any(fit is not None for fit in fits):
         more = "" if all(fits) else "; the notes say why the others do not"
         found.append(("fits", f"{fits.count(True)} of {len(fits)}{more}"))
-    if fastest := _best(((name, row.speedup) for name, row in usable), max, factor):
-        found.append(("fastest", fastest))
-    if smallest := _best(((name, row.memory_peak) for name, row in usable), min, _on_the_fullest):
-        found.append(("smallest", smallest))
+    figures: list[tuple[str, str, Callable[..., float], Callable[[float], str]]] = [
+        ("fastest", "speedup", max, factor),
+        ("smallest", "memory_peak", min, _on_the_fullest),
+    ]
+    for word, key, best, write in figures:
+        known = [(name, value) for name, row in usable if (value := getattr(row, key)) is not None]
+        if known:
+            text = write(best(value for _, value in known))
+            # Those whose figures are written alike are no better than each other.
+            alike = [name for name, value in known if write(value) == text]
+            others = [f"{len(alike) - _NAMED} more"] * (len(alike) > _NAMED)
+            found.append((word, "; ".join([text, *alike[:_NAMED], *others])))
     if compared.recommended is not None:
         chosen = rows[compared.recommended]
         first = max((row for _, row in usable), key=lambda row: row.samples_per_second or 0.0)
@@ -121,23 +118,11 @@ def _on_the_fullest(value: float) -> str:
     return f"{memory(value)} on the fullest device"
 
 
-def _best(values: Iterable[tuple[str, float | None]], best: Callable[..., float], write: Callable[[float], str]) -> str:
-    """Say which rows have the best of a number, "" where none has any; those whose numbers are written alike are no better than each other."""
-    known = [(name, value) for name, value in values if value is not None]
-    if not known:
-        return ""
-    written = write(best(value for _, value in known))
-    first = [name for name, value in known if write(value) == written]
-    more = [f"{len(first) - _NAMED} more"] if len(first) > _NAMED else []
-    named: Sequence[str] = ["all of them"] if len(first) == len(known) > 1 else [*first[:_NAMED], *more]
-    return "; ".join([written, *named])
-
-
 def comparison_notes(compared: Comparison) -> list[str]:
     """Return what is to be said of single rows, of the speed-ups, and of a window that is short."""
     rows = compared.rows
     notes = [f"{name}: {row.note}" for name, row in zip(row_names(compared), rows, strict=True) if row.note]
-    notes += ["a star is at the best that fits", f"speed-ups are over {compared.speedup_over}"]
+    notes.append(f"speed-ups are over {compared.speedup_over}")
     window, devices = rows[0].accumulation or 0, rows[0].devices or 0
     if _of_methods(compared) and window < devices:
         notes.append(

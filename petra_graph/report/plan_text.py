@@ -26,27 +26,23 @@ _ACTION = re.compile(r"[:;] ((?:set |[a-z_]+\.[a-z_]+ = ).*?)(?:\. [A-Z].*)?$")
 """What a warning says to do first: keys to set."""
 
 
-def plan_text(plan: Plan | Comparison, *, width: int, stages: bool = False, verbose: bool = False) -> str:
+def plan_text(plan: Plan | Comparison, *, width: int, verbose: bool = False) -> str:
     """Write a plan, or plans side by side, for a terminal of this width.
 
-    Of a plan, the tables of stages and devices are written where they are short: with `stages` that of stages with all its columns, with
-    `verbose` everything.
+    Of a plan, the tables of stages and devices are written where they are short; with `verbose` everything is.
     """
-    if isinstance(plan, Plan):
-        lines = _plan_lines(plan, width, stages or verbose, verbose)
-    else:
-        lines = _comparison_lines(plan, width, verbose)
+    lines = _plan_lines(plan, width, verbose) if isinstance(plan, Plan) else _comparison_lines(plan, width, verbose)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _plan_lines(plan: Plan, width: int, stages: bool, verbose: bool) -> Iterator[str]:
+def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
     yield one_line(plan.name)
     yield from _beside_words(answers(plan), width)
     yield ""
     for line in title_lines(plan):
         yield from paragraph(line, width)
-    columns = stage_columns(plan, max(16, width // 4), brief=not stages)
-    if stages or is_short(columns, width):
+    columns = stage_columns(plan, max(16, width // 4), brief=not verbose)
+    if verbose or is_short(columns, width):
         yield from ("", "stages", *table_lines(columns, width))
         yield from _paragraphs(notes_on_stages(plan), width)
     columns = device_columns(plan, max(16, width // 5))

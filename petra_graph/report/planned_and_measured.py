@@ -13,7 +13,7 @@ from petra_graph.compiler.plan import Plan
 from petra_graph.record.recorded_run import grown_bytes
 from petra_graph.report.plan_tables import ranges_label
 from petra_graph.report.tables import Column, name_column, table_lines, value_column
-from petra_graph.units import memory, percent, rate, seconds
+from petra_graph.units import memory, seconds
 
 _VERBS = ("forward", "backward", "update")
 _ANY_WIDTH = 1000
@@ -71,13 +71,3 @@ def comparison_text(found: Mapping[str, Any]) -> str:
     """Write what `compare_with_plan` has returned as two tables, one of stages and one of processes."""
     tables = (stage_columns(found), process_columns(found))
     return "\n".join(line for columns in tables for line in ("", *table_lines(columns, _ANY_WIDTH)))
-
-
-def what_the_plan_said(summary: Mapping[str, Any]) -> str:
-    """Return the speed that a run's plan gave, if it was measured: a profile's; that of a data sheet says little of a run that was measured."""
-    planned = summary.get("predicted") or {}
-    speed, expected = planned.get("samples_per_second"), planned.get("expected_samples_per_second")
-    if not speed or not expected or planned.get("from") != "profile" or summary.get("trial"):
-        return ""
-    likely = percent(max(1 - expected[0] / speed, expected[1] / speed - 1), 0)
-    return f"the plan said {rate(speed)}, by a profile: usually within {likely}, on a quiet machine"

@@ -16,7 +16,6 @@ from petra_graph.errors import printable
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.plugins.loss_and_metric import scales_in
 from petra_graph.report.metric_text import Scales, chosen_on, numbers
-from petra_graph.report.planned_and_measured import what_the_plan_said
 from petra_graph.units import bounded, duration, noun, one_line, plural, rate
 
 _REFRESH_SECONDS = 0.2
@@ -157,8 +156,6 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         caveat = f"{chosen_on(found['metric'])}; " if split == "test" else ""
         value = value if split == "test" else f"{split} {value}"
         lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
-    if summary.get("samples_per_second") and (said := what_the_plan_said(summary)):
-        lines.append(f"{rate(summary['samples_per_second'])}; {said}")
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")

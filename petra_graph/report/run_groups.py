@@ -16,7 +16,7 @@ from typing import Any, Literal
 from attrs import asdict, field, frozen
 
 from petra_graph.errors import PetraGraphError, shown
-from petra_graph.plugins.loss_and_metric import scales_in
+from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
@@ -79,10 +79,6 @@ class RunGroup:
         return next((run.best.metric for run in self.by_seed if run.best), None)
 
     @property
-    def judged_by_smallest(self) -> bool:
-        return any(run.best.smallest for run in self.by_seed if run.best)
-
-    @property
     def best(self) -> Spread | None:
         """The best evaluation of each seed."""
         return Spread.of([run.best.value for run in self.by_seed if run.best])
@@ -108,15 +104,14 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
         RunGroup(name=name, runs=members, values={key: row[place] for key, row in rows.items()})
         for place, (name, members) in enumerate(zip(names, found.values(), strict=True))
     ]
-    return sorted(
-        groups,
-        key=lambda one: _rank(one.judged_by, one.best.mean if one.best else None, smallest=one.judged_by_smallest),
-    )
+    return sorted(groups, key=lambda one: _rank(one.judged_by, one.best.mean if one.best else 0.0, one.scales))
 
 
-def _rank(metric: str | None, value: float | None, *, smallest: bool) -> tuple[bool, str, float]:
-    """Return what is sorted by: those with a value first, of one metric together, the best of them first."""
-    return value is None, metric or "", (value or 0.0) if smallest else -(value or 0.0)
+def _rank(metric: str | None, value: float, scales: Scales) -> tuple[bool, str, float]:
+    """Return what is sorted by: those with a metric first, of one metric together, the best of them first."""
+    if metric is None:
+        return True, "", 0.0
+    return False, metric, value if scale_of(metric, scales).largest_or_smallest == "smallest" else -value
 
 
 # --- what differs ---
@@ -239,8 +234,8 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
             records[run.directory]["differs"] = {key: row[at] for key, row in rows.items()}
 
     def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
-        best = record["best"] or {"metric": None, "value": None, "smallest": False}
-        return _rank(best["metric"], best["value"], smallest=best["smallest"])
+        best = record["best"] or {"metric": None, "value": 0.0}
+        return _rank(best["metric"], best["value"], scales_in(record["metrics"]))
 
     by_age = sorted(records.values(), key=lambda record: (record["age_seconds"], record["run"]))
     return by_age if order == "age" else sorted(by_age, key=rank)

@@ -47,7 +47,6 @@ def test_text(call, spec):
     everything = printed(call, "plan", spec, "--verbose")
     for heading in ("stages", "devices", "assumptions"):
         assert f"\n{heading}" in everything
-    assert "gradients" in printed(call, "plan", spec, "--stages")
 
 
 def test_a_file_instead_of_the_screen(call, spec, here):

@@ -43,7 +43,6 @@ def test_a_run_continues_a_text(letters, capsys):
     hot = ("--temperature", "9", "--tokens", "60")
     assert said(*hot) == said(*hot) != said(*hot, "--seed", "1")
     assert json.loads(said("--tokens", "3", "--json"))["text"].startswith("fg")
-    assert said("--tokens", "3", "--output", "text.txt") == "text.txt\n"
     assert pg.open_run("latest").sample(prompt="fg", temperature=9, tokens=60) + "\n" == said(*hot)
 
 

@@ -33,12 +33,6 @@ def test_probabilities_of_the_best_classes(trained, opened, files, capsys):
     assert [[one["score"] for one in row["classes"]] for row in found] == values.tolist()
 
 
-def test_a_file(trained, files, tmp_path, capsys):
-    assert main(["predict", str(trained), "one.npy", "--output", "out/found.json"]) == 0
-    assert capsys.readouterr().out == "out/found.json\n"
-    assert len(json.loads((tmp_path / "out/found.json").read_text())) == 1
-
-
 def test_outputs_that_are_no_logits_are_no_probabilities(trained, files, capsys):
     assert main(["predict", str(trained), "one.npy", "--json", "--set", "loss.name=mean-squared-error"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
@@ -152,13 +146,9 @@ def test_values_are_grey_or_red_green_and_blue(runs, images, capsys):
     assert (f"{outside:.1%} of the values are outside 0 .. 1, and clipped" in capsys.readouterr().out) == bool(outside)
 
 
-def test_one_image_is_summed_up_and_may_be_one_file(runs, images, capsys):
+def test_a_map_is_summed_up(runs, images, capsys):
     assert main(["predict", runs[0], "images/half.png"]) == 0
     assert capsys.readouterr().out.split() == ["images/half.png", "dark", "50.00", "%,", "bright", "50.00", "%"]
-    assert main(["predict", runs[0], "images/half.png", "--output", "map.png"]) == 0
-    assert (np.array(Image.open("map.png")) == (images > 127)).all()
-    assert main(["predict", runs[0], "images", "--output", "map.png"]) == 2
-    assert "map.png is one file, and there are several samples" in capsys.readouterr().err
 
 
 def test_no_file_is_lost(runs, images, here, capsys):

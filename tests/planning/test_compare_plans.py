@@ -46,8 +46,7 @@ def test_every_method_under_each_of_its_schedules(spec):
     assert ("petra", "lockstep") in rows
     assert ("petra", "sequential") not in rows
     assert rows["backprop", "sequential"].speedup < 1, "it waits for links, and one device alone does not"
-    assert rows["pipedream", "lockstep"].saving == 0
-    assert 0 < rows["petra", "lockstep"].saving < rows["petra", "1f1b"].saving < 1
+    assert rows["petra", "1f1b"].memory_total < rows["petra", "lockstep"].memory_total
 
 
 def test_a_method_that_needs_more_than_the_card_has_is_said_not_to_fit(spec):
@@ -66,8 +65,7 @@ def test_what_theory_says(spec):
     rows = rows_of(spec, *FOUR, "method.accumulation=1")
     petra, delayed = rows["petra", "lockstep"], rows["delayed-reconstructed", "lockstep"]
     assert petra.memory_total < delayed.memory_total < rows["pipedream", "lockstep"].memory_total
-    whole = rows["pipedream", "lockstep"].paper_total
-    assert petra.paper_saving == pytest.approx(1 - petra.paper_total / whole)
+    assert petra.paper_total < rows["pipedream", "lockstep"].paper_total
     assert petra.flops == rows["dsp", "lockstep"].flops < delayed.flops
     assert rows["backprop", "sequential"].flops < petra.flops
     assert petra.channel_bytes > rows["dsp", "lockstep"].channel_bytes, "an activation comes back with each gradient"

@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 
-from petra_graph.compiler.plan import ComparedPlan, Comparison
 from petra_graph.errors import printable
 from petra_graph.report.plan_text import answers, plan_text
 from petra_graph.report.trace import trace
@@ -95,19 +94,6 @@ def test_nothing_is_wider_than_the_terminal_nor_controls_it(plan, width):
         lines = plan_text(as_plan(plan()), width=width, **more).splitlines()
         assert max(map(len, lines)) <= width
         assert printable("".join(lines)) == "".join(lines)
-
-
-def test_the_best_that_fits_has_a_star():
-    figures = {"a": (2**20, 10.0, True), "b": (2**21, 20.0, True), "c": (2**20, 99.0, False)}
-    rows = [
-        ComparedPlan(name=name, memory_peak=held, samples_per_second=rate, fits=fits)
-        for name, (held, rate, fits) in figures.items()
-    ]
-    compared = Comparison(name="x", rows=tuple(rows), speedup_over="y", assumptions=())
-    a, b, c = (line for line in plan_text(compared, width=80).splitlines() if line[:2] in {"a ", "b ", "c "})
-    assert ("1 MiB *" in a, a.count("*")) == (True, 1)
-    assert ("20 *" in b, b.count("*")) == (True, 1)
-    assert "*" not in c
 
 
 TRACED = {

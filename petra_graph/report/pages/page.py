@@ -33,7 +33,7 @@ COLOURS = ("#0b63b5", "#a84300", "#00704e", "#94307d", "#6b5a00", "#525c66")
 PART_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442")
 """Of the parts of a bar; the colour-blind can tell them apart (Okabe and Ito's, and a brown)."""
 VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"}
-_GREY, _RED = "#9aa4ae", "#b00020"
+_RED = "#b00020"
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LONGEST_NAME = 36
@@ -73,9 +73,6 @@ class Line:
     """Pairs of x and y, in the order of x."""
     band: Sequence[tuple[float, float, float]] = ()
     """The band's x, lower end and upper end at each place."""
-    joined: bool = True
-    grey: bool = False
-    """As what the others are to be compared with."""
 
 
 @frozen(kw_only=True)
@@ -173,32 +170,31 @@ def line_chart(
     shares: bool = False,
     logarithmic: bool = False,
     from_zero: bool = False,
-    last: bool = True,
 ) -> list[Picture]:
-    """Draw lines over one another, each with its `last` value in the legend; nothing where each line is a single point, as of one epoch.
+    """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
     Lines without points are left out. `shares` writes y as percentages; its axis is `logarithmic` where all values are above zero.
     """
     lines = [line for line in lines if line.points]
-    if not any(len(line.points) > 1 or not line.joined for line in lines):
+    if not any(len(line.points) > 1 for line in lines):
         return []
     logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
 
     def label(line: Line) -> str:
         value = line.points[-1][1]
-        written = (percent(value, 2) if shares else f"{value:,.4g}") if last else ""
+        written = percent(value, 2) if shares else f"{value:,.4g}"
         return ": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written]))
 
     def draw(figure: Figure, axis: Axes) -> None:
         for place, line in enumerate(lines):
-            colour = _GREY if line.grey else COLOURS[place % len(COLOURS)]
+            colour = COLOURS[place % len(COLOURS)]
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
                 axis.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
             mark = "os^D"[place // len(COLOURS) % 4] if len(line.points) <= _MARKED else ""
-            look = {"linestyle": ("-", "--", ":", "-.")[place % 4], "marker": mark}
-            look = look if line.joined else {"linestyle": "", "marker": mark or "o"}
-            axis.plot(*zip(*line.points, strict=True), color=colour, label=label(line), **look)  # type: ignore[arg-type]
+            dashes = ("-", "--", ":", "-.")[place % 4]
+            xs, ys = zip(*line.points, strict=True)
+            axis.plot(xs, ys, color=colour, label=label(line), linestyle=dashes, marker=mark)
         axis.set_xlabel(one_line(x_name))
         whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
         axis.locator_params(axis="x", nbins=5, integer=whole)

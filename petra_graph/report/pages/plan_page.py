@@ -1,4 +1,4 @@
-"""A plan, or plans compared, as a page: the answers and tables of the terminal, with pictures of memory and time."""
+"""A plan, or plans compared, as a page: the answers and tables of the terminal, and of a plan pictures of its memory and time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from petra_graph.report.comparison import (
     comparison_columns,
     comparison_notes,
     comparison_title,
-    row_names,
 )
-from petra_graph.report.pages.page import Line, Picture, Section, bar_chart, line_chart, render_page, timeline
+from petra_graph.report.pages.page import Picture, Section, bar_chart, render_page, timeline
 from petra_graph.report.plan_tables import (
     PART_NAMES,
     device_columns,
@@ -115,30 +114,8 @@ def _node_columns(plan: Plan) -> list[Column]:
 
 def _comparison_page(compared: Comparison) -> str:
     sections = [
-        Section(name="picture", pictures=_speed_and_memory(compared)),
         Section(name="table", tables=[("", comparison_columns(compared))]),
         Section(name="notes", lines=comparison_notes(compared)),
         Section(name="assumptions", lines=compared.assumptions),
     ]
     return render_page(comparison_title(compared), sections, answers=comparison_answers(compared), predicted=True)
-
-
-def _speed_and_memory(compared: Comparison) -> list[Picture]:
-    """Return each row that fits as a point; of methods only those that no other one beats have a name."""
-    rows = [
-        (name, row.unbeaten or row.name is not None, (row.memory_peak, row.samples_per_second or 0.0))
-        for name, row in zip(row_names(compared), compared.rows, strict=True)
-        if row.memory_peak is not None and row.fits is not False
-    ]
-    unit, size = ("GiB", 2**30) if any(x >= 2**30 for _, _, (x, _) in rows) else ("MiB", 2**20)
-    points = [(name, unbeaten, (x / size, y)) for name, unbeaten, (x, y) in rows]
-    lines = [Line(name=name, points=[point], joined=False) for name, unbeaten, point in points if unbeaten]
-    beaten = sorted(point for _, unbeaten, point in points if not unbeaten)
-    return line_chart(
-        "speed against memory, of rows that fit",
-        [*lines, Line(name="beaten by one of these", points=beaten, joined=False, grey=True)],
-        f"fullest device, {unit}",
-        note="samples a second; better is further up and further left",
-        from_zero=True,
-        last=False,
-    )

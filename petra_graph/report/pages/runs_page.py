@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import Problem, SpecError
+from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
@@ -25,12 +25,7 @@ from petra_graph.report.pages.page import Line, Picture, Section, line_chart, re
 from petra_graph.report.pages.plan_page import memory_bars
 from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
-from petra_graph.report.planned_and_measured import (
-    compare_with_plan,
-    process_columns,
-    stage_columns,
-    what_the_plan_said,
-)
+from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
 from petra_graph.report.run_groups import (
     RunGroup,
     Spread,
@@ -104,34 +99,23 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write runs as a page.
 
     Raises:
-        SpecError: a file of a run is damaged, or what draws is not installed.
+        SpecError: what draws is not installed.
     """
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     keys = listed(map(short_key, groups[0].values))
-    with _reading(", ".join(str(run.directory) for run in runs)):
-        return render_page(
-            f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
-            [
-                Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
-                Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
-                Section(name="runs", tables=[("", _run_columns(groups))]),
-                *(_sections_of(runs[0]) if len(runs) == 1 else []),
-            ],
-            about=[str(runs[0].directory)] if len(runs) == 1 else [],
-            answers=list(answers(groups)),
-            state=[line for run in runs for line in _state(run)],
-        )
-
-
-@contextmanager
-def _reading(source: str) -> Iterator[None]:
-    """Refuse the files of a run as damaged where a view finds no key, or a value of another type."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise SpecError(f"{source} is damaged: {reason}", "restore it, or make it again") from error
+    return render_page(
+        f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
+        [
+            Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
+            Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
+            Section(name="runs", tables=[("", _run_columns(groups))]),
+            *(_sections_of(runs[0]) if len(runs) == 1 else []),
+        ],
+        about=[str(runs[0].directory)] if len(runs) == 1 else [],
+        answers=list(answers(groups)),
+        state=[line for run in runs for line in _state(run)],
+    )
 
 
 def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
@@ -149,8 +133,10 @@ def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
         text = spread_texts([best.final(tested)], tested, best.scales)[0]
         weights = {(run.summary.get("test_weights") or {}).get("weights", "last") for run in best.runs}
         yield ("its test", f"{tested} {text}, with the {listed(sorted(weights))} weights of each run")
-    which = "smallest" if best.judged_by_smallest else "largest"
-    yield ("judged by", f"{metric}: the {which} value of each run's evaluations; {chosen_on(metric)}")
+    yield (
+        "judged by",
+        f"{metric}: the {scale_of(metric, best.scales).largest_or_smallest} value of each run's evaluations; {chosen_on(metric)}",
+    )
 
 
 def _apart(best: Spread, other: Spread) -> str:
@@ -209,14 +195,13 @@ def _sections_of(run: RecordedRun) -> list[Section]:
         ),
         Section(
             name="files",
-            lines=list(filter(None, [what_the_plan_said(run.summary)])),
-            texts=[(name, _read(run.directory / name)) for name in _FILES if (run.directory / name).is_file()],
+            texts=[
+                (name, file.read_text(encoding="utf-8", errors="replace")[-_LONGEST_FILE:])
+                for name in _FILES
+                if (file := run.directory / name).is_file()
+            ],
         ),
     ]
-
-
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")[-_LONGEST_FILE:]
 
 
 # --- curves ---
