@@ -75,7 +75,7 @@ def run(
     if dry_run:
         _print_outline(chosen, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.launch import run_on_processes
+        from petra_graph.training.run import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(chosen, overrides, processes, flags, resume=directory, max_restarts=max_restarts, plan=plan)

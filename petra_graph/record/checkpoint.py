@@ -121,14 +121,11 @@ def read_manifest(directory: Path, at: int) -> Manifest:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
         if values.pop(_DIGEST) != digest_of(values):
             raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
-        manifest = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
+        return Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
         raise Damaged(f"{MANIFEST} cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Damaged(f"{MANIFEST} is damaged: {type(error).__name__}: {error}") from None
-    if manifest.at != at:
-        raise Damaged(f"{MANIFEST} is of forward {manifest.at}")
-    return manifest
 
 
 def verify(directory: Path, manifest: Manifest) -> None:
@@ -145,12 +142,10 @@ def verify(directory: Path, manifest: Manifest) -> None:
 
 
 def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a stage's tensors and facts; raise Damaged if the file is not a stage's of this checkpoint."""
+    """Return a stage's tensors and facts; raise Damaged if the file cannot be read."""
     try:
         with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:
             facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
-            if facts.get("at") != at or facts.get("index") != file.stage:
-                raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
             return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
     except (OSError, SafetensorError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{file.name} cannot be read: {error}") from None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -27,19 +25,10 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that `write_profile` wrote; raise SpecError if it cannot be read, is not a profile, or has another format."""
     from cattrs import Converter  # takes longer to import than most plans without a profile to be made
 
-    def amount(value: Any, kind: type[float]) -> float:
-        """Return a number of seconds, of bytes, or of bytes in a second."""
-        if not (isfinite(float(value)) and float(value) >= 0):
-            raise ValueError(value)
-        return kind(float(value))
-
-    converter = Converter(detailed_validation=False)
-    converter.register_structure_hook(float, amount)
-    converter.register_structure_hook(int, amount)
     try:
         values = json.loads(path.read_bytes())
         if (found := values["format"]) == FORMAT:
-            return converter.structure(values, Profile)
+            return Converter(detailed_validation=False).structure(values, Profile)
     except OSError as error:
         raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
     except Exception:  # noqa: BLE001  cattrs raises many kinds, some of them Exception itself

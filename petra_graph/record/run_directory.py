@@ -30,30 +30,22 @@ _MOMENT_SECONDS = 0.02
 
 def create_run_directory(parent: str, name: str) -> Path:
     """Create a new directory below `parent`; raise RunFailed if it cannot be created."""
-    root, stamp = _folder(parent), datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     while True:
-        directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
+        directory = run_directory(parent, f"{stamp}-{name}-{secrets.token_hex(3)}")
         try:
             directory.mkdir(parents=True)
         except OSError as error:
-            if isinstance(error, FileExistsError) and root.is_dir():
+            if isinstance(error, FileExistsError) and directory.parent.is_dir():
                 continue
             message = f"cannot create the run directory {directory}: {error.strerror or error}"
             raise RunFailed(message, hint="set run.directory to a folder that can be written") from error
         return directory
 
 
-def run_directory(parent: str, name: str) -> Path | None:
-    """Return the directory that another process has created below `parent`; None where `name` is more than a name."""
-    return _folder(parent) / name if name not in {"", ".", ".."} and Path(name).name == name else None
-
-
-def _folder(parent: str) -> Path:
-    try:
-        return Path(os.path.expandvars(parent)).expanduser()
-    except RuntimeError as error:
-        message = f"cannot create a run directory: no home directory is known for {parent!r}"
-        raise RunFailed(message, hint="set run.directory to another folder, or set HOME") from error
+def run_directory(parent: str, name: str) -> Path:
+    """Return the directory below `parent` that this or another process has created."""
+    return Path(os.path.expandvars(parent)).expanduser() / name
 
 
 # --- one process writes it ----------------------------------------------------------------------------------------------
@@ -155,15 +147,9 @@ def make_folder_of(path: Path) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe. Raises RunFailed."""
+    """Write a file that the caller asked for, with its folder; raise RunFailed if the disk refuses."""
     make_folder_of(path)
-    if not path.exists() or path.is_file():
-        write_text(path.resolve(), text)
-        return
-    try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise cannot_write(path, error, "choose another path") from error
+    write_text(path.resolve(), text)
 
 
 def sha256_of(path: Path) -> str:

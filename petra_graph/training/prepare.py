@@ -10,6 +10,7 @@ behind that has every part.
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import defaultdict
@@ -22,6 +23,7 @@ from attrs import evolve, frozen
 
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
+from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
@@ -34,7 +36,8 @@ from petra_graph.planning.place_network import place_on_present, place_on_proces
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
-from petra_graph.plugins.callback import OBSERVES
+from petra_graph.plugins.author_code import noted
+from petra_graph.plugins.callback import OBSERVES, Callback, missing_package
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
@@ -44,7 +47,6 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.callbacks import NamedCallback, build_callbacks, split_problems
 from petra_graph.training.data import OpenedData, open_data
 from petra_graph.training.fingerprint import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
@@ -72,6 +74,31 @@ class Training:
             return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
 
         return cls(loss=loss, optimizer=optimizer, rate=rate)
+
+
+@frozen(kw_only=True)
+class NamedCallback:
+    """A callback, called by its name in messages.
+
+    Decision: what a callback raises fails the run like any error of a stage, with the usual record, rather than being logged and
+    passed over: a run without the predictions or the averages that it was started for is not the run that was asked for.
+    """
+
+    name: str
+    """Of its plugin."""
+    path: Path
+    """Of its options in the specification."""
+    callback: Callback
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of the callback; what it raises has a note that names it."""
+        with noted(f'callback "{self.name}"'):
+            return getattr(self.callback, method)(*arguments, **named)
+
+    def state(self) -> Any:
+        """Return the callback's state, written as JSON and read again."""
+        with noted(f'what `state` of callback "{self.name}" returns, as JSON'):
+            return json.loads(json.dumps(self.callback.state()))
 
 
 @frozen(kw_only=True)
@@ -243,6 +270,33 @@ def _place(
     if processes == 1:
         return network, place_on_present(network, planned, present)
     return network, place_on_processes(network, planned, processes)
+
+
+def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:
+    """Build the callbacks of a run whose evaluations read the split `evaluated`.
+
+    Raises:
+        SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads, or its package is not installed.
+        PluginError: its code failed, or it breaks the contract.
+    """
+    problems = list[Problem]()
+    for one in configured:
+        problems += split_problems(getattr(one.options, "metric", None), (*one.path, "metric"), evaluated)
+        if missing := missing_package(one):
+            problems.append(one.locate(missing))
+    if problems:
+        raise SpecError(problems)
+    return tuple(NamedCallback(name=one.name, path=one.path, callback=one.build()) for one in configured)
+
+
+def split_problems(metric: object, path: Path, evaluated: str) -> list[Problem]:
+    """A metric is of the split that no evaluation after an epoch reads."""
+    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
+    if not str(metric).startswith(f"{other}/"):
+        return []
+    message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
+    hint = f"write {shown(str(metric).replace(other, evaluated, 1))}{way_out}"
+    return [Problem(message=message, hint=hint, path=path)]
 
 
 def executors(

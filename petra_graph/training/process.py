@@ -250,7 +250,7 @@ class OneOfSeveral(RunProcess):
         world.launch.set("directory", name)
         if self.directory is None:
             self.directory = run_directory(spec.run.directory, name)
-        if self.directory is None or not self.directory.is_dir():
+        if not self.directory.is_dir():
             raise RunFailed(
                 f"rank {self.rank} on {world.own.host} cannot see the run directory {self.directory}",
                 hint="set run.directory to a folder that all machines share: checkpoints are written there",

@@ -7,7 +7,7 @@ again: the micro-batches that were in flight or waited for an update are discard
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -87,17 +87,9 @@ class Resumption:
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
     @property
-    def folders(self) -> Sequence[str]:
-        return self.manifest.folders
-
-    @property
     def at(self) -> int:
         """The first forward after the cut."""
         return self.manifest.at
-
-    @property
-    def metrics_bytes(self) -> int:
-        return int(self.manifest.position["metrics_bytes"])
 
     def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
         """Compare a run with the checkpoint, and note what is other; return its summary, if nothing is left to train.

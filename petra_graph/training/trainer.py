@@ -23,9 +23,8 @@ from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.callbacks import NamedCallback
 from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepare import NamedCallback, Prepared
 
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
@@ -78,12 +77,6 @@ class TrainingPosition:
         """The epochs that have been trained; the latest one may not have been evaluated."""
         return self.epoch - 1 + self.evaluates
 
-    @property
-    def goes_on_within(self) -> int | None:
-        """The forward with which the training of an epoch continues; None where the epoch begins, or has been trained."""
-        begun = self.micro_batches > (self.epoch - 1) * self.micro_batches_per_epoch
-        return self.micro_batches if begun and not self.evaluates else None
-
 
 @define(eq=False, kw_only=True)
 class Trainer:
@@ -119,7 +112,10 @@ class Trainer:
         self.led = () if self.metrics is None else self.prepared.callbacks
         self._before = self.position.micro_batches, self.position.seconds
         if self.prepared.probe is not None:
-            self._begin_probe = self.prepared.probe.observe_stages(self.executors, self._record_probed)
+            # All backwards of an epoch are done before the next epoch.
+            self._begin_probe = self.prepared.probe.observe_stages(
+                self.executors, lambda m, values: self._record(len(self.position.epochs) + 1, m + 1, values)
+            )
 
     @property
     def executors(self) -> Sequence[StageExecutor]:
@@ -206,10 +202,6 @@ class Trainer:
         if self.metrics is not None:
             self.metrics.record(epoch=epoch, step=step, values=values)
 
-    def _record_probed(self, micro_batch: int, values: Mapping[str, float]) -> None:
-        """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
-        self._record(len(self.position.epochs) + 1, micro_batch + 1, values)
-
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Interrupted | None:
@@ -217,7 +209,10 @@ class Trainer:
         interrupted, loaders = None, self.prepared.opened.loaders
         try:
             with nullcontext() if loaders is None else closing(loaders):
-                at = self.position.goes_on_within
+                position = self.position
+                begun = position.micro_batches > (position.epoch - 1) * position.micro_batches_per_epoch
+                # The forward with which a resumed epoch continues; None where it begins, or has been trained.
+                at = position.micro_batches if begun and not position.evaluates else None
                 while self.position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
                     self._run_epoch(at)
                     self.position.epoch, at = self.position.epoch + 1, None

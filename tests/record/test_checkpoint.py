@@ -118,12 +118,6 @@ def of_two_moments(directory):
     shutil.copy(stage_file(directory, at=8), stage_file(directory))
 
 
-def of_two_moments_with_its_digest(directory):
-    of_two_moments(directory)
-    own, other = (json.loads((folder_of(directory, at) / MANIFEST).read_text()) for at in (7, 8))
-    manifest_with(files=[other["files"][0], *own["files"][1:]])(directory)
-
-
 def manifest_with(**values):
     """Write a manifest with other values, whose digest is right."""
 
@@ -152,12 +146,10 @@ def flipped_digit(directory):
         (flipped, "is damaged, or of another moment"),
         (lambda d: stage_file(d).unlink(), "cannot be read: No such file"),
         (of_two_moments, "is damaged, or of another moment"),
-        (of_two_moments_with_its_digest, "is of stage 1 before forward 8"),
         (lambda d: (folder_of(d, 7) / MANIFEST).unlink(), "manifest.json cannot be read: No such file"),
         (manifest_is("{"), "manifest.json is damaged"),
         (manifest_is("[]"), "manifest.json is damaged"),
         (manifest_with(format=FORMAT + 1), f"its format is {FORMAT + 1}, and this petra-graph reads format {FORMAT}"),
-        (manifest_with(at=9), "manifest.json is of forward 9"),
         (manifest_with(more=1), "manifest.json is damaged: TypeError"),
         (manifest_is("[" * 100_000), "is damaged: RecursionError"),
         (flipped_digit, "manifest.json is damaged: its digest is not its own"),

@@ -31,7 +31,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from petra_graph.cli.main import main
 from petra_graph.runtime import watchdog
-from petra_graph.training import launch
+from petra_graph.training import run as training_run
 from tests.support import ROOT
 
 PATIENCE_SECONDS = 90.0
@@ -274,7 +274,7 @@ def _forked_rank(
 
 def patient(words: Sequence[str]) -> int:
     """Run the command line with processes that give one another more time than a busy machine may take from them."""
-    watchdog._GRACE_SECONDS = launch._HEARD_SECONDS = PATIENCE_SECONDS
+    watchdog._GRACE_SECONDS = training_run._HEARD_SECONDS = PATIENCE_SECONDS
     return main([*words])
 
 
