@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path as FilePath
@@ -24,7 +24,6 @@ Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
 _WITHIN = "\n      "
 """A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
-_MOST_PROBLEMS = 50
 
 
 @frozen(kw_only=True)
@@ -81,12 +80,6 @@ def _escape(code: int) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004  four digits
 
 
-def listed(problems: Sequence[Problem]) -> list[str]:
-    """Return problems as texts, as many as a person reads, and the number of the others."""
-    others = len(problems) - _MOST_PROBLEMS
-    return [*map(str, problems[:_MOST_PROBLEMS]), *[f"and {others:,} more" for _ in range(others > 0)]]
-
-
 def raised_text(error: BaseException) -> str:
     """Return an exception in one line, with its notes: who was called, where the code of a plugin raised it."""
     notes = "; ".join(getattr(error, "__notes__", ()))
@@ -102,7 +95,7 @@ class PetraGraphError(Exception):
         if isinstance(problems, str):
             problems = Problem(message=problems, hint=hint)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(listed(self.problems)))
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class RunFailed(PetraGraphError):

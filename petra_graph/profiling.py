@@ -20,13 +20,11 @@ A GPU sleeps until its host has queued the whole operation. So its seconds have 
 from __future__ import annotations
 
 import platform
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from pathlib import Path
 from statistics import median
 from typing import Any, Self, TypeVar
 
@@ -104,7 +102,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         "link": time_link(devices),
     }
     if devices[0].type != "cuda":
-        return Profile(device=f"cpu ({_processor()})", device_type="cpu", kind="cpu", **measured)
+        return Profile(device=f"cpu ({platform.machine()})", device_type="cpu", kind="cpu", **measured)
     return Profile(
         device=torch.cuda.get_device_name(devices[0]),
         device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
@@ -137,15 +135,6 @@ def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T
                 name
             ]
     return found
-
-
-def _processor() -> str:
-    """Return the processor's model, as Linux knows it; elsewhere its architecture."""
-    with suppress(OSError):
-        cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        if found := re.search(r"^model name\s*:\s*(.+)$", cpus, re.MULTILINE):
-            return found[1].strip()
-    return platform.machine()
 
 
 class TimedTraining:

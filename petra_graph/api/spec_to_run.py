@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.api.finished_run import Changes, Run, threads_as_before
-from petra_graph.compiler.plan import Document, Plan
+from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError, kind_of
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
@@ -33,12 +33,7 @@ class PlanView:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        """Its values."""
-
-    @property
-    def document(self) -> Document:
-        """The plan as `petra-graph plan --json` prints it."""
-        return self.plan.as_json()
+        """Its values; `as_json` returns what `petra-graph plan --json` prints."""
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""

@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -158,18 +158,20 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def prepare_streams() -> None:
-    """Open closed standard streams on the null device, and make writes to streams that nobody reads succeed.
+    """Make writes to streams that nobody reads succeed, and show the code of a character that an encoding lacks, as the line below heads.
 
     `run 2>&1 | head -2` must not end a training: from the first write that nobody reads, a stream leads to the null device, for this
     process and all libraries in it. A full disk behind a stream is an error still.
     """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # Otherwise the next file that is opened would be taken for the stream.
-            os.open(os.devnull, os.O_RDWR)
-    sys.stdout = _text_stream(1, sys.stdout, line_buffering=os.isatty(1))
-    sys.stderr = _text_stream(2, sys.stderr, line_buffering=True)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(
+            io.BufferedWriter(_Steady(stream.fileno(), "wb", closefd=False)),
+            stream.encoding,
+            "backslashreplace",
+            line_buffering=stream is sys.stderr or stream.isatty(),
+        )
+        for stream in (sys.stdout, sys.stderr)
+    )
 
 
 class _Steady(io.FileIO):
@@ -186,12 +188,3 @@ class _Steady(io.FileIO):
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
             return memoryview(content).nbytes
-
-
-def _text_stream(descriptor: int, before: TextIO | None, *, line_buffering: bool) -> TextIO:
-    """Return a stream of text; where its encoding lacks a character, as the line below heads, its code appears."""
-    if before is not None:
-        before.flush()
-    raw = io.BufferedWriter(_Steady(descriptor, "wb", closefd=False))
-    encoding = None if before is None else before.encoding
-    return io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=line_buffering)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import click
 from attrs import frozen
 
-from petra_graph.errors import Problem, listed, printable
+from petra_graph.errors import Problem, printable
 
 _STDOUT = "petra_graph.stdout"
 
@@ -50,8 +50,8 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 def print_problems(problems: Sequence[Problem]) -> None:
     """Print problems to stderr, with their number."""
-    for text in listed(problems):
-        echo(text, err=True)
+    for problem in problems:
+        echo(str(problem), err=True)
     if len(problems) > 1:
         echo(f"{len(problems)} problems", err=True)
 
@@ -92,8 +92,6 @@ class Option:
     """Default: that of the parameter, --split."""
     least: int | None = None
     """The smallest value of a number."""
-    type: click.ParamType[Any] | None = None
-    """Default: as the annotation says."""
 
 
 Sets = Annotated[
@@ -143,7 +141,7 @@ def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter
         [one.name, *(said.names or [f"--{one.name.replace('_', '-')}"])],
         help=said.help,
         metavar=said.metavar,
-        type=said.type or form,
+        type=form,
         is_flag=plain is bool,
         multiple=several,
         show_default=bool(default and one.default),

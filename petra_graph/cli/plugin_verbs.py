@@ -133,21 +133,12 @@ def _described(plugin: Plugin) -> dict[str, Any]:
 # --- check ---
 
 
-class _Shapes(click.ParamType[Shapes]):
-    name = "shapes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shapes:
-        if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", value):
-            self.fail(f"{value!r} is not a list of shapes, as in 8x6x6,8x6x6", param, ctx)
-        return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
-
-
 @verb()
 def check(
     names: Annotated[tuple[str, ...], "PLUGIN|SPEC..."],
     *,
     overrides: Sets = (),
-    inputs: Annotated[Shapes | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES", type=_Shapes())] = None,
+    inputs: Annotated[str | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES")] = None,
     as_json: Json = False,
 ) -> int:
     """Check that blocks, optimizers, losses, data sets and callbacks keep what training relies on, on the CPU.
@@ -156,6 +147,9 @@ def check(
     `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
     then one of its options, as in --set hidden=8. Exit code 4: a promise is broken.
     """
+    if inputs is not None and not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", inputs):
+        raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.")
+    shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else None
     import_torch()
     import torch
 
@@ -164,7 +158,7 @@ def check(
     torch.set_num_threads(1)
     results: list[tuple[str, str, list[Outcome]]] = []
     for name in names:
-        cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, inputs)
+        cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
         results += [(label, reason, [] if trial is None else examine(trial)) for label, trial, reason in cases]
     if as_json:
         made = [(label, reason, list(map(attrs.asdict, outcomes))) for label, reason, outcomes in results]

@@ -30,7 +30,6 @@ from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.compiler.plan import Comparison, Plan
-    from petra_graph.planning.network import MeasuredNetwork
 
 _PIPED_WIDTH, _LEAST_WIDTH = 80, 60
 
@@ -167,25 +166,23 @@ def plan(
         shown = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
     if form == "html":  # nobody reads one on a terminal
         output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
-    width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
-    write_result(_written_as(shown, form, width, verbose=verbose), output)
-    return NoFeasiblePlan.exit_code if compare and getattr(shown, "recommended", None) is None else 0
-
-
-def _written_as(shown: Plan | Comparison, form: str, width: int, *, verbose: bool) -> str:
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
-        return page(shown)
-    if form == "text":
-        from petra_graph.report.plan_text import plan_text
-
-        return plan_text(shown, width=width, verbose=verbose)
-    if form == "trace":
+        text = page(shown)
+    elif form == "trace":
         from petra_graph.report.trace import trace
 
-        return trace(cast("Plan", shown))
-    return json_text(shown.as_json())
+        text = trace(cast("Plan", shown))
+    elif form == "text":
+        from petra_graph.report.plan_text import plan_text
+
+        width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
+        text = plan_text(shown, width=width, verbose=verbose)
+    else:
+        text = json_text(shown.as_json())
+    write_result(text, output)
+    return NoFeasiblePlan.exit_code if compare and getattr(shown, "recommended", None) is None else 0
 
 
 # --- validate ---
@@ -203,35 +200,31 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
     from petra_graph.plugins.registry import discover
 
     registry = discover()
-    results: dict[str, MeasuredNetwork | PetraGraphError] = {}
+    records, fine, failed = list[dict[str, Any]](), list[str](), list[PetraGraphError]()
     for spec in specs:
         try:
-            results[spec] = check_network(check_spec(spec, overrides, registry=registry))
+            network = check_network(check_spec(spec, overrides, registry=registry))
         except PetraGraphError as error:
-            results[spec] = error
-    failed = [result for result in results.values() if isinstance(result, PetraGraphError)]
+            failed.append(error)
+            problems = [
+                {"message": one.message, "hint": one.hint, "path": list(one.path)}
+                | {key: getattr(one.where, key, None) for key in ("file", "line")}
+                for one in error.problems
+            ]
+            records.append({"spec": spec, "ok": False, "problems": problems})
+        else:
+            nodes, parameters = len(network.graph.nodes), network.parameters
+            records.append({"spec": spec, "ok": True, "nodes": nodes, "parameters": parameters, "problems": []})
+            counted = f"{plural(nodes, 'node')}, {plural(parameters, 'parameter')}"
+            fine.append(f"{Where(file=spec)}: ok ({counted})")
     if as_json:
-        print_json([_checked(spec, result) for spec, result in results.items()])
+        print_json(records)
     else:
-        for spec, result in results.items():
-            if not isinstance(result, PetraGraphError):
-                nodes = plural(len(result.graph.nodes), "node")
-                echo(f"{Where(file=spec)}: ok ({nodes}, {plural(result.parameters, 'parameter')})")
+        for line in fine:
+            echo(line)
         print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
     return min((error.exit_code for error in failed), default=0)
-
-
-def _checked(spec: str, result: MeasuredNetwork | PetraGraphError) -> dict[str, Any]:
-    if not isinstance(result, PetraGraphError):
-        figures = {"nodes": len(result.graph.nodes), "parameters": result.parameters}
-        return {"spec": spec, "ok": True, **figures, "problems": []}
-    problems = [
-        {"message": one.message, "hint": one.hint, "path": list(one.path)}
-        | {key: getattr(one.where, key, None) for key in ("file", "line")}
-        for one in result.problems
-    ]
-    return {"spec": spec, "ok": False, "problems": problems}
 
 
 # --- profile ---

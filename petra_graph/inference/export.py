@@ -20,7 +20,7 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -135,32 +135,24 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
             write_whole(file, partial(_save_onnx, run, program) if form == "onnx" else partial(_save_program, program))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
-    compared = [chosen]
-    *_, samples = (node for node in program.graph.nodes if node.op == "placeholder")
-    if facts.of_tokens and facts.shape[0] > 1 and not isinstance(samples.meta["val"].shape[1], int):
-        compared.append(chosen[:, : (facts.shape[0] + 1) // 2])  # the program reads shorter windows, too
-    run_program = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
-    return _compared(
-        network, run_program, compared, file=file, done=f"{file} is written", hint="please report it, with the spec"
-    )
+    written = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
+    return _compared(network, written, chosen, file, done=f"{file} is written", hint="please report it, with the spec")
 
 
 @torch.no_grad()
 def _compared(
-    network: Network, program: Callable[[Tree], Tensor], batches: Sequence[Tree], *, file: Path, done: str, hint: str
+    network: Network, program: Callable[[Tree], Tensor], samples: Tree, file: Path, *, done: str, hint: str
 ) -> Exported:
-    """Compare a program with the network.
+    """Compare a program with the network on samples.
 
     Raises:
         RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
     """
     try:
-        pairs = [(main(network(samples)), program(samples)) for samples in batches]
+        expected, found = main(network(samples)), program(samples)
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise RunFailed(f"{done}, but cannot be run: {reason}", hint) from error
-    difference = max(float((found - expected).abs().max()) for expected, found in pairs)
-    expected = pairs[0][0]
+        raise RunFailed(f"{done}, but cannot be run: {_reason(error)}", hint) from error
+    difference = float((found - expected).abs().max())
     mixed = network.numerics.precision.compute == "bfloat16"
     relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
     tolerance = relative * max(1.0, float(expected.abs().max()))
@@ -169,7 +161,7 @@ def _compared(
             f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
             hint,
         )
-    return Exported(file=file, samples=len(main(batches[0])), difference=difference, tolerance=tolerance)
+    return Exported(file=file, samples=len(main(samples)), difference=difference, tolerance=tolerance)
 
 
 def _reason(error: BaseException) -> str:
@@ -211,8 +203,8 @@ def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -
         made = _compared(
             network,
             lambda samples: own(*map(network.numerics.prepare, inputs_of(samples))),
-            [chosen],
-            file=file,
+            chosen,
+            file,
             done=f"{done} loads the tensors",
             hint=_INSTEAD,
         )

@@ -158,7 +158,4 @@ def _as_input(values: Any, name: str, shape: tuple[int, ...], dtype: str) -> Ten
         return tensor.unsqueeze(0)
     if tuple(tensor.shape[1:]) == shape and len(tensor):
         return tensor
-    if len(shape) == _IMAGE and tuple(tensor.shape[-3:]) == (*shape[1:], shape[0]):
-        how = "permute(2, 0, 1)" if tensor.dim() == _IMAGE else "permute(0, 3, 1, 2)"
-        raise SpecError(refusal, f"images have their channels first: torch.as_tensor(array).{how}")
     raise SpecError(refusal, "give one sample, or several with their number before the shape")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from attrs import asdict
 
@@ -16,8 +16,6 @@ from petra_graph.compiler.timing import Event
 from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, number, one_line, percent, plural, seconds
-
-T = TypeVar("T")
 
 PART_NAMES: Mapping[str, str] = {
     part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
@@ -33,15 +31,21 @@ _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 def nodes_label(names: Iterable[str]) -> str:
     """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
-    found = _runs(names, _is_next_copy)
-    shown = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in found]
-    return one_line(", ".join(shown))
+
+    def same_run(item: tuple[int, str]) -> tuple[str, int | None]:
+        # Copies that follow one another are as far from their places as the first one.
+        place, name = item
+        copy = _COPY.fullmatch(name)
+        return (name, None) if copy is None else (copy[1], int(copy[2]) - place)
+
+    runs = [[name for _, name in run] for _, run in groupby(enumerate(names), same_run)]
+    return one_line(", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in runs))
 
 
 def ranges_label(numbers: Iterable[int]) -> str:
     """Name whole numbers, consecutive ones together: 1-4, 7."""
-    found = _runs(sorted(numbers), lambda number, after: after == number + 1)
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+    runs = [[one for _, one in run] for _, run in groupby(enumerate(sorted(numbers)), lambda item: item[1] - item[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def schedule_label(schedule: str | Sequence[int]) -> str:
@@ -49,22 +53,6 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     if isinstance(schedule, str):
         return schedule
     return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
-
-
-def _runs(items: Iterable[T], joins: Callable[[T, T], bool]) -> list[list[T]]:
-    """Split items into runs; `joins` tells of two neighbours whether the second continues the run of the first."""
-    found: list[list[T]] = []
-    for item in items:
-        if found and joins(found[-1][-1], item):
-            found[-1].append(item)
-        else:
-            found.append([item])
-    return found
-
-
-def _is_next_copy(name: str, after: str) -> bool:
-    one, other = _COPY.fullmatch(name), _COPY.fullmatch(after)
-    return one is not None and other is not None and (one[1], int(one[2]) + 1) == (other[1], int(other[2]))
 
 
 # --- titles and notes ---

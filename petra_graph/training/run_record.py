@@ -25,7 +25,6 @@ from petra_graph.errors import (
     Problem,
     RunFailed,
     RunFailedByPlugin,
-    listed,
     raised_text,
     shown,
 )
@@ -241,7 +240,7 @@ class RunRecord:
             write_text(self.directory / "failure.txt", text or "".join(traceback.format_exception(failure)))
             if where is not None:
                 write_json(self.directory / "failure.json", where)
-            failure.summary = self.summarise("failed", trained, error=listed(failure.problems))
+            failure.summary = self.summarise("failed", trained, error=list(map(str, failure.problems)))
         except PetraGraphError:
             failure.add_note(f"the failure could not be recorded in {self.directory} either")
         return failure
