@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "quantised": (lambda: change(quantization_config={"bits": 4}), [], "is of quantised weights"),
     "heads that do not divide": (lambda: change(num_attention_heads=5), [], "is not a multiple of the number of"),
     "unknown layers": (lambda: change(layer_types=["mamba"] * 3), [], "layer_types must be"),
-    "other sizes": (lambda: change(intermediate_size=48), [], "gate_proj.weight is [64, 32] in the file"),
+    "other sizes": (lambda: change(intermediate_size=48), [], "gate_proj.weight [64, 32] in the file"),
     "a longer window": (lambda: None, ["data.options.context=70"], "max_position_embeddings = 64"),
     "a padded vocabulary": (lambda: change(vocab_size=320), [], "set data.options.vocabulary = 320"),
     "no weights": (WEIGHTS.unlink, [], "model has neither weights.safetensors nor model.safetensors nor"),
