@@ -80,7 +80,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     batches = MicroBatches.evaluation(whole, spec.data.test_batch, seed=spec.run.seed, most=limit, loaders=loaders)
     loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
-    meters = Meters(checked.loss.owned)
+    meters = Meters()
     renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
     torch.set_num_threads(spec.run.threads)
     onto = operator.methodcaller("to", device)

@@ -381,13 +381,9 @@ def _begin(_: int) -> None:
 
     Ctrl-C and a closed terminal reach all its processes: the parent ends its workers itself, in good order.
     """
-    for number in _OF_TERMINALS:
-        signal.signal(number, signal.SIG_IGN)
-    _reopen_files()
-
-
-def _reopen_files() -> None:
-    """Open again what is open for reading: forks share the position in a file, and would read what another one has sought."""
+    for ends in _OF_TERMINALS:
+        signal.signal(ends, signal.SIG_IGN)
+    # What is open for reading is opened again: forks share the position in a file, and would read what another one has sought.
     for opened in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
         number = int(opened.name)
         with suppress(OSError):  # the folder itself is closed by now

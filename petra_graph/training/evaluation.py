@@ -36,7 +36,7 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
     """
     prepared, scheduler = trainer.prepared, trainer.scheduler
-    meters, metrics = Meters(prepared.loss), MetricsOfEvaluation(prepared.checked.metrics)
+    meters, metrics = Meters(), MetricsOfEvaluation(prepared.checked.metrics)
     for number, result in enumerate(scheduler.evaluate(batches, batches.sizes), start=1):
         meters.add(result)
         if number % MOST == 0:
@@ -74,9 +74,8 @@ class Meters:
     Results wait on their device until they are read.
     """
 
-    def __init__(self, loss: str = "the loss") -> None:
-        """Begin without a batch; `loss` is the plugin's name in messages."""
-        self._loss = loss
+    def __init__(self) -> None:
+        """Begin without a batch."""
         self.samples, self.weight, self.counted = 0, 0.0, 0.0
         self._sums: dict[str, float] = {}
         self._pending: list[HeadResult] = []
@@ -115,8 +114,7 @@ class Meters:
     def expect_targets(self, data: str) -> None:
         """Refuse batches of which no target has counted; `data` names them."""
         if self.samples and not self.weight:
-            samples = plural(self.samples, "sample")
-            message = f"no target of the {data} counts: {self._loss} gives {samples} a weight of 0"
+            message = f"no target of the {data} counts: the loss gives {plural(self.samples, 'sample')} a weight of 0"
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
 
     def _count(self, samples: int, weight: float, counted: float) -> None:

@@ -141,11 +141,6 @@ class Prepared:
         return Fingerprint.of(self.network, self.opened.data)
 
     @property
-    def loss(self) -> str:
-        """The loss's plugin, as messages name it."""
-        return self.checked.loss.owned
-
-    @property
     def ranks(self) -> tuple[int, ...]:
         """The process of each stage, counted within one replica."""
         return tuple(stage.rank for stage in self.placement.stages)

@@ -37,9 +37,9 @@ from petra_graph.training import end
 from petra_graph.training.data import Part
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import decisive
+from petra_graph.training.resolved_spec import decisive, list_changes
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import UNTRAINED, RunRecord
+from petra_graph.training.run_record import RunRecord
 from petra_graph.training.trainer import Trainer
 
 _LOOK_SECONDS = 0.05
@@ -71,7 +71,7 @@ class RunProcess:
     @property
     def trained(self) -> Mapping[str, Any]:
         """How far the training came, as the summary has it; known in the process that records."""
-        return UNTRAINED if self.trainer is None or self.record is None else self.trainer.summary()
+        return {} if self.trainer is None or self.record is None else self.trainer.summary()
 
     @property
     def records(self) -> bool:
@@ -341,22 +341,14 @@ class OneOfSeveral(RunProcess):
         end.leave(self, interrupted=interrupted)
 
 
-_COMPUTED = "fingerprint"
-
-
 def agree(world: World, prepared: Prepared) -> None:
     """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0: the bits depend on them."""
-    here, rank = {**decisive(prepared), _COMPUTED: prepared.fingerprint.values}, world.rank
+    here, rank = decisive(prepared), world.rank
     if rank == 0:
-        world.store.set("run", here)
+        world.store.set("run", [here, prepared.fingerprint.values])
         return
-    first = world.wait("run")
-    differences = [
-        f"{name}: {here.get(name, 'nothing')} here, {first.get(name, 'nothing')} on rank 0"
-        for name in dict.fromkeys([*here, *first])
-        if here.get(name) != first.get(name) and name != _COMPUTED
-    ]
-    differences += prepared.fingerprint.changes(first[_COMPUTED])
+    first, computed = world.wait("run")
+    differences = [*list_changes(first, here, ("on rank 0", "here")), *prepared.fingerprint.changes(computed)]
     message = f"rank {rank} and rank 0 run different things: "
     hint = "start the same specification, overrides and versions on every machine"
     if differences:

@@ -65,7 +65,11 @@ def decisive(prepared: Prepared) -> dict[str, str]:
     """Return everything that the bits depend on besides what is computed (`fingerprint`), as text by name."""
     packages = sorted({one.distribution for one in prepared.checked.plugins} - {"", FIRST_PARTY})
     versions = {**library_versions(), **{name: version(name) for name in packages}}
-    begun = {} if prepared.initial is None else {"the weights to begin with": _digest(prepared.initial.file)}
+    begun = {}
+    if prepared.initial is not None:  # from a file, or the files of a folder
+        file = prepared.initial.file
+        files = sorted(path for path in file.iterdir() if path.is_file()) if file.is_dir() else [file]
+        begun["the weights to begin with"] = sha256("".join(map(sha256_of, files)).encode()).hexdigest()
     return {
         **{f"{name}'s version": found for name, found in versions.items()},
         **begun,
@@ -79,19 +83,13 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in ("petra-graph", "torch", "numpy")}
 
 
-def list_changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return what is not as it was."""
+def list_changes(then: Mapping[str, str], now: Mapping[str, str], when: tuple[str, str] = ("then", "now")) -> list[str]:
+    """Return what is not as it was, with words for the one and the other."""
     return [
-        f"{name}: {then.get(name, 'unset')} then, {now.get(name, 'unset')} now"
+        f"{name}: {then.get(name, 'unset')} {when[0]}, {now.get(name, 'unset')} {when[1]}"
         for name in dict.fromkeys([*then, *now])
         if then.get(name) != now.get(name)
     ]
-
-
-def _digest(begun: Path) -> str:
-    """Return the digest of the weights that a run begins with: a file, or the files of a folder."""
-    files = sorted(path for path in begun.iterdir() if path.is_file()) if begun.is_dir() else [begun]
-    return sha256("".join(map(sha256_of, files)).encode()).hexdigest()
 
 
 def expand_architecture(checked: CheckedSpec) -> Spec:

@@ -139,7 +139,7 @@ class Resumption:
             | {"micro-batches of an epoch": f"{length}"}
             for stages, values, length in both
         ]
-        texts, trained, epochs = list_changes(*kept), position.trained_epochs, prepared.spec.run.epochs
+        texts, trained, epochs = list_changes(kept[0], kept[1]), position.trained_epochs, prepared.spec.run.epochs
         if trained > epochs:
             texts.append(f"{plural(trained, 'epoch')} are trained, and run.epochs is {epochs}")
         if texts:
@@ -161,7 +161,7 @@ class Resumption:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         exact = self._has_pipeline_of(prepared)
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.replica}
-        so_far, head = Meters(prepared.loss), None
+        so_far, head = Meters(), None
         try:
             for executor in scheduler.executors:
                 if exact:

@@ -109,7 +109,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
         process.scheduler = scheduler = process.build(prepared)
         if prepared.callbacks:
             _attach_companions(prepared, scheduler.executors)
-        position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters(prepared.loss)
+        position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters()
         if resumption is not None:
             position, meters = resumption.restore(prepared, scheduler)
             notes += resumption.notes

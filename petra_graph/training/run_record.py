@@ -45,17 +45,6 @@ from petra_graph.training.resume import Resumption
 from petra_graph.training.trainer import Trainer
 
 Summary = Mapping[str, Any]
-UNTRAINED: Mapping[str, Any] = {
-    "epochs": 0,
-    "micro_batches": 0,
-    "updates": 0,
-    "train": None,
-    "test": None,
-    "seconds": {"training": 0.0, "first": 0.0},
-    "samples_per_second": None,
-    "resumed_from": [],
-}
-"""What `Trainer.summary` returns before the training."""
 _KIB = 1024
 
 
@@ -167,7 +156,7 @@ class RunRecord:
 
         Args:
             status: "done", "interrupted" or "failed".
-            trained: what `Trainer.summary` has returned.
+            trained: what `Trainer.summary` has returned; {} before the training.
             measured: by all processes, once they have come to the end.
             more: entries in the place of those that are made here.
         """
@@ -181,7 +170,7 @@ class RunRecord:
             "precision": attrs.asdict(spec.precision),
             "seed": spec.run.seed,
             **trained,
-            "seconds": {"total": round(time.perf_counter() - self.began, 3), **trained["seconds"]},
+            "seconds": {"total": round(time.perf_counter() - self.began, 3), **trained.get("seconds", {})},
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": None,
             "measured": None,

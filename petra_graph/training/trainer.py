@@ -266,7 +266,7 @@ class Trainer:
             learning_rate=self._learning_rate(),
         )
         position.epochs.append(report)
-        self.meters = Meters(self.prepared.loss)
+        self.meters = Meters()
         record = {f"train/{name}": value for name, value in report.train.items()}
         record |= {f"{split}/{name}": value for name, value in (values or {}).items()}
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}

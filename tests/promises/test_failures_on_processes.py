@@ -120,7 +120,7 @@ def test_specifications_that_differ(shared_folder):
     with ranks((*RUN, "--set", "run.seed=1"), (*RUN, "--set", "run.seed=2")) as running:
         assert ended(running) == [2, 2]
     said = "".join(one.said for one in running)
-    assert "rank 1 and rank 0 run different things: run.seed: 2 here, 1 on rank 0" in said
+    assert "rank 1 and rank 0 run different things: run.seed: 1 on rank 0, 2 here" in said
     assert "help: start the same specification, overrides and versions on every machine" in said
     assert not Path("runs").exists()
 

@@ -181,7 +181,7 @@ def test_equal_runs_agree_and_another_version_of_a_library_does_not(spec, monkey
     assert difference(prepared, prepared) == []
     agree(FakeWorld(0, values), prepared)
     monkeypatch.setattr(resolved_spec, "version", lambda name: "1.0" if name == "numpy" else known(name))
-    with pytest.raises(SpecError, match=f"numpy's version: 1.0 here, {known('numpy')} on rank 0"):
+    with pytest.raises(SpecError, match=f"numpy's version: {known('numpy')} on rank 0, 1.0 here"):
         agree(FakeWorld(1, values), prepared)
 
 
