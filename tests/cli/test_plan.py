@@ -88,8 +88,12 @@ def test_no_feasible_plan_ends_with_3(call, spec):
 
 
 def test_methods_compared(call, spec):
-    """Exit code 3: none of them fits."""
-    assert printed(call, "plan", spec, "--compare").startswith("small: methods compared")
+    """In one table of at most 80 columns; exit code 3: none of them fits."""
+    lines = printed(call, "plan", spec, "--compare", "--set", "partition.devices=4").splitlines()
+    assert lines[0] == "small: methods compared"
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith("method, ")] == [line for line in lines if "speed-up  " in line]
+    assert any("2 replicas of 2 devices" in line for line in lines)
     printed(call, "plan", spec, "--compare", "--format", "html")
     assert Path("small.plan.html").read_text().startswith("<!doctype html>")
     assert json.loads(printed(call, "plan", spec, "--compare", "--json"))["recommended"] is not None
