@@ -159,7 +159,7 @@ def plan(
         planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
         if expand:
             from petra_graph.spec.load_spec import dump
-            from petra_graph.training.resolved_spec import expand_architecture
+            from petra_graph.training.identity import expand_architecture
 
             write_result(dump(expand_architecture(planner.checked)), output)
             return 0

@@ -20,7 +20,7 @@ from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
 from petra_graph.training.data import Loaders, MicroBatches, checked_data
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
-from petra_graph.training.fingerprint import Fingerprint
+from petra_graph.training.identity import Fingerprint
 from petra_graph.training.trained_network import computing_on
 from petra_graph.units import listed
 

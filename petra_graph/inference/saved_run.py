@@ -27,7 +27,7 @@ from petra_graph.record.run_directory import damaged, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
-from petra_graph.training.fingerprint import Fingerprint
+from petra_graph.training.identity import Fingerprint
 from petra_graph.training.trained_network import Network
 
 BEST = "best"

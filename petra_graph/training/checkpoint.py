@@ -28,8 +28,8 @@ from petra_graph.record.checkpoint import FORMAT, Manifest, best_first, discard,
 from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
+from petra_graph.training.identity import library_versions, resolved_values
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import library_versions, resolved_values
 from petra_graph.training.resume import Resumption, stages_of
 from petra_graph.training.trainer import Trainer
 

@@ -48,7 +48,7 @@ from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData, open_data
-from petra_graph.training.fingerprint import Fingerprint
+from petra_graph.training.identity import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
 from petra_graph.units import noun

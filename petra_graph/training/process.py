@@ -36,8 +36,8 @@ from petra_graph.spec.load_spec import Given, load
 from petra_graph.training import end
 from petra_graph.training.data import Part
 from petra_graph.training.evaluation import Meters
+from petra_graph.training.identity import decisive, list_changes
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import decisive, list_changes
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord
 from petra_graph.training.trainer import Trainer

@@ -25,9 +25,8 @@ from petra_graph.record.run_directory import METRICS, read_json
 from petra_graph.record.weights import SUMMARY, WEIGHTS
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.evaluation import Meters
-from petra_graph.training.fingerprint import Fingerprint
+from petra_graph.training.identity import Fingerprint, library_versions, list_changes, resolved_values
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import library_versions, list_changes, resolved_values
 from petra_graph.training.trainer import TrainingPosition
 from petra_graph.units import bounded, plural
 

@@ -39,8 +39,8 @@ from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.strict_values import as_mapping
+from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolved_spec import resolved
 from petra_graph.training.resume import Resumption
 from petra_graph.training.trainer import Trainer
 

@@ -15,8 +15,8 @@ from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
+from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import prepare
-from petra_graph.training.resolved_spec import resolved
 from tests.support import ROOT
 from tests.support.runs import SPEC
 

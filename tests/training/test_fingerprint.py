@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.training.fingerprint import FILE, Fingerprint
+from petra_graph.training.identity import FILE, Fingerprint
 from petra_graph.training.prepare import prepare
 from tests.support.runs import SPEC
 

@@ -14,11 +14,11 @@ from petra_graph.planning import plan_spec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import Partition
 from petra_graph.spec.load_spec import dump
-from petra_graph.training import resolved_spec
+from petra_graph.training import identity
+from petra_graph.training.identity import resolved
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.process import agree
-from petra_graph.training.resolved_spec import resolved
 from petra_graph.training.run import run
 from petra_graph.training.run_record import outline, start_warnings
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES, FakeListener, only_run, summary_of
@@ -177,10 +177,10 @@ def difference(one, other):
 
 
 def test_equal_runs_agree_and_another_version_of_a_library_does_not(spec, monkeypatch):
-    values, prepared, known = {}, prepare(spec), resolved_spec.version
+    values, prepared, known = {}, prepare(spec), identity.version
     assert difference(prepared, prepared) == []
     agree(FakeWorld(0, values), prepared)
-    monkeypatch.setattr(resolved_spec, "version", lambda name: "1.0" if name == "numpy" else known(name))
+    monkeypatch.setattr(identity, "version", lambda name: "1.0" if name == "numpy" else known(name))
     with pytest.raises(SpecError, match=f"numpy's version: {known('numpy')} on rank 0, 1.0 here"):
         agree(FakeWorld(1, values), prepared)
 

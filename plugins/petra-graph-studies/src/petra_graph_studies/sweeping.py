@@ -159,8 +159,8 @@ def prepare_members(
     Raises:
         SpecError, PluginError, NoFeasiblePlan: with all problems of all combinations; or two of them are the same run.
     """
+    from petra_graph.training.identity import resolved
     from petra_graph.training.prepare import prepare
-    from petra_graph.training.resolved_spec import resolved
 
     if spec == STDIN:
         raise SpecError("a spec from the standard input cannot be read by several processes", "write it to a file")
