@@ -6,9 +6,8 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import click
@@ -16,7 +15,7 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
-from petra_graph.plugins.entry_points import VERBS, scan
+from petra_graph.plugins.entry_points import VERBS
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.report.tables import aligned
@@ -51,13 +50,22 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
     registry = discover()
     kinds = {kind.group: kind.short for kind in KINDS}
     if what is not None and what not in kinds.values():
-        record = _described(named_plugin(registry, what))
+        plugin = named_plugin(registry, what)
+        about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
+        text, options = inspect.cleandoc(plugin.code.__doc__ or ""), list[dict[str, str]]()
+        for one in attrs.fields(plugin.schema):
+            if one.default is attrs.NOTHING:
+                default = "required"
+            else:
+                default = "unset" if one.default is None else shown(as_mapping(one.default))
+            found = {"name": one.name, "type": describe(one.type), "default": default}
+            options.append(found | {"help": annotated(one.type)[1]})
         if as_json:
-            print_json(record)
+            print_json({**about, "documentation": text, "options": options})
             return
-        head = f"{record['kind']}/{record['name']} ({record['distribution'] or 'in a file'})"
-        echo(f"{head}\n\n{record['documentation']}\n\n{'options' if record['options'] else 'no options'}")
-        _echo_below(list(one.values()) for one in record["options"])
+        echo(f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n")
+        echo("options" if options else "no options")
+        _echo_below(list(one.values()) for one in options)
         return
     rows = [row for row in _rows(registry) if what in {None, row["kind"]}]
     if as_json:
@@ -109,25 +117,6 @@ def named_plugin(registry: Registry, name: str) -> Plugin:
         hint = f"of code, say the kind as well: blocks/{name}" if ":" in name else suggestion(name, every)
         raise SpecError(f"there is no kind and no plugin {shown(name)}", hint)
     return registry.resolve(kinds[0], plain)
-
-
-def _described(plugin: Plugin) -> dict[str, Any]:
-    def default(value: Any) -> str:
-        if value is attrs.NOTHING:
-            return "required"
-        return "unset" if value is None else shown(as_mapping(value))
-
-    return {
-        "kind": plugin.kind.short,
-        "name": plugin.name,
-        "distribution": plugin.distribution,
-        "documentation": inspect.cleandoc(plugin.code.__doc__ or ""),
-        "options": [
-            {"name": one.name, "type": describe(one.type), "default": default(one.default)}
-            | {"help": annotated(one.type)[1]}
-            for one in attrs.fields(plugin.schema)
-        ],
-    }
 
 
 # --- check ---
@@ -263,8 +252,6 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
     module, folder = name.replace("-", "_"), Path(name)
     if folder.exists():
         raise SpecError(f"{folder} exists already", "give another name")
-    if find_spec(module) is not None or any(name in {entry.name, entry.distribution} for entry in scan()[0]):
-        raise SpecError(f"{shown(name)} is installed already", "give another name")
     example = next(path for path in _EXAMPLE if path.is_dir())
     names = {
         "petra-graph-convnext": name,

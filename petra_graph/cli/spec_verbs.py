@@ -25,7 +25,6 @@ from petra_graph.cli.options_and_output import (
 )
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where
 from petra_graph.record.recorded_run import directory_to_resume
-from petra_graph.report.tables import aligned
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -255,9 +254,5 @@ def profile(
     write_profile(path, times)
     if as_json:
         print_json(attrs.asdict(times))
-        return
-    operations = list(dict.fromkeys(name for node in times.nodes.values() for name in node))
-    rows = [["node", *(f"{name}, ms" for name in operations)]]
-    for node, seconds in times.nodes.items():
-        rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
-    echo("\n".join([*aligned(rows), f"{times.device}; micro-batches of {times.micro_batch}; {path}"]))
+    else:
+        echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")

@@ -98,17 +98,13 @@ def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
             found.append((word, "; ".join([text, *alike[:_NAMED], *others])))
     if compared.recommended is not None:
         chosen = rows[compared.recommended]
-        first = max((row for _, row in usable), key=lambda row: row.samples_per_second or 0.0)
-        rate, late = chosen.samples_per_second or 0.0, chosen.staleness or 0.0
+        late = chosen.staleness or 0.0
         reasons = [
             names[compared.recommended],
-            factor(chosen.speedup) if chosen.speedup else units.rate(rate),
+            factor(chosen.speedup) if chosen.speedup else units.rate(chosen.samples_per_second or 0.0),
             f"{plural(late, 'update')} stale" if late else "no gradient is late",
             _on_the_fullest(chosen.memory_peak or 0),
         ]
-        if rate < (first.samples_per_second or 0.0):
-            gain = "less late" if late < (first.staleness or 0.0) else "smaller"
-            reasons.append(f"about as fast as the fastest, and {gain}")
         found.append(("choose", "; ".join(reasons)))
         found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
     return found
@@ -119,15 +115,6 @@ def _on_the_fullest(value: float) -> str:
 
 
 def comparison_notes(compared: Comparison) -> list[str]:
-    """Return what is to be said of single rows, of the speed-ups, and of a window that is short."""
-    rows = compared.rows
-    notes = [f"{name}: {row.note}" for name, row in zip(row_names(compared), rows, strict=True) if row.note]
-    notes.append(f"speed-ups are over {compared.speedup_over}")
-    window, devices = rows[0].accumulation or 0, rows[0].devices or 0
-    if _of_methods(compared) and window < devices:
-        notes.append(
-            f"an update averages {window} {noun(window, 'micro-batch', 'es')} in a pipeline of {devices} devices: methods that drain it wait "
-            "most of the time, and replicas may have too few samples to share; with "
-            f"method.accumulation = {2 * devices} they compare better, at larger updates"
-        )
-    return notes
+    """Return what is to be said of single rows, and of the speed-ups."""
+    notes = [f"{name}: {row.note}" for name, row in zip(row_names(compared), compared.rows, strict=True) if row.note]
+    return [*notes, f"speed-ups are over {compared.speedup_over}"]

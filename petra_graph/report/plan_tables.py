@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from attrs import asdict
@@ -79,17 +79,15 @@ def title_lines(plan: Plan) -> tuple[str, str]:
     return network, training
 
 
-def notes_on_stages(plan: Plan) -> Iterator[str]:
-    """Yield which plugins know the delay of their stage, and what single nodes keep for their backwards."""
-    if plugins := plan.delay_aware:
-        late = units.listed((number(stage.staleness) for stage in plan.stages), _DEPTHS)
-        yield f"told the delay of its stage, in updates while the pipeline is full ({late}): {', '.join(plugins)}"
+def notes_on_nodes(plan: Plan) -> list[str]:
+    """Return what nodes keep for their backwards, where nodes of one kind keep different things."""
     nodes = [node for node in plan.nodes if node.keeps]
-    if len({(node.kind, node.keeps) for node in nodes}) > len({node.kind for node in nodes}):
-        ways: dict[str, list[str]] = {}
-        for node in nodes:
-            ways.setdefault(str(node.keeps), []).append(node.name)
-        yield f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"
+    if len({(node.kind, node.keeps) for node in nodes}) == len({node.kind for node in nodes}):
+        return []
+    ways: dict[str, list[str]] = {}
+    for node in nodes:
+        ways.setdefault(str(node.keeps), []).append(node.name)
+    return [f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"]
 
 
 # --- tables ---
@@ -164,7 +162,6 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
     times = [
         ("throughput", about + units.rate(timing.samples_per_second)),
-        *([("speed-up", about + units.factor(timing.speedup))] if timing.speedup else []),
         ("tick", about + seconds(timing.tick_seconds)),
         ("bubble", about + percent(timing.bubble_fraction)),
         ("exposed all-reduce", percent(timing.exposed_communication.all_reduce)),
@@ -172,12 +169,8 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
         ("to fill the pipeline", seconds(timing.fill_seconds)),
         ("to drain it", seconds(timing.drain_seconds)),
         ("devices busy, least, most", f"{percent(min(timing.utilisation))}, {percent(max(timing.utilisation))}"),
+        (f"an epoch{of}", "unknown" if run.epoch_seconds is None else about + units.duration(run.epoch_seconds)),
     ]
-    for name, value in (
-        (f"an epoch{of}", run.epoch_seconds),
-        (f"training of {plural(run.epochs, 'epoch')}", run.seconds),
-    ):
-        times.append((name, "unknown" if value is None else about + units.duration(value)))
     held = asdict(plan.totals.bytes)
     paper = plan.paper_accounting
     return [

@@ -12,7 +12,7 @@ from petra_graph.compiler.plan import Comparison, Plan, PlannedDevice
 from petra_graph.report.comparison import comparison_answers, comparison_columns, comparison_notes, comparison_title
 from petra_graph.report.plan_tables import (
     device_columns,
-    notes_on_stages,
+    notes_on_nodes,
     ranges_label,
     stage_columns,
     title_lines,
@@ -44,7 +44,7 @@ def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
     columns = stage_columns(plan, max(16, width // 4), brief=not verbose)
     if verbose or is_short(columns, width):
         yield from ("", "stages", *table_lines(columns, width))
-        yield from _paragraphs(notes_on_stages(plan), width)
+        yield from _paragraphs(notes_on_nodes(plan), width)
     columns = device_columns(plan, max(16, width // 5))
     if verbose or is_short(columns, width):
         yield from ("", "devices", *table_lines(columns, width))

@@ -224,7 +224,10 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
         try:
             run = read_run(directory)
         except (PetraGraphError, OSError) as error:
-            records[directory] = _record_of_damaged(directory, error, now)
+            reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
+            # A process that holds the lock is between its first files.
+            state = {"status": "running"} if is_locked(directory) else {"status": "damaged", "problem": reason}
+            records[directory] = _record_of_files(directory, now) | state
         else:
             records[directory] = record_of(run, now)
             by_name.setdefault(run.name, []).append(run)
@@ -243,7 +246,7 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
 
 def record_of(run: RecordedRun, now: datetime | None = None) -> dict[str, Any]:
     """Return a run as JSON."""
-    return _files_of(run.directory, now) | {
+    return _record_of_files(run.directory, now) | {
         "name": run.name,
         "status": run.status,
         "seed": run.seed,
@@ -254,29 +257,23 @@ def record_of(run: RecordedRun, now: datetime | None = None) -> dict[str, Any]:
         "metrics": {label: asdict(scale) for label, scale in run.scales.items()},
         "samples_per_second": run.rate,
         "problem": run.summary.get("error", [None])[0] if run.status == "failed" else None,
-        "changed": run.summary.get("changed", []),
-        "differs": {},
     }
 
 
-def _record_of_damaged(directory: Path, error: Exception, now: datetime | None) -> dict[str, Any]:
-    """Return a run that cannot be read, with the reason; one that is locked is between its first files."""
-    nothing = dict.fromkeys(("name", "seed", "epochs", "planned_epochs", "best", "samples_per_second", "problem"))
-    record = {**_files_of(directory, now), **nothing, "final": {}, "metrics": {}, "changed": [], "differs": {}}
-    if is_locked(directory):
-        return record | {"status": "running"}
-    reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
-    return record | {"status": "damaged", "problem": reason}
-
-
-def _files_of(directory: Path, now: datetime | None) -> dict[str, Any]:
+def _record_of_files(directory: Path, now: datetime | None) -> dict[str, Any]:
+    """Return what is known of a run that cannot be read."""
     start = began(directory)
+    unknown = ("name", "seed", "epochs", "planned_epochs", "best", "samples_per_second", "problem")
     return {
         "run": directory.name,
         "directory": str(directory),
         "began": start.isoformat(),
         "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
         "checkpoints": numbers(directory),
+        **dict.fromkeys(unknown),
+        "final": {},
+        "metrics": {},
+        "differs": {},
     }
 
 
@@ -290,7 +287,6 @@ def run_rows(records: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
             differs.append("another network")
         remarks = [
             ", ".join(filter(None, differs)),
-            "changed when resumed" if record["changed"] else "",
             plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
             (record["problem"] or "").partition("\n")[0],
         ]

@@ -43,5 +43,5 @@ def test_a_new_plugin_is_the_example_under_another_name(here, capsys):
         for name, text in files.items()
         if "convnext" in text.replace("ConvNeXt", "").lower() and name != "README.md"
     ]
-    for name in ("rev-tanh", "Rev Tanh", "sgd"):
+    for name in ("rev-tanh", "Rev Tanh"):
         assert main(["new", "plugin", name]) == 2

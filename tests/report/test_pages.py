@@ -114,13 +114,13 @@ def test_a_page_of_runs_fetches_nothing(pages, name):
 
 
 def test_curves(pages):
-    curves = ["loss", "top1", "top5", "throughput", "micro-batch loss"]
+    curves = ["loss", "top1", "top5", "micro-batch loss"]
     assert [title for title in pictures(pages["one run"]) if title in curves] == curves
     by_stage = {"probe/cosine_to_delayed", "probe/ratio_to_end_to_end", "probe/reconstruction_error"}
     assert by_stage <= set(pictures(pages["one run with a probe"]))
     assert re.search(r"memory\s+measured</th>", pages["three runs"])
     assert pictures(pages["three runs"]) == [
-        *("test loss", "train loss", "test top1", "train top1", "test top5", "train top5", "throughput"),
+        *("test loss", "train loss", "test top1", "train top1", "test top5", "train top5"),
     ]
 
 

@@ -169,7 +169,6 @@ def line_chart(
     note: str = "",
     shares: bool = False,
     logarithmic: bool = False,
-    from_zero: bool = False,
 ) -> list[Picture]:
     """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
@@ -204,8 +203,6 @@ def line_chart(
             axis.set_yscale("log", subs=())
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        elif from_zero:
-            axis.set_ylim(bottom=0)
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         if len(lines) > 1 or lines[0].name:

@@ -18,7 +18,7 @@ from petra_graph.report.plan_tables import (
     PART_NAMES,
     device_columns,
     nodes_label,
-    notes_on_stages,
+    notes_on_nodes,
     parts_held,
     ranges_label,
     stage_columns,
@@ -54,7 +54,7 @@ def _plan_page(plan: Plan) -> str:
                 *((title, pair_columns("", pairs)) for title, pairs in totals(plan)),
                 ("nodes", _node_columns(plan)),
             ],
-            lines=list(notes_on_stages(plan)),
+            lines=notes_on_nodes(plan),
         ),
         Section(name="assumptions", lines=[*plan.notes, *plan.assumptions]),
     ]

@@ -28,7 +28,6 @@ from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
 from petra_graph.report.run_groups import (
     RunGroup,
-    Spread,
     group_columns,
     group_runs,
     record_of,
@@ -58,8 +57,8 @@ _FILES = ("failure.txt", "resolved.toml", "summary.json", "env.json")
 _LONGEST_FILE = 30_000
 """Characters of its end that are shown."""
 _SPLITS = ("train", "test", "validation")
-_OF_STEPS = {"train/micro_batch_loss": "micro-batch loss", "train/learning_rate": "learning rate"}
-"""Metrics of micro-batches, not of epochs, with the titles of their charts."""
+_OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}
+"""Metrics of micro-batches, not of epochs."""
 _epoch = attrgetter("epoch")
 
 
@@ -119,7 +118,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 
 
 def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
-    """Yield which group is the best, whether the next one is worse by more than chance, and what has chosen it."""
+    """Yield which group is the best, which is the next one, and what has chosen them."""
     best, metric = groups[0], groups[0].judged_by
     if metric is None:
         return
@@ -127,7 +126,7 @@ def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
     texts = spread_texts([spread for _, spread in judged], metric, best.scales)
     yield ("best", f"{best.name}: {metric} {texts[0]} over {plural(judged[0][1].n, 'seed')}")
     if len(judged) > 1:
-        yield ("next", f"{judged[1][0]}: {metric} {texts[1]}; {_apart(judged[0][1], judged[1][1])}")
+        yield ("next", f"{judged[1][0]}: {metric} {texts[1]} over {plural(judged[1][1].n, 'seed')}")
     tested = next((name for name in FIRST if name.startswith("test/") and best.final(name)), None)
     if tested and not metric.startswith("test/"):
         text = spread_texts([best.final(tested)], tested, best.scales)[0]
@@ -137,16 +136,6 @@ def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
         "judged by",
         f"{metric}: the {scale_of(metric, best.scales).largest_or_smallest} value of each run's evaluations; {chosen_on(metric)}",
     )
-
-
-def _apart(best: Spread, other: Spread) -> str:
-    """Say whether two means are further apart than their seeds are."""
-    deviations = [each.standard_deviation for each in (best, other) if each.standard_deviation is not None]
-    if not deviations:
-        return "a single seed does not say whether that is more than chance"
-    if abs(best.mean - other.mean) > max(deviations):
-        return f"further apart than a standard deviation over {plural(max(best.n, other.n), 'seed')}"
-    return "less apart than a standard deviation over the seeds: it may be chance"
 
 
 def _state(run: RecordedRun) -> Iterator[str]:
@@ -185,7 +174,7 @@ def _sections_of(run: RecordedRun) -> list[Section]:
     if processes:
         tables.append(("memory of processes", process_columns(found)))
     return [
-        Section(name="steps", pictures=[*_charts_of_steps(run), *stage_charts(run)]),
+        Section(name="steps", pictures=[*_chart_of_steps(run), *stage_charts(run)]),
         Section(
             name="stages",
             note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
@@ -208,7 +197,7 @@ def _sections_of(run: RecordedRun) -> list[Section]:
 
 
 def curves(groups: Sequence[RunGroup]) -> list[Picture]:
-    """Return a chart for each metric of training and of the evaluations after epochs, and one of the throughput.
+    """Return a chart for each metric of training and of the evaluations after epochs.
 
     Of a single run, a chart has all splits; of several, that of a split has their groups.
     """
@@ -227,22 +216,17 @@ def curves(groups: Sequence[RunGroup]) -> list[Picture]:
             }
         look: dict[str, Any] = {"shares": is_share(name, scales), "logarithmic": name.endswith("loss")}
         found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", **look)]
-    rates = [_line_of(group, "samples_per_second", group.name) for group in groups]
-    note = "samples a second, evaluations left out"
-    return [*found, *line_chart("throughput", rates, "epoch", note=note, from_zero=True)]
-
-
-def _charts_of_steps(run: RecordedRun) -> list[Picture]:
-    """Return the charts of micro-batches, in which a point is the mean of consecutive ones where there are many."""
-    found: list[Picture] = []
-    for metric, title in _OF_STEPS.items():
-        points = run.metrics.get(metric, ())
-        size = math.ceil(len(points) / _MOST_POINTS)
-        parts = [points[at : at + size] for at in range(0, len(points), size or 1)]
-        line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts}, banded=size > 1)
-        note = "means; band: least to largest" if size > 1 else ""
-        found += line_chart(title, [line], "micro-batch", note=note, logarithmic="loss" in title)
     return found
+
+
+def _chart_of_steps(run: RecordedRun) -> list[Picture]:
+    """Return the chart of the loss of micro-batches, in which a point is the mean of consecutive ones where there are many."""
+    points = run.metrics.get("train/micro_batch_loss", ())
+    size = max(1, math.ceil(len(points) / _MOST_POINTS))
+    parts = [points[at : at + size] for at in range(0, len(points), size)]
+    line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts}, banded=size > 1)
+    note = "means; band: least to largest" if size > 1 else ""
+    return line_chart("micro-batch loss", [line], "micro-batch", note=note, logarithmic=True)
 
 
 def stage_charts(run: RecordedRun) -> list[Picture]:
