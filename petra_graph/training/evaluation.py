@@ -6,7 +6,6 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
@@ -15,7 +14,6 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
 from petra_graph.record.weights import SEPARATOR
-from petra_graph.runtime.failure import stages_text
 from petra_graph.training.data import MicroBatches
 from petra_graph.units import plural
 
@@ -47,7 +45,7 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
 
     means = meters.means()
     if not math.isfinite(means.get("loss", 0.0)):
-        raise NotFinite(scheduler.executors, means["loss"], epoch)
+        raise loss_failed(f"the {split} loss after epoch {epoch}", means["loss"])
     if not meters.samples:  # the head is in another process
         return means
     found, best = metrics.values(means), prepared.spec.checkpoint.best
@@ -161,33 +159,8 @@ def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], S
     return {name: value for name, value in values.items() if math.isfinite(value)}, others
 
 
-class NotFinite(RunFailed):
-    """A loss is not finite, in training or in an evaluation, or in training so far from the first one that it soon would not be."""
-
-    def __init__(
-        self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int, first: float = math.nan
-    ) -> None:
-        """Name the first parameter of this process's stages that is not finite.
-
-        Args:
-            result: the head's in training, or an evaluation's loss.
-            first: the loss of the first micro-batch.
-        """
-        said = f"the evaluation loss is {result} after epoch {epoch}"
-        if isinstance(result, HeadResult):
-            said = f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch})"
-        broken = [
-            f'{key} of node "{name}" in stage {one.program.index} is not finite after {plural(one.updater.updates, "update")}'
-            for one in executors
-            for name, module in one.modules.items()
-            for key, parameter in module.named_parameters()
-            if not bool(torch.isfinite(parameter).all())
-        ]
-        if broken:
-            said += f": {broken[0]}"
-        elif math.isfinite(first):
-            said += f", and that of the first one was {first:.4g}"
-        else:
-            said += f", though all parameters of {stages_text([one.program.index for one in executors])} are finite"
-        hint = "lower the learning rate, lengthen the warm-up, clip gradients, use fewer stages, or see whether all samples are finite"
-        super().__init__(said, hint)
+def loss_failed(what: str, value: float, first: float = math.nan) -> RunFailed:
+    """Return the error of a loss that is not finite, or in training so far from the first one that it soon would not be."""
+    than = f", and that of the first one was {first:.4g}" if math.isfinite(first) else ""
+    hint = "lower the learning rate, lengthen the warm-up, clip gradients, use fewer stages, or see whether all samples are finite"
+    return RunFailed(f"{what} is {value}{than}", hint)

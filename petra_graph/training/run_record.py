@@ -26,7 +26,6 @@ from petra_graph.errors import (
     RunFailed,
     RunFailedByPlugin,
     raised_text,
-    shown,
 )
 from petra_graph.planning.advice import run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
@@ -82,20 +81,11 @@ class RunRecord:
         return cls(run=run, prepared=prepared)
 
     @property
-    def trial(self) -> Mapping[str, int | bool]:
-        """The keys that make the run a trial, shorter than its data; a stream has no length but that of the specification."""
-        keys = ("micro_batches",) * (not self.prepared.opened.data.train.in_order) + ("evaluation_batches",)
-        return {key: value for key in keys if (value := getattr(self.prepared.spec.run, key))}
-
-    @property
     def directory(self) -> Path:
         return self.run.directory
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
-        if trial := self.trial:
-            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in trial.items())
-            notes = [*notes, f"a trial on a part of the data: {keys}"]
         self.run = attrs.evolve(self.run, resumed_at=None if resumption is None else resumption.at, notes=tuple(notes))
         return self.run
 
@@ -200,8 +190,6 @@ class RunRecord:
                 made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), measured)
         if run.metrics:
             made["metrics"] = self._scales
-        if trial := self.trial:
-            made["trial"] = trial
         made |= more
         write_json(self.directory / SUMMARY, made)
         return made

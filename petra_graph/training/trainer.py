@@ -23,7 +23,7 @@ from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.evaluation import Meters, NotFinite, evaluate, load_weights
+from petra_graph.training.evaluation import Meters, evaluate, load_weights, loss_failed
 from petra_graph.training.prepare import NamedCallback, Prepared
 
 if TYPE_CHECKING:
@@ -318,13 +318,14 @@ class Trainer:
         """Read the results that wait on the head's device; return the latest loss, NaN where no result waits.
 
         Raises:
-            NotFinite: a loss is not finite, or has left the first one; of several, the first one is reported.
+            RunFailed: a loss is not finite, or has left the first one; of several, the first one is reported.
         """
         loss = math.nan
         for result, loss in self.meters.read():
             first = self.position.first_loss = loss if self.position.first_loss is None else self.position.first_loss
             if not abs(loss) <= _FAR * max(1.0, abs(first)):
-                raise NotFinite(self.executors, result, self.position.epoch, first)
+                where = f"the loss at micro-batch {result.micro_batch} (epoch {self.position.epoch})"
+                raise loss_failed(where, loss, first)
         return loss
 
     def test(self) -> Interrupted | None:

@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from petra_graph.errors import RunFailed
 from petra_graph.plugins import checked_samples
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training import prepare as prepare_module
-from petra_graph.training.evaluation import Meters, NotFinite
+from petra_graph.training.evaluation import Meters, loss_failed
 from petra_graph.training.run import run
 from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 from tests.support.runs import SPEC
@@ -136,15 +137,12 @@ def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
         if len(seen) % EVERY == 0:
             for one, loss in meters.read():
                 if isnan(loss):
-                    raise NotFinite(built.executors, one, 1)
+                    raise loss_failed(f"the loss at micro-batch {one.micro_batch}", loss)
 
-    with pytest.raises(NotFinite) as caught:
+    with pytest.raises(RunFailed) as caught:
         built.runtime.train(data, range(len(data)), observe)
     assert seen[-1] == 7
     (problem,) = caught.value.problems
-    assert (
-        problem.message
-        == "the loss is nan at micro-batch 5 (epoch 1), though all parameters of stages 1 to 5 are finite"
-    )
+    assert problem.message == "the loss at micro-batch 5 is nan"
     values = built.parameters().values()
     assert all(bool(torch.isfinite(value).all()) for value in values), "the gate keeps parameters finite"

@@ -158,11 +158,7 @@ def test_the_resolved_spec_repeats_the_run_and_resolves_to_itself(spec):
 
 # --- failures --------------------------------------------------------------------------------------------------------
 
-WHERE = re.compile(
-    r"the loss is \S+ at micro-batch \d+ \(epoch 1\)"
-    r"(: \S+ of node \"[a-z.0-9]+\" in stage [1-4] is not finite after \d+ updates?|, though all parameters of stages 1 to 4 are finite"
-    r"|, and that of the first one was \S+)"
-)
+WHERE = re.compile(r"the loss at micro-batch \d+ \(epoch 1\) is \S+(, and that of the first one was \S+)?")
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
@@ -274,10 +270,8 @@ def test_two_micro_batches_of_everything(write, capsys):
     assert main(["run", write("small.toml", SPEC), "--fast-dev-run"]) == 0
     printed = capsys.readouterr().err
     assert "1 epoch of 2 micro-batches" in printed
-    assert "\na trial on a part of the data: run.micro_batches = 2, run.evaluation_batches = 2\n" in printed
     summary = summary_of(only_run())
     assert (summary["status"], summary["epochs"], summary["micro_batches"], summary["updates"]) == ("done", 1, 2, 1)
-    assert summary["trial"] == {"micro_batches": 2, "evaluation_batches": 2}
     assert {event["name"] for event in events(only_run())} >= {"train/loss", "test/loss"}
     resolved = str(only_run() / "resolved.toml")
     assert main(["run", resolved, "--set", "run.directory=again"]) == 0
