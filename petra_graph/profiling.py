@@ -131,9 +131,8 @@ def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T
     found: _Found[T] = defaultdict(dict)
     for training in trainings:
         for name, verbs in training.operations.items():
-            found[name] = {operation: of(training.watches[name], verb) for operation, verb in verbs.items()} | found[
-                name
-            ]
+            for operation, verb in verbs.items():
+                found[name].setdefault(operation, of(training.watches[name], verb))
     return found
 
 

@@ -22,7 +22,7 @@ from petra_graph.training.data import Loaders, MicroBatches, checked_data
 from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
 from petra_graph.training.identity import Fingerprint
 from petra_graph.training.trained_network import computing_on
-from petra_graph.units import listed
+from petra_graph.units import listed, noun
 
 _LISTED = 6
 
@@ -49,8 +49,8 @@ class Evaluation:
     def __str__(self) -> str:
         count = f"{self.samples:,}" if self.samples == self.of else f"{self.samples:,} of {self.of:,}"
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
-        samples = "sample" if self.of == 1 else "samples"
-        return f"{self.split} {numbers(self.means, self.scales)}   {count} {samples}, weights of {self.weights}{also}"
+        means = numbers(self.means, self.scales)
+        return f"{self.split} {means}   {count} {noun(self.of, 'sample')}, weights of {self.weights}{also}"
 
 
 def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:

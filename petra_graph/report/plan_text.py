@@ -44,7 +44,8 @@ def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
     columns = stage_columns(plan, max(16, width // 4), brief=not verbose)
     if verbose or is_short(columns, width):
         yield from ("", "stages", *table_lines(columns, width))
-        yield from _paragraphs(notes_on_nodes(plan), width)
+        for text in notes_on_nodes(plan):
+            yield from paragraph(text, width, "  ")
     columns = device_columns(plan, max(16, width // 5))
     if verbose or is_short(columns, width):
         yield from ("", "devices", *table_lines(columns, width))
@@ -74,10 +75,6 @@ def _beside_words(lines: Sequence[tuple[str, str]], width: int) -> Iterator[str]
 
 def _section(title: str, texts: Iterable[str], width: int, mark: str = "") -> Iterator[str]:
     yield from ("", title)
-    yield from _paragraphs(texts, width, mark)
-
-
-def _paragraphs(texts: Iterable[str], width: int, mark: str = "") -> Iterator[str]:
     for text in texts:
         yield from paragraph(text, width, f"  {mark}")
 

@@ -36,16 +36,10 @@ def test_the_command_line_is_frozen():
     for name in front.command_line().commands:
         command = front.load_verb(name)
         assert command.name == name
-        for words, one in commands(name, command):
+        below = command.commands.items() if isinstance(command, click.Group) else ()
+        for words, one in [(f"{name} {word}", one) for word, one in below] or [(name, command)]:
             lines.append(" ".join([words, *(written(parameter) for parameter in one.params)]))
     assert "\n".join(lines) + "\n" == VERBS
-
-
-def commands(name, command):
-    """A verb, or the verbs of a group."""
-    if not isinstance(command, click.Group):
-        return [(name, command)]
-    return [(f"{name} {below}", one) for below, one in command.commands.items()]
 
 
 def written(parameter):
@@ -71,14 +65,6 @@ def test_bad_usage_ends_with_2(capsys, arguments, error):
     assert error in printed.err
 
 
-def verb_that_raises(monkeypatch, error):
-    @click.command()
-    def verb():
-        raise error
-
-    monkeypatch.setattr(front, "load_verb", lambda _: verb)
-
-
 @pytest.mark.parametrize(
     ("error", "code", "printed"),
     [
@@ -95,7 +81,11 @@ def verb_that_raises(monkeypatch, error):
     ],
 )
 def test_what_a_verb_raises_becomes_an_exit_code(monkeypatch, capsys, error, code, printed):
-    verb_that_raises(monkeypatch, error)
+    @click.command()
+    def verb():
+        raise error
+
+    monkeypatch.setattr(front, "load_verb", lambda _: verb)
     assert front.main(["run"]) == code
     assert capsys.readouterr() == ("", printed)
 

@@ -1,8 +1,6 @@
 """`petra-graph validate`, as its users see it."""
 
-import io
 import json
-import sys
 
 from petra_graph.cli.main import main
 from tests.support.specs import SHORT_SPEC as SPEC
@@ -22,12 +20,6 @@ worse.toml:1: epochs in [run] must be at least 1 (got 0)
 2 problems
 """,
     )
-
-
-def test_overrides_and_standard_input(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SPEC.encode())))
-    assert main(["validate", "-", "--set", "method.name=backprop", "--set", "run.epochs=2"]) == 0
-    assert capsys.readouterr() == ("-: ok (4 nodes, 1,498 parameters)\n", "")
 
 
 def test_json(write, capsys):

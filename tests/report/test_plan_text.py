@@ -34,18 +34,16 @@ def test_whole_outputs(name):
     assert SNAPSHOTS[name]() == (FOLDER / name).read_text(encoding="utf-8")
 
 
-def test_a_device_that_is_too_small():
-    document = with_limits(three_stages(), 2**20, GIB)
-    assert dict(answers(as_plan(document)))["fits"] == "no; cpu:0 (cpu) needs 1.42 MiB more than its 1 MiB"
-    both = with_limits(three_stages(), 2**20, 1)
-    assert dict(answers(as_plan(both)))["fits"].endswith("than its 1 MiB; 1 other device too")
-
-
-def test_a_device_whose_memory_is_not_known():
-    document = with_limits(three_stages(), None, GIB)
-    assert dict(answers(as_plan(document)))["fits"] == "unknown; the memory of cpu is not stated: set partition.memory"
-    known = document | {"devices": [device | {"capacity_bytes": GIB} for device in document["devices"]]}
-    assert dict(answers(as_plan(known)))["fits"].startswith("yes; 1,022 MiB (100 %)")
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ((2**20, GIB), "no; cpu:0 (cpu) needs 1.42 MiB more than its 1 MiB"),
+        ((2**20, 1), "no; cpu:0 (cpu) needs 1.42 MiB more than its 1 MiB; 1 other device too"),
+        ((None, GIB), "unknown; the memory of cpu is not stated: set partition.memory"),
+    ],
+)
+def test_whether_it_fits(limits, said):
+    assert dict(answers(as_plan(with_limits(three_stages(), *limits))))["fits"] == said
 
 
 @pytest.mark.parametrize(
