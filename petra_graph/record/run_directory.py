@@ -31,16 +31,13 @@ _MOMENT_SECONDS = 0.02
 def create_run_directory(parent: str, name: str) -> Path:
     """Create a new directory below `parent`; raise RunFailed if it cannot be created."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    while True:
-        directory = run_directory(parent, f"{stamp}-{name}-{secrets.token_hex(3)}")
-        try:
-            directory.mkdir(parents=True)
-        except OSError as error:
-            if isinstance(error, FileExistsError) and directory.parent.is_dir():
-                continue
-            message = f"cannot create the run directory {directory}: {error.strerror or error}"
-            raise RunFailed(message, hint="set run.directory to a folder that can be written") from error
-        return directory
+    directory = run_directory(parent, f"{stamp}-{name}-{secrets.token_hex(3)}")
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        message = f"cannot create the run directory {directory}: {error.strerror or error}"
+        raise RunFailed(message, hint="set run.directory to a folder that can be written") from error
+    return directory
 
 
 def run_directory(parent: str, name: str) -> Path:

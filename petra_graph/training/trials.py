@@ -97,12 +97,12 @@ def try_strangers(prepared: Prepared) -> None:
     """
     with fork_generators():
         for node, trial in block_trials(prepared.network, prepared.opened.data):
-            known = trial.plugin.is_first_party or not issubclass(trial.plugin.code, Reversible)
-            for check in () if known or node.kind != "reversible" else (check_inverse, check_gradients):
+            plugin = trial.plugin
+            if plugin.is_first_party or node.kind != "reversible" or not issubclass(plugin.code, Reversible):
+                continue
+            for check in (check_inverse, check_gradients):
                 if (found := outcome_of(check, trial)).status == "broken":
-                    message = (
-                        f'node "{node.name}": {trial.plugin.owned} breaks a promise ({found.check}): {found.found}'
-                    )
+                    message = f'node "{node.name}": {plugin.owned} breaks a promise ({found.check}): {found.found}'
                     hint = "`petra-graph check` with this specification makes all checks of its blocks"
                     raise PluginError(Problem(message=message, hint=hint, path=node.path))
 
