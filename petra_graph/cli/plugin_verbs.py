@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -154,15 +155,14 @@ def check(
         print_json([dict(zip(("plugin", "reason", "checks"), one, strict=True)) for one in made])
     else:
         for label, reason, outcomes in results:
-            echo(f"{label}: not tried: {reason}" if reason else _text(label, outcomes))
+            counts = Counter(one.status for one in outcomes)
+            said = [f"{counts[status]} {status}" for status in ("kept", "broken", "not tried") if counts[status]]
+            echo(f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}")
+            for one in outcomes:
+                if one.found:
+                    echo(f"  {one.check} {one.status}: {one.found}")
     broken = any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes)
     return PluginError.exit_code if broken else 0
-
-
-def _text(label: str, outcomes: Sequence[Outcome]) -> str:
-    counts = {status: sum(one.status == status for one in outcomes) for status in ("kept", "broken", "not tried")}
-    head = f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}"
-    return "\n".join([head, *(f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found)])
 
 
 def _of_plugins(name: str, overrides: Sequence[str], inputs: Shapes | None) -> Cases:

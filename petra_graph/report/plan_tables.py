@@ -12,7 +12,6 @@ from attrs import asdict
 from petra_graph import units
 from petra_graph.compiler.memory import PARTS, StageBytes
 from petra_graph.compiler.plan import Plan
-from petra_graph.compiler.timing import Event
 from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, number, one_line, percent, plural, seconds
@@ -178,14 +177,3 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
         ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper.items()]),
         ("time", times),
     ]
-
-
-def ticks_once_full(plan: Plan, ticks: int) -> list[Event]:
-    """Return the blocks of some ticks from when every stage has begun its first backward: from then on the pipeline is full."""
-    backwards: dict[int, float] = {}
-    for block in plan.timeline:
-        if block.verb == "backward":
-            backwards[block.stage] = min(block.start, backwards.get(block.stage, block.start))
-    start = max(backwards.values(), default=0.0)
-    end = start + ticks * plan.timing.tick_seconds
-    return [block for block in plan.timeline if block.end > start and block.start < end]

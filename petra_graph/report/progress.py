@@ -51,8 +51,15 @@ class Progress(Listener):
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         if self._is_due() and micro_batches < self._run.micro_batches:
-            done = f"{micro_batches:,} of {self._run.micro_batches:,} micro-batches"
-            self._show(epoch, f"{done}   {self._pace(epoch, micro_batches)}   train {numbers(means)}")
+            run, before, now = self._run, self._run.resumed_at or 0, self._clock()
+            done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
+            speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
+            # The time that the whole run still takes, its evaluations included.
+            left = (now - self._began) * (total - done) / max(done - before, 1)
+            state = (
+                f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed)}  ETA {duration(round(left))}"
+            )
+            self._show(epoch, f"{state}   train {numbers(means)}")
 
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
@@ -73,14 +80,6 @@ class Progress(Listener):
 
     def _is_due(self) -> bool:
         return self._clock() - self._written >= (_REFRESH_SECONDS if self._live else _LINE_SECONDS)
-
-    def _pace(self, epoch: int, micro_batches: int) -> str:
-        """Return the speed in this epoch, and the time that the whole run still takes, its evaluations included."""
-        run, before, now = self._run, self._run.resumed_at or 0, self._clock()
-        done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
-        speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
-        left = (now - self._began) * (total - done) / max(done - before, 1)
-        return f"{rate(speed)}  ETA {duration(round(left))}"
 
     def _show(self, epoch: int, state: str) -> None:
         text = f"{_title(epoch, self._run.epochs)}   {state}"

@@ -95,14 +95,12 @@ def test_what_a_network_of_floats_reads():
 def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG")
     (tmp_path / "notes.txt").write_text("hello")
-    Image.new("L", (1000, 2)).save("long.png")
     with pytest.raises(SpecError) as caught:
-        read("broken.png", "nowhere.png", "notes.txt", "long.png")
-    broken, nowhere, notes, long = (str(problem) for problem in caught.value.problems)
+        read("broken.png", "nowhere.png", "notes.txt")
+    broken, nowhere, notes = (str(problem) for problem in caught.value.problems)
     assert broken.startswith("broken.png cannot be read: ")
     assert nowhere.startswith("there is no file nowhere.png")
     assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
-    assert long.startswith("long.png cannot be read: 1000 x 2 pixels")
 
 
 def test_a_folder_is_all_files_in_it(read, tmp_path):

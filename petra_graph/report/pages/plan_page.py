@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from petra_graph import units
 from petra_graph.compiler.plan import Comparison, Plan
-from petra_graph.compiler.timing import Event
 from petra_graph.report.comparison import (
     comparison_answers,
     comparison_columns,
@@ -22,7 +19,6 @@ from petra_graph.report.plan_tables import (
     parts_held,
     ranges_label,
     stage_columns,
-    ticks_once_full,
     title_lines,
     totals,
 )
@@ -44,7 +40,7 @@ def _plan_page(plan: Plan) -> str:
         Section(
             name="timeline",
             note="Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number.",
-            pictures=timeline_of(plan, ticks_once_full(plan, _TICKS)),
+            pictures=timeline_of(plan),
         ),
         Section(
             name="tables",
@@ -88,8 +84,16 @@ def memory_bars(plan: Plan) -> list[Picture]:
     return found
 
 
-def timeline_of(plan: Plan, blocks: Sequence[Event]) -> list[Picture]:
-    """Draw blocks of a plan's timeline, a row for each stage."""
+def timeline_of(plan: Plan) -> list[Picture]:
+    """Draw some ticks of a plan's timeline, a row for each stage."""
+    # From the first backward of every stage on, the pipeline is full.
+    backwards: dict[int, float] = {}
+    for block in plan.timeline:
+        if block.verb == "backward":
+            backwards[block.stage] = min(block.start, backwards.get(block.stage, block.start))
+    start = max(backwards.values(), default=0.0)
+    end = start + _TICKS * plan.timing.tick_seconds
+    blocks = [block for block in plan.timeline if block.end > start and block.start < end]
     names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]
     rows = [[block for block in blocks if block.stage == stage.index] for stage in plan.stages]
     return [timeline("simulated timeline", names, rows)] if blocks else []
