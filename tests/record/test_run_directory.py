@@ -104,18 +104,18 @@ def test_a_run_is_read_while_it_writes(saved_run):
 @pytest.mark.parametrize(
     ("checkpoint", "expected"),
     [
-        ({}, ("test/top1", max, False)),
-        ({"best": "test/loss"}, ("test/loss", min, True)),
-        ({"best": "test/top5"}, ("test/top5", max, False)),
+        ({}, ("test/top1", max)),
+        ({"best": "test/loss"}, ("test/loss", min)),
+        ({"best": "test/top5"}, ("test/top5", max)),
     ],
 )
 def test_the_best_value(saved_run, checkpoint, expected):
     run = read_run(saved_run)
     run.resolved = {**run.resolved, "checkpoint": checkpoint}
-    metric, which, smallest = expected
+    metric, which = expected
     value = which(point.value for point in run.metrics[metric])
     epoch = next(point.epoch for point in run.metrics[metric] if point.value == value)
-    assert run.best == Best(metric=metric, value=value, epoch=epoch, smallest=smallest)
+    assert run.best == Best(metric=metric, value=value, epoch=epoch)
 
 
 @pytest.mark.parametrize(
