@@ -56,21 +56,6 @@ def test_numbers(means, expected):
     assert numbers(means) == expected
 
 
-def observe(listener) -> None:
-    listener.started(STARTED)
-    for done in range(1, 45):
-        listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
-    listener.evaluating(3)
-    listener.epoch_ended(REPORT)
-    listener.stopped()
-
-
-def test_a_log_gets_plain_lines():
-    stream = io.StringIO()
-    observe(Progress(stream))
-    assert stream.getvalue() == f"{HEADING}\nrun directory: runs/x[red]y\n{LINE}\n"
-
-
 class Clock:
     """Time that passes when a test says so."""
 
