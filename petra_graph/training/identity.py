@@ -17,8 +17,8 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from hashlib import sha256
+from io import BytesIO
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -250,7 +250,9 @@ class Fingerprint:
 
     def write(self, directory: Path) -> None:
         """Write it into a run's directory; raise RunFailed if the disk refuses."""
-        write_whole(directory / FILE, partial(torch.save, asdict(self, recurse=False)))
+        content = BytesIO()  # torch's own writer of files would not say that a disk is full
+        torch.save(asdict(self, recurse=False), content)
+        write_whole(directory / FILE, lambda temporary: temporary.write_bytes(content.getbuffer()))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:

@@ -19,6 +19,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.executor.update import Updater
 from petra_graph.plugins.callback import Listener
+from petra_graph.training.identity import Fingerprint
 from petra_graph.training.run import run
 from tests.support.runs import (
     FILES,
@@ -208,6 +209,14 @@ def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
     assert (directory / "failure.txt").exists()
     assert not [path for path in directory.iterdir() if "partial" in path.name]
     assert events(directory)
+
+
+def test_a_full_disk_does_not_end_a_fingerprint_with_words_of_torch(spec):
+    run(spec, (), Listener())
+    fingerprint = Fingerprint.read(only_run())
+    with pytest.raises(RunFailed, match=r"^cannot write .*fingerprint\.pt: .*File too large"), small_files(500):
+        fingerprint.write(only_run())
+    assert Fingerprint.read(only_run()).values == fingerprint.values
 
 
 # --- interruptions ---------------------------------------------------------------------------------------------------
