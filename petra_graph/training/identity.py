@@ -18,8 +18,8 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from io import BytesIO
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
