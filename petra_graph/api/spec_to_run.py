@@ -143,8 +143,10 @@ def train(
     return Run(result.summary["directory"])
 
 
-def _make_node_tables(nodes: Sequence[Any]) -> list[object]:
+def _make_node_tables(nodes: object) -> list[object]:
     """Return the nodes of a network as a list of tables, each with a name."""
+    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
+        raise TypeError(f'nodes are a list, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})')
     tables, seen = list[object](), Counter[str]()
     for one in nodes:
         table = one if isinstance(one, Mapping) else {"block": one}

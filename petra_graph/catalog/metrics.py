@@ -19,6 +19,8 @@ class Perplexity:
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
         """Add a batch, outputs [n, classes, *] or [n, *, classes] and classes [n, *], of which -100 are passed over; the sum is in float64."""
+        if target.is_floating_point():  # would be cut to classes
+            raise ValueError(f"targets must be class indices (got {target.dtype})")
         scores = output.movedim(1, -1) if target.shape == output.shape[:1] + output.shape[2:] else output
         counted = target != _PASSED_OVER
         each = functional.cross_entropy(scores[counted].float(), target[counted].long(), reduction="none")

@@ -163,14 +163,19 @@ def prepare_streams() -> None:
     `run 2>&1 | head -2` must not end a training: from the first write that nobody reads, a stream leads to the null device, for this
     process and all libraries in it. A full disk behind a stream is an error still.
     """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # it is closed (`>&-`): the next file that is opened would be taken for the stream
+            os.open(os.devnull, os.O_RDWR)
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(
-            io.BufferedWriter(_Steady(stream.fileno(), "wb", closefd=False)),
-            stream.encoding,
+            io.BufferedWriter(_Steady(descriptor, "wb", closefd=False)),
+            getattr(stream, "encoding", None),  # a stream that was closed is None
             "backslashreplace",
-            line_buffering=stream is sys.stderr or stream.isatty(),
+            line_buffering=descriptor == 2 or os.isatty(descriptor),  # noqa: PLR2004
         )
-        for stream in (sys.stdout, sys.stderr)
+        for descriptor, stream in ((1, sys.stdout), (2, sys.stderr))
     )
 
 

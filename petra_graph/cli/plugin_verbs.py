@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -252,6 +253,8 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
     module, folder = name.replace("-", "_"), Path(name)
     if folder.exists():
         raise SpecError(f"{folder} exists already", "give another name")
+    if find_spec(module) is not None:  # it would stand in the place of that one
+        raise SpecError(f"{shown(name)} is installed already", "give another name")
     example = next(path for path in _EXAMPLE if path.is_dir())
     names = {
         "petra-graph-convnext": name,

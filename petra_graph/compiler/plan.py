@@ -268,7 +268,7 @@ def read_plan(text: str | bytes, source: str) -> Plan:
 
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{source} is no JSON: {error}", _SAVE) from error
     if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
         raise SpecError(f"{source} is not a plan", _SAVE)

@@ -9,6 +9,7 @@ updates its own parameters at its own time (`planning.network`).
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import evolve
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from petra_graph.blocks import Block, Head, Reversible, Shape
 from petra_graph.blocks.randomness import fork_rng, random_key
@@ -49,6 +51,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
                 block: Block = node.plugin.make(inputs)
         except SpecError as error:
             raise SpecError(_of_node(node, problem) for problem in error.problems) from error
+        found = [*_unregistered(block), *_misnamed(block)]
+    for fault in found:  # each would train, and wrongly
+        raise PluginError(Problem(message=f'{node.plugin.owned}: node "{node.name}" {fault}', path=node.path))
     for name, parameter in block.named_parameters():
         if is_named(node.frozen, f"{node.name}{SEPARATOR}{name}"):
             parameter.requires_grad = False
@@ -87,6 +92,51 @@ def _check_class(node: Node, block_class: Any) -> None:
     if fault:
         assert node.plugin is not None
         raise PluginError(Problem(message=f"{node.plugin.owned}: {fault}", hint=hint, path=node.path))
+
+
+def _misnamed(block: Block) -> Iterator[str]:
+    """Yield why an attribute of a block that names tensors of its own cannot be followed, in the words that end a sentence."""
+    parameters = [name for name, _ in block.named_parameters(remove_duplicate=False)]
+    buffers = [name for name, _ in block.named_buffers()]
+    for attribute, names in (("undecayed", parameters), ("tables", parameters), ("keep_dtype", buffers)):
+        noun, patterns = "buffer" if names is buffers else "parameter", getattr(block, attribute)
+        if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+            yield f"has {attribute} = {patterns!r}, not a tuple of names of {noun}s"
+        else:
+            for pattern in patterns:
+                if not fnmatch.filter(names, pattern):
+                    yield f"has no {noun} {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
+def _unregistered(block: nn.Module) -> Iterator[str]:
+    """Yield why tensors in attributes of a block or of its parts would not train: they require a gradient, and are not parameters.
+
+    Only what `parameters()` and `buffers()` have is moved to a device, stepped and saved: layers in a plain Python list train on silently
+    with the values that they began with. Private attributes of torch's own modules hold what was registered a second time, or as it was
+    before a parametrization.
+    """
+    registered = {id(parameter) for parameter in block.parameters()}
+    hidden = []
+    for prefix, part in block.named_modules():
+        hides = ("_",) if type(part).__module__.startswith("torch.") else ()
+        for name, attribute in vars(part).items():
+            if name in _OF_TORCH or name.startswith(hides):
+                continue
+            for place, value in tree_leaves_with_path(attribute):
+                path = (f"{prefix}.{name}" if prefix else name) + keystr(place)
+                held = value.named_parameters(path) if isinstance(value, nn.Module) else [(path, value)]
+                tensors = [
+                    (at, one) for at, one in held if isinstance(one, Tensor) and one.requires_grad and one.is_leaf
+                ]
+                hidden += [at for at, one in tensors if id(one) not in registered]
+    if hidden:
+        yield (
+            f"holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: {', '.join(hidden)}; "
+            "hold layers in nn.ModuleList or nn.ModuleDict, a tensor in nn.Parameter or register_buffer"
+        )
 
 
 def _of_node(node: Node, problem: Problem) -> Problem:

@@ -312,7 +312,7 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
 
 
 def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:
-    """Yield patterns of `init.freeze` that name nothing, and parameters that are frozen in one of their nodes alone."""
+    """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, and that nothing is left."""
     names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
     path = ("init", "freeze")
     for pattern in patterns:
@@ -325,6 +325,8 @@ def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) 
     for label, found in trained.items():
         if len(found) > 1:
             yield Problem(message=f"{label} is one parameter of several nodes: freeze it in all of them", path=path)
+    if not any(one.trained for one in shapes.values()):
+        yield Problem(message="nothing of the network would be trained", hint="freeze less", path=path)
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:

@@ -152,14 +152,16 @@ class CheckedData:
         train, held = checked("training", source), None
         with at_path("data", "validation"):
             if isinstance(validation, str):
-                if (own := getattr(data, validation, None)) is None:
+                own: Any = getattr(data, validation, None)
+                if not hasattr(own, "fetch"):
                     raise SpecError(
                         f'{name} has no split "{validation}"',
                         "name one that it has, or give a share of the training samples, as in 0.1",
                     )
                 held = checked("validation", own)
             elif validation is not None and hasattr(source, "set_apart"):  # its samples overlap
-                first, apart = source.set_apart(validation)
+                with author_code(f"{name} cannot set validation samples apart"):
+                    first, apart = source.set_apart(validation)
                 train, held = checked("training", first), checked("validation", apart)
             elif validation is not None:
                 if (plain := getattr(source, "plain", None)) is None:

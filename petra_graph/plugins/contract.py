@@ -356,7 +356,7 @@ def _toml_type(annotation: Any) -> Any:
     if is_mapping(annotation):
         return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
     literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
-    return annotation if literal or annotation in {*_SCALARS, FilePath} or attrs.has(annotation) else Any
+    return annotation if literal or annotation in (*_SCALARS, FilePath) or attrs.has(annotation) else Any
 
 
 def _in_toml(value: Any) -> bool:

@@ -92,22 +92,32 @@ class DataFacts:
         return {f"[{at}]": (shape[at], dtype[at]) for at in range(len(shape))}
 
 
+_TARGETS = ("int64", "float32", "float64")
+
+
 def facts_fault(facts: object) -> str:
     """Return why no samples could have such facts, as the end of a sentence; "" where they could."""
-    if not isinstance(facts, DataFacts):
-        return f"are {type(facts).__name__}, not DataFacts"
+    return next(_faults(facts), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
+
+
+def _faults(facts: DataFacts) -> Iterator[str]:
+    """Yield faults; what is behind the first one may raise."""
     try:
-        types = [{dtype for _, dtype in parts.values()} for parts in (facts.inputs, facts.targets)]
+        parts = [[*facts.inputs.values()], [*facts.targets.values()]]
     except (LookupError, TypeError, AttributeError):
-        return "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
-    if wrong := (types[0] - set(get_args(Dtype))) | (types[1] - {"int64", "float32", "float64"}):
-        return f"have the type {wrong.pop()!r}, which no samples or targets have"
-    if facts.mean is None and facts.std is None:
-        return ""
+        yield "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
+        return
+    for (shape, dtype), types in [(one, get_args(Dtype)) for one in parts[0]] + [(one, _TARGETS) for one in parts[1]]:
+        if dtype not in types:
+            yield f"have the type {dtype!r}, which no samples or targets have"
+        if not isinstance(shape, tuple) or not all(isinstance(size, int) and size > 0 for size in shape):
+            yield f"have the shape {shape!r}, which is no tuple of integers above 0"
+    if not (facts.classes is None or (isinstance(facts.classes, int) and facts.classes > 0)):
+        yield f"have classes = {facts.classes!r}, not the number of classes"
     mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
-    if not len(mean) == len(std) > 0 or min(std) <= 0 or (facts.dtype == "uint8" and max(*mean, *std) > 1):
-        return f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
-    return ""
+    ends = (facts.mean, facts.std) != (None, None) and not len(mean) == len(std) > 0
+    if ends or not all(one > 0 for one in std) or (facts.dtype == "uint8" and max(*mean, *std, 0, 0) > 1):
+        yield f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:

@@ -21,7 +21,7 @@ from attrs import field, frozen
 from petra_graph.units import byte_count, plural
 
 NODES = 20_000
-"""The most nodes of a network: the planner's work and the page of a plan grow with them."""
+"""The most copies of a node, and the most stages: the planner's work and the page of a plan grow with them."""
 LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 

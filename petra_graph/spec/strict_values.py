@@ -217,9 +217,9 @@ def item_types(kind: Any, length: int) -> tuple[Any, ...]:
 
 
 def keys_with(mark: object, cls: type) -> tuple[str, ...]:
-    """Return the keys of a table that have a type, or a bound, in their annotations: `Path`, of names of files, or the bound of names of code."""
+    """Return the keys of a table that are of a type, `Path` for names of files, or have a bound in their annotations, that of names of code."""
     said = {one.name: annotated(one.type) for one in attrs.fields(cls)}
-    return tuple(name for name, (kind, _, bounds) in said.items() if mark in (*members(kind), *bounds))
+    return tuple(name for name, (kind, _, bounds) in said.items() if members(kind) == (mark,) or mark in bounds)
 
 
 def plain(value: Any) -> Any:

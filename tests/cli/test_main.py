@@ -95,6 +95,8 @@ def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     command = f"{sys.executable} -m petra_graph list --json | head -c1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[", "")
+    closed = ["bash", "-c", f"{sys.executable} -m petra_graph list >&-"]
+    assert subprocess.run(closed, capture_output=True, text=True, check=True).stderr == ""
 
 
 CODE = """\

@@ -157,12 +157,30 @@ class NoResidual(AdditiveCoupling):
     pass
 
 
+class ExemptsNothing(Buffered):
+    undecayed = ("scale",)
+
+    def forward(self, *streams):
+        return streams
+
+
+class KeepsAList(Buffered):
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.layers = [nn.Linear(6, 6)]
+
+    def forward(self, x, t):
+        return self.layers[0](x), t
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         (ClaimsAnInverse, 'node "mine" is reversible, and {class} is not a subclass of Reversible'),
         (NoInverse, "{class} does not define `inverse`"),
         (NoResidual, "{class} does not define `residual`"),
+        (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
+        (KeepsAList, 'node "mine" holds what requires a gradient and is not a parameter'),
     ],
 )
 def test_a_class_that_does_not_keep_its_kind(made, block, message):

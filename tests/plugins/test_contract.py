@@ -113,11 +113,13 @@ def test_paths_code_tables_and_what_toml_cannot_say():
         facts = FACTS
         train = test = ()
 
-        def __init__(self, *, root: Path, size: int = 1, unset: int | None = None):
-            given.update(root=root, size=size)
+        def __init__(
+            self, *, root: Path, model: str | Path = "", size: int = 1, sides: [1, 2] = 1, unset: int | None = None
+        ):  # type: ignore[valid-type]
+            given.update(root=root, model=model, size=size)
 
-    assert built(DATA_SET, Data, root="a/b").facts is FACTS
-    assert given == {"root": Path("a/b"), "size": 1}
+    assert built(DATA_SET, Data, root="a/b", model="gpt2").facts is FACTS
+    assert given == {"root": Path("a/b"), "model": "gpt2", "size": 1}
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,9 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
         (DataFacts(shape=(3,), mean=(0.5,)), "have mean = (0.5,), std = None, not one of each for a channel"),
         (DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)), "have mean = (5.0,), std = (1.0,), not one of each"),
         (DataFacts(shape={"a": (2,)}), "have not a type in dtype"),
+        (DataFacts(shape=(0, 8)), "have the shape (0, 8), which is no tuple of integers above 0"),
+        (DataFacts(shape=64), "have the shape 64, which is no tuple of integers above 0"),
+        (DataFacts(shape=(3,), classes="10"), "have classes = '10', not the number of classes"),
     ],
 )  # fmt: skip
 def test_facts_that_no_samples_could_have(facts, message):
