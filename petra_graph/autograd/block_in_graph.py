@@ -8,9 +8,8 @@ every gradient as soon as it is known, one block after the other: hooks fire onc
 backward, `torch.autograd.grad` works. A block gets the outputs that it undoes from the node after it, which autograd
 always runs before: its only way to a gradient.
 
-Decision: while a block is undone, its modules hold what they held in its forward, with leaves over the memory of its parameters. Their
-gradients are returned by the node, and a forward under `torch.func.functional_call` needs nothing of its own. Everything that functions read
-is saved as torch saves the inputs of its own functions, so torch itself refuses a backward where one of them was changed in place.
+Decision: while a block is undone, its modules hold leaves over the memory of the parameters that its forward had. Their gradients are
+returned by the node, and a forward under `torch.func.functional_call` needs nothing of its own.
 
 Decision: random numbers follow from one key that is drawn for each forward, as in a stage (`petra_graph.blocks.randomness`), and
 no generator's state is stored: the memory does not grow with depth, and a coupling that evaluates its functions in the
@@ -22,23 +21,24 @@ running statistics a module: threads that seed the one and turn the other would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import TreeSpec, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.blocks.couplings import owned
-from petra_graph.blocks.randomness import fork_rng, random_key, within
+from petra_graph.blocks.randomness import fork_rng, random_key, under_key, within
 
+Versions = tuple[tuple[Tensor, int, str], ...]
+"""Tensors with how often each has been changed in place, as autograd counts, and its name."""
 _ALONE = RLock()
 """Held by the thread that evaluates a block."""
 
@@ -59,10 +59,12 @@ class SequenceCall:
     """Of the random numbers; None: functions draw from the generators as they are."""
     autocast_dtype: torch.dtype | None
     """Autocast in force; None: it is off."""
-    last: int
-    """The last block that is undone."""
-    left: dict[int, Streams] = field(factory=dict, init=False)
+    left: dict[int, Streams] = field(factory=dict)
     """For each backward, as autograd counts them, the outputs of the next block to be undone."""
+    last: int = -1
+    """The last block that is undone."""
+    versions: Versions = ()
+    """Of the arguments when the forward ended: functions may write to them."""
 
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
@@ -83,6 +85,13 @@ current: ContextVar[SequenceCall | None] = ContextVar("petra_graph_reversible_ca
 """The call whose arguments all functions read."""
 
 
+def taken_apart(positional: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], TreeSpec]:
+    """Return the values in arguments, the places of those that need a gradient, and their structure."""
+    leaves, structure = tree_flatten((tuple(positional), named))
+    places = tuple(at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad)
+    return leaves, places, structure
+
+
 def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tensor) -> Tensor:
     """Return function(x, arguments...) with the arguments of the call in force."""
     call = current.get()
@@ -95,6 +104,11 @@ def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tenso
     return function(x if call.function_dtype is None else x.to(call.function_dtype), *positional, **named)
 
 
+def called_by_another() -> bool:
+    """Whether a function of another sequence, or of a stage, is being evaluated, which may be evaluated again."""
+    return current.get() is not None or under_key()
+
+
 def autocast_in_force(device: torch.device) -> torch.dtype | None:
     """Return the type that autocast computes in on a device; None where it is off."""
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
@@ -104,12 +118,86 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 
 def draw_key() -> int:
     """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
-    # Not while another thread's key is in force; and tensors of modes, such as fake ones, may have no values.
-    with _ALONE, _disable_current_modes():
+    faked = torch._C._len_torch_dispatch_stack()  # noqa: SLF001  tensors may have no values there; the generator has them
+    with _ALONE, _disable_current_modes() if faked else nullcontext():  # from no key of another thread's
         return int(torch.randint(2**62, (), device="cpu"))
 
 
-@define(eq=False)
+def versions_of(named: Iterable[tuple[str, Tensor]]) -> Versions:
+    """Return the versions of tensors; those of inference mode are not counted."""
+    return tuple((one, one._version, name) for name, one in named if not one.is_inference())  # noqa: SLF001
+
+
+def _written(versions: Versions) -> str:
+    """Return the name of a tensor that has been written to since; "" where none has."""
+    return next((name for one, before, name in versions if one._version != before), "")  # noqa: SLF001
+
+
+@frozen(eq=False)
+class BlockState:
+    """What a block's modules hold in a forward."""
+
+    held: tuple[tuple[dict[str, Any], str, Tensor], ...]
+    """All parameters and buffers: a module's table, a name there, the tensor."""
+    trained: tuple[Tensor, ...]
+    """The parameters that require a gradient, each once, also where modules share it."""
+    versions: Versions
+    """Of what functions read."""
+    modes: tuple[tuple[nn.Module, bool], ...]
+    """All modules, and whether they train."""
+
+    @staticmethod
+    def of(block: nn.Module) -> BlockState:
+        """Walk over a block's modules."""
+        held: list[tuple[dict[str, Any], str, Tensor]] = []
+        trained: dict[int, Tensor] = {}
+        read: list[tuple[str, Tensor]] = []
+        modules = list(block.modules())
+        for module in modules:
+            # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
+            normalises = module.training and type(module).__module__.startswith("torch.")
+            follows = normalises and getattr(module, "track_running_stats", None) is not None
+            # The tables themselves, since `named_parameters` is ten times slower.
+            for table, what in ((module._parameters, "parameter"), (module._buffers, "buffer")):  # noqa: SLF001
+                own = [(name, value) for name, value in table.items() if value is not None]
+                held += [(table, name, value) for name, value in own]
+                if what == "parameter":
+                    trained |= {id(value): value for _, value in own if value.requires_grad}
+                if what == "parameter" or not follows:
+                    read += [(f"{what} {name}", value) for name, value in own]
+        modes = tuple((module, module.training) for module in modules)
+        return BlockState(tuple(held), tuple(trained.values()), versions_of(read), modes)
+
+    @property
+    def change(self) -> str:
+        """What has changed since the forward, so that functions return other values; "" where nothing has."""
+        if any(module.training is not training for module, training in self.modes):
+            return "it changed between training and evaluation mode, or one of its modules did"
+        return _inplace(_written(self.versions))
+
+    @contextmanager
+    def evaluated_again(self) -> Iterator[list[nn.Parameter]]:
+        """Give the modules what they held in the forward; instead of `trained`, leaves over their memory, which are returned."""
+        leaves = [nn.Parameter(value.detach()) for value in self.trained]
+        leaf_of = dict(zip(map(id, self.trained), leaves, strict=True))
+        before = []
+        try:
+            for table, name, tensor in self.held:
+                value = leaf_of.get(id(tensor), tensor)
+                if table.get(name) is not value:
+                    before.append((table, name, table.get(name)))
+                    table[name] = value
+            yield leaves
+        finally:
+            for table, name, own in before:
+                table[name] = own
+
+
+def _inplace(name: str) -> str:
+    return name and f"{name} was modified by an inplace operation, such as an optimizer's step"
+
+
+@frozen(eq=False, kw_only=True)
 class _Step:
     """A block in one forward."""
 
@@ -121,44 +209,8 @@ class _Step:
     streams: int
     """Number of streams; the differentiated arguments follow them, then the parameters."""
     differentiated: int
-    held: list[tuple[dict[str, Any], str, Any]] = field(factory=list, init=False)
-    """The parameters, buffers and modes of its modules: a module's table, a name there, the value."""
-    trained: list[Tensor] = field(init=False)
-    """The parameters that require a gradient, each once, also where modules share it."""
-    read: list[tuple[str, Tensor]] = field(factory=list, init=False)
-    """The names and tensors of those that its functions may read; torch counts the changes of all but those of inference mode."""
-
-    def __attrs_post_init__(self) -> None:
-        for module in self.block.modules():
-            self.held.append((vars(module), "training", module.training))
-            # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
-            normalises = module.training and type(module).__module__.startswith("torch.")
-            follows = normalises and getattr(module, "track_running_stats", None) is not None
-            # The tables themselves, since `named_parameters` is ten times slower.
-            for table, what in ((module._parameters, "parameter"), (module._buffers, "buffer")):  # noqa: SLF001
-                own = [(name, value) for name, value in table.items() if value is not None]
-                self.held += [(table, name, value) for name, value in own]
-                if what == "parameter" or not follows:
-                    self.read += [(f"{what} {name}", value) for name, value in own if not value.is_inference()]
-        parameters = (value for table, _, value in self.held if isinstance(value, Tensor) and value.requires_grad)
-        self.trained = list({id(value): value for value in parameters}.values())
-
-    @contextmanager
-    def as_it_was(self) -> Iterator[list[nn.Parameter]]:
-        """Give the modules what they held in the forward; instead of `trained`, leaves over their memory, which are returned."""
-        leaves = [nn.Parameter(value.detach()) for value in self.trained]
-        leaf_of = dict(zip(map(id, self.trained), leaves, strict=True))
-        before = []
-        try:
-            for table, name, held in self.held:
-                value = leaf_of.get(id(held), held)
-                if table.get(name) is not value:
-                    before.append((table, name, table.get(name)))
-                    table[name] = value
-            yield leaves
-        finally:
-            for table, name, own in before:
-                table[name] = own
+    state: BlockState
+    """As it is in the forward."""
 
 
 def undoable(
@@ -170,13 +222,13 @@ def undoable(
         RuntimeError: it writes to a buffer, which its backward would read.
     """
     with _ALONE:
-        step = _Step(block, index, call, anchor, len(streams), len(differentiated))
-        before = [one._version for _, one in step.read]  # noqa: SLF001  as autograd counts changes in place
-        outputs: Streams = _Node.apply(step, *streams, *differentiated, *step.trained)
-        written = [name for (name, one), version in zip(step.read, before, strict=True) if one._version != version]  # noqa: SLF001
-    if written:
+        state = BlockState.of(block)
+        counts = {"streams": len(streams), "differentiated": len(differentiated)}
+        step = _Step(block=block, index=index, call=call, anchor=anchor, **counts, state=state)
+        outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.trained)
+    if written := _written(state.versions):
         raise RuntimeError(
-            f"petra_graph.reversible: {written[0]} was modified in the forward of block {index}, so that its backward would "
+            f"petra_graph.reversible: {written} was modified in the forward of block {index}, so that its backward would "
             "compute other values; let functions return what they remember, or set keep_graphs=len(sequence)"
         )
     return outputs
@@ -190,30 +242,44 @@ class _Node(torch.autograd.Function):
         with step.call.block(step.index):
             outputs = step.block(*read[:split])[: step.streams]
         ctx.step = step
-        kept = outputs if step.anchor else ()
-        unchanged = [one for _, one in step.read]
-        if step.index == step.call.last:  # functions may write to their arguments in each evaluation
-            unchanged += [one for one in step.call.arguments if isinstance(one, Tensor) and not one.is_inference()]
-        ctx.save_for_backward(*read[step.streams : split], *kept, *unchanged)
+        ctx.save_for_backward(*read[step.streams : split], *(outputs if step.anchor else ()))
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Undo the block, and leave its inputs to the block before it."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "petra_graph.reversible: a second derivative was asked for (create_graph=True), and a backward that "
+                "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
+            )
         step: _Step = ctx.step
-        call, count = step.call, step.differentiated
-        try:
-            saved = ctx.saved_tensors
-        except RuntimeError as error:
-            error.add_note(f"petra_graph.reversible: block {step.index} reads it, and would reconstruct other inputs")
-            raise
-        differentiated = saved[:count]
+        call, is_last = step.call, step.index == step.call.last
+        # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
+        if change := step.state.change or (_inplace(_written(call.versions)) if is_last else ""):
+            raise RuntimeError(
+                f"petra_graph.reversible: block {step.index} is not as it was in its forward, so that its backward would "
+                f"reconstruct other inputs: {change}"
+            )
+        saved = ctx.saved_tensors
+        differentiated = saved[: step.differentiated]
         backward = torch._C._current_graph_task_id()  # noqa: SLF001  as torch's own checkpoints tell backwards apart
-        left = call.left.pop(backward, ())  # nothing, where values from within the sequence are differentiated
-        outputs = saved[count : count + step.streams] if step.anchor else left
+        left = call.left.pop(backward, None)
+        outputs = saved[step.differentiated :] if step.anchor else left
+        if outputs is None:
+            raise RuntimeError(
+                f"petra_graph.reversible: the backward has reached block {step.index} without the block after it; "
+                "differentiate the outputs of the sequence, not values from within"
+            )
+        if is_last:
+
+            def forget() -> None:  # where it stops before the first block
+                call.left.pop(backward, None)
+
+            torch.autograd.Variable._execution_engine.queue_callback(forget)  # noqa: SLF001  nothing public runs at its end
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
-        with call.block(step.index), step.as_it_was() as leaves, frozen_statistics(step.block):
+        again = step.state.evaluated_again()
+        with call.block(step.index), again as leaves, frozen_statistics(step.block):
             inputs, found = step.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
             call.left[backward] = inputs[: step.streams]

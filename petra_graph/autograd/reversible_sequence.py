@@ -15,15 +15,17 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from petra_graph.autograd.block_in_graph import (
     SequenceCall,
     autocast_in_force,
+    called_by_another,
     current,
     draw_key,
     evaluated,
+    taken_apart,
     undoable,
+    versions_of,
 )
 from petra_graph.blocks import (
     AdditiveCoupling,
@@ -76,6 +78,12 @@ class Affine(_OneFunction, AffineCoupling):
         if isinstance(value, Tensor) and value.dim() == x.dim():
             changed = [at for at, (one, other) in enumerate(zip(value.shape, x.shape, strict=True)) if one != other]
             value = value.chunk(2, changed[0] if changed else 1)
+        if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004  s and u
+            returned = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(
+                "a function of an affine coupling returns two tensors (s, u) of its input's shape, or one with twice the "
+                f"features (got {returned} for an input {list(x.shape)})"
+            )
         log_scale, shift = value
         return log_scale, shift
 
@@ -114,7 +122,8 @@ def _coupled(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
     """
     if isinstance(entry, Reversible):
         return entry
-    if isinstance(entry, nn.Module) and type(entry) is not nn.ModuleList:
+    plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
+    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
         return _COUPLINGS[coupling][0](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G
@@ -155,6 +164,8 @@ class ReversibleSequence(nn.ModuleList):
             it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain. It may be changed at any time.
         anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
             rounding, for memory that grows by two tensors a stretch.
+        preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
+            saves the little time that it takes, where none draws.
         coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
 
     Raises:
@@ -170,6 +181,7 @@ class ReversibleSequence(nn.ModuleList):
         split: int | None = None,
         keep_graphs: int = 0,
         anchor_every: int | None = None,
+        preserve_rng_state: bool = True,
         **coefficients: float,
     ) -> None:
         if coupling not in _COUPLINGS:
@@ -182,16 +194,20 @@ class ReversibleSequence(nn.ModuleList):
             raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
         if split is not None and coupling in _NEWEST:
             raise ValueError(f'split halves the input for "additive" and "affine"; not the state of "{coupling}"')
+        if keep_graphs < 0 or (anchor_every is not None and anchor_every < 1):
+            came = f"(got {keep_graphs}, {anchor_every})"
+            raise ValueError(f"keep_graphs must be at least 0, anchor_every at least 1 {came}")
         super().__init__(_coupled(entry, coupling, coefficients) for entry in functions)
         self.coupling: CouplingName = coupling
         self.split = split
         self.keep_graphs, self.anchor_every = keep_graphs, anchor_every
+        self.preserve_rng_state = preserve_rng_state
 
     def __getitem__(self, index: Any) -> Any:
         """Return a block, or a sequence of some."""
         if not isinstance(index, slice):
             return super().__getitem__(index)
-        names = ("coupling", "split", "keep_graphs", "anchor_every")
+        names = ("coupling", "split", "keep_graphs", "anchor_every", "preserve_rng_state")
         return ReversibleSequence(list(self)[index], **{name: getattr(self, name) for name in names})
 
     def forward(self, x: Tensor | Sequence[Tensor], *arguments: Any, **named: Any) -> Any:
@@ -226,9 +242,7 @@ class ReversibleSequence(nn.ModuleList):
 
     def _run(self, streams: Streams, dtype: torch.dtype, positional: Sequence[Any], named: dict[str, Any]) -> Streams:
         blocks = cast(list[Reversible], list(self))
-        # Arguments may be tensors in any structure: autograd must see those that ask for a gradient.
-        arguments, structure = tree_flatten((tuple(positional), named))
-        places = tuple(at for at, one in enumerate(arguments) if isinstance(one, Tensor) and one.requires_grad)
+        arguments, places, structure = taken_apart(positional, named)
         differentiated = tuple(arguments[at] for at in places)
         autocast = autocast_in_force(streams[0].device)
         # An exported program has no key, which would be a number of the program.
@@ -236,15 +250,15 @@ class ReversibleSequence(nn.ModuleList):
         trains = any(one.requires_grad for one in (*streams, *differentiated, *self.parameters()))
         graph = torch.is_grad_enabled() and trains and not recorded
         # In training a forward may be evaluated again without a graph here: by `torch.utils.checkpoint`, or a block that calls this one.
-        keyed = (graph or any(block.training for block in blocks)) and not recorded
-        undone = max(0, len(blocks) - self.keep_graphs) if graph else 0
+        again = graph or called_by_another() or any(block.training for block in blocks)
+        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if graph else 0
         call = SequenceCall(
             arguments=tuple(None if at in places else one for at, one in enumerate(arguments)),
             places=places,
             structure=structure,
             device=streams[0].device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,
-            key=draw_key() if keyed else None,
+            key=draw_key() if self.preserve_rng_state and again and not recorded else None,
             autocast_dtype=autocast,
             last=undone - 1,
         )
@@ -254,8 +268,9 @@ class ReversibleSequence(nn.ModuleList):
                 anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
                 streams = undoable(block, index, call, streams, read, anchor=bool(anchor))
             else:
-                with call.block(index) if keyed else within(current, call):
+                with call.block(index) if graph or call.key is not None else within(current, call):
                     streams = block(*streams, *read)[: len(streams)]
+        call.versions = versions_of(("an argument", one) for one in call.arguments if isinstance(one, Tensor))
         return streams
 
     def _streams(self, x: Tensor) -> Streams:

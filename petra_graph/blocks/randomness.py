@@ -133,6 +133,11 @@ def _may_draw(part: nn.Module) -> bool:
     return bool(changed) or (part.draws if "draws" in vars(kind) else not known) is not False
 
 
+def under_key() -> bool:
+    """Whether a key is in force."""
+    return _innermost.get() is not None
+
+
 def current_states() -> Sequence[Tensor]:
     """Return the states of the generators under the key in force, which move where random numbers are drawn; without a key, nothing."""
     keyed = _innermost.get()

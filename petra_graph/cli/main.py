@@ -10,6 +10,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ import click
 from petra_graph.runtime.system import (
     LAUNCHER,
     PARENT,
+    at_end_of_parent,
     end_at_signals,
     hard_exit,
     ignore_signals,
@@ -123,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_at_signals()
     for variable in {LAUNCHER, PARENT} & os.environ.keys():
         stop_with_parent(variable)
+    if "RANK" in os.environ:  # of another launcher, as torchrun
+        at_end_of_parent(signal.SIGTERM)
     try:
         code = _run(None)
     finally:

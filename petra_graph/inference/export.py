@@ -7,7 +7,7 @@
 
 Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any size, and a window
 of tokens shorter, where the network's code does not fix its length. They compute in the type of the network's parameters, without
-autocast.
+autocast; parametrized weights are computed once.
 
 What is written is run again on the samples of the run's fingerprint, and compared with the network: a program, or the class of the user's
 own network, with the tensors. Outputs may differ in the last bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The
@@ -16,6 +16,7 @@ tolerance is `_TERMS` times the eps of the outputs' type, of their largest magni
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import logging
@@ -24,13 +25,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from attrs import asdict, frozen
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.residual_chain import COEFFICIENTS
@@ -126,17 +128,31 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
     for name in ("onnx", "onnxscript", "onnxruntime") if form == "onnx" else ():
         if importlib.util.find_spec(name) is None:
             raise SpecError(f"ONNX needs {name}, which is not installed", "pip install 'petra-graph[export]'")
+    portable = Portable(copy.deepcopy(network)).eval()
     try:
+        _compute_parametrized(portable)
         with _quiet(), torch.no_grad():
             dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if facts.of_tokens else {})}
             dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
             traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
-            program = torch.export.export(Portable(network).eval(), (traced,), dynamic_shapes={"samples": dynamic})
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
             write_whole(file, partial(_save_onnx, run, program) if form == "onnx" else partial(_save_program, program))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
     written = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
     return _compared(network, written, chosen, file, done=f"{file} is written", hint="please report it, with the spec")
+
+
+def _compute_parametrized(network: nn.Module) -> None:
+    """Give layers with parametrizations, as orthogonal ones, the weights that these compute: ONNX lacks some of their operations."""
+    modules: list[Any] = list(network.modules())
+    for module in modules:
+        if is_parametrized(module):
+            values = {name: getattr(module, name) for name in module.parametrizations}
+            module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
+            del module.parametrizations
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value))
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
-from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.data_set import DataFacts, facts_fault
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_first
@@ -157,6 +157,9 @@ def _read_facts(path: Path) -> DataFacts | None:
     if not stored:
         return None
     try:
-        return DataFacts(**tuples(stored))
+        facts = DataFacts(**tuples(stored))
     except TypeError as error:
         raise damaged(path, error) from None
+    if fault := facts_fault(facts):
+        raise damaged(path, ValueError(f"its facts {fault}"))
+    return facts

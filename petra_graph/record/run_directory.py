@@ -5,12 +5,14 @@ Its files are listed in petra_graph/README.md; the summary is written last.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import math
 import os
 import platform
+import re
 import secrets
 import sys
 import time
@@ -144,9 +146,15 @@ def make_folder_of(path: Path) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that the caller asked for, with its folder; raise RunFailed if the disk refuses."""
+    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe. Raises RunFailed."""
     make_folder_of(path)
-    write_text(path.resolve(), text)
+    if not path.exists() or path.is_file():
+        write_text(path.resolve(), text)
+        return
+    try:  # a file in its place would be put over /dev/null
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise cannot_write(path, error, "choose another path") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -168,7 +176,11 @@ def environment() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "command": sys.argv,
+        # Without what follows a key that looks like that of a secret, at the begin of a word or in a table.
+        "command": [
+            re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
+            for word in sys.argv
+        ],
     }
 
 
@@ -208,6 +220,8 @@ class Metrics:
         named = ({"name": name, "value": one if math.isfinite(one) else None} for name, one in values.items())
         left, end = "".join(json.dumps(when | one) + "\n" for one in named).encode(), self._file.tell()
         try:
+            if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             while left:  # the system may take a part
                 left = left[self._file.write(left) :]
         except OSError as error:

@@ -120,9 +120,13 @@ def _files_of(folder: Path) -> Sequence[Path]:
     if not index.is_file():
         raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}", _HINT)
     try:
-        return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]  # a download shall not name other files
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SpecError(f"{index} is no index of shards: {error!r}", _HINT) from None
+    if outside:
+        raise SpecError(f"{index} lists {outside[0]!r}, which is no file of its folder", _HINT)
+    return [folder / name for name in names]
 
 
 def _expect_unchanged(file: Path) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -383,6 +384,7 @@ def _begin(_: int) -> None:
     """
     for ends in _OF_TERMINALS:
         signal.signal(ends, signal.SIG_IGN)
+    sys.excepthook = _report_unless_parent_left
     # What is open for reading is opened again: forks share the position in a file, and would read what another one has sought.
     for opened in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
         number = int(opened.name)
@@ -392,3 +394,9 @@ def _begin(_: int) -> None:
                 os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
                 os.dup2(own, number, inheritable=os.get_inheritable(number))
                 os.close(own)
+
+
+def _report_unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    """Report nothing if the parent was interrupted while it took a tensor from the thread that hands tensors over."""
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, value, trace)

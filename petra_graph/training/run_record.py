@@ -159,8 +159,16 @@ class RunRecord:
             **{key: getattr(run, key) for key in of_run},
             "precision": attrs.asdict(spec.precision),
             "seed": spec.run.seed,
+            **dict.fromkeys(("epochs", "micro_batches", "updates"), 0),  # of a run that ends before its training
+            **dict.fromkeys(("train", "test", "samples_per_second")),
+            "resumed_from": [],
             **trained,
-            "seconds": {"total": round(time.perf_counter() - self.began, 3), **trained.get("seconds", {})},
+            "seconds": {
+                "total": round(time.perf_counter() - self.began, 3),
+                "training": 0.0,
+                "first": 0.0,
+                **trained.get("seconds", {}),
+            },
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": None,
             "measured": None,

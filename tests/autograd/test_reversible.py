@@ -107,6 +107,11 @@ def test_functions_and_blocks_of_ones_own(functions, x):
     expect_plain(reversible(functions()).double(), x)
 
 
+def test_several_streams_come_and_go():
+    one, other = sequence()((inputs(), inputs(seed=1)))
+    assert one.shape == other.shape == (4, FEATURES)
+
+
 def test_gradients_accumulate_and_a_graph_may_be_kept():
     made, x = sequence(), inputs()
     output = made(x)
@@ -219,6 +224,17 @@ def test_a_hook_may_change_a_gradient_in_place():
         parameter.register_post_accumulate_grad_hook(clear)
     made(x).square().sum().backward()
     assert torch.equal(x.grad, expected)
+
+
+def test_each_blocks_gradient_is_there_before_the_block_below_is_undone():
+    """So that data-parallel buckets fill during the backward, and an optimizer may step in it."""
+    order = []
+    made = sequence(depth=3, dropout=0.0)
+    for index, block in enumerate(made):
+        block.function[0].weight.register_post_accumulate_grad_hook(lambda _, at=index: order.append(("grad", at)))
+        block.function.register_forward_hook(lambda *_, at=index: order.append(("run", at)))
+    made(inputs()).sum().backward()
+    assert order[3:] == [(what, at) for at in (2, 1, 0) for what in ("run", "grad")]
 
 
 # --- memory and work -------------------------------------------------------------------------------------------------

@@ -33,12 +33,12 @@ def trained_in_threads(made, streams):
         list(pool.map(train, streams))
 
 
-@pytest.mark.parametrize("threads", [2, 4])
-def test_gradients_and_modules_are_those_of_one_thread(threads):
+@pytest.mark.parametrize(("threads", "preserve_rng_state"), [(2, True), (4, False)])
+def test_gradients_and_modules_are_those_of_one_thread(threads, preserve_rng_state):
     """16 of 48 parameters were of no optimizer afterwards, and gradients 67 % off."""
     torch.manual_seed(0)
     pairs = [[nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh()) for _ in range(2)] for _ in range(4)]
-    made = reversible(map(tuple, pairs)).double()
+    made = reversible(map(tuple, pairs), preserve_rng_state=preserve_rng_state).double()
     own = list(made.parameters())
     trained_in_threads(made, streams(threads))
     found = [one.grad for one in own]
@@ -50,11 +50,34 @@ def test_gradients_and_modules_are_those_of_one_thread(threads):
         torch.testing.assert_close(one, parameter.grad, rtol=0, atol=1e-12 * size)
 
 
+class Recorded(nn.Module):
+    """Dropout that notes its masks: those of a forward, and those of its reconstruction."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(FEATURES))
+        self.masks: dict[bool, list[torch.Tensor]] = {False: [], True: []}
+
+    def forward(self, x):
+        mask = nn.functional.dropout(torch.ones_like(x))
+        self.masks[torch.is_grad_enabled()].append(mask)
+        return x * mask * self.weight
+
+
+def test_a_reconstruction_draws_the_masks_of_its_forward():
+    made = reversible([Recorded() for _ in range(4)]).double()
+    trained_in_threads(made, streams(2))
+    for block in made:
+        forward, again = (sorted(map(repr, masks)) for masks in block.function.masks.values())
+        assert len(forward) == 2 * STEPS
+        assert forward == again
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), nn.InstanceNorm1d(4, track_running_stats=True)])
 def test_running_statistics_follow_each_forward_once(norm):
     """A thread found them switched off by another's backward, or saw them switched on in its own."""
     functions = [nn.Sequential(copy.deepcopy(norm), nn.Conv1d(4, 4, 1), nn.Tanh()) for _ in range(4)]
-    made = reversible(functions).double()
+    made = reversible(functions, preserve_rng_state=False).double()
     trained_in_threads(made, streams(2)[:, :, None])
     for block in made:
         assert block.function[0].track_running_stats is True

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import deque
@@ -16,7 +17,15 @@ import torch
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
-from petra_graph.record.run_directory import Metrics, is_locked, locked, write_text, write_whole
+from petra_graph.record.run_directory import (
+    Metrics,
+    environment,
+    is_locked,
+    locked,
+    write_output,
+    write_text,
+    write_whole,
+)
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 
@@ -200,3 +209,39 @@ def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):
     assert run_directories(here) == [renamed]
     assert run_directories(renamed) == [renamed]
     assert abs(began(renamed).timestamp() - (renamed / "resolved.toml").stat().st_mtime) < 60
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("data.options.api_key=abc", "data.options.api_key=***"),
+        ("callback.options.token=abc=d", "callback.options.token=***"),
+        ("--set=callback.0.options.api_key=abc", "--set=callback.0.options.api_key=***"),
+        ('callback=[{name = "x", options = {"api_key" = "abc"}}]', 'callback=[{name = "x", options = {"api_key" = ***'),
+        ("run.seed=3", "run.seed=3"),
+        ("name=token", "name=token"),
+    ],
+)
+def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
+    assert environment()["command"][-1] == kept
+
+
+def test_a_file_that_is_removed_meanwhile(tmp_path):
+    """The system takes what is written to it, and a run went on to its end."""
+    (tmp_path / "run").mkdir()
+    made = Metrics(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
+        made.record(epoch=1, step=1, values={"x": 1.0})
+    made.close()
+
+
+def test_an_output_that_is_no_file_is_written_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, "text")
+    assert os.read(reader, 9) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()

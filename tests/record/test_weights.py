@@ -106,6 +106,7 @@ def test_a_folder_of_shards_is_one_file_of_weights(tmp_path):
         assert all(torch.equal(opened.read(name), tensor) for name, tensor in TENSORS.items())
     for listed, message in (
         ("three.safetensors", "three.safetensors cannot be read"),
+        ("../secret.safetensors", "'../secret.safetensors', which is no file of its folder"),
         (None, "is no index of shards"),
     ):
         index.write_text(json.dumps({"weight_map": {"a.weight": listed}}))

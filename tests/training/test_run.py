@@ -219,6 +219,21 @@ def test_a_full_disk_does_not_end_a_fingerprint_with_words_of_torch(spec):
     assert Fingerprint.read(only_run()).values == fingerprint.values
 
 
+def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
+    """The network did not fit into memory, say: the directory is there already."""
+
+    def no_memory(*_, **__):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
+    with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
+        run(spec, (), Listener())
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["micro_batches"], summary["weights"]) == ("failed", 0, None)
+    assert caught.value.summary == summary
+    assert "no_memory" in (only_run() / "failure.txt").read_text()
+
+
 # --- interruptions ---------------------------------------------------------------------------------------------------
 
 
