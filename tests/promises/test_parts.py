@@ -120,7 +120,7 @@ def test_nodes(name, nodes):
         ("Hooked", "its parts return [4, 3] with other values than its forward"),
         ("Reversed", "in its part 'a', the gradient of a.weight is another than in the module itself"),
         ("SideChannel", 'node "b": block "module-part-head" raised in its forward: pop from empty list'),
-        ("HiddenTie", "its part 'b' computes something else"),
+        ("HiddenTie", "b.others[0].weight"),
         ("SharedNorm", "in its part 'a', the buffer of a.1.running_mean is another than in the module itself"),
         ("Lazy", "parameters have no shape before the first forward: a.weight"),
         ("Scripted", "modules are of torch.jit: a"),

@@ -88,7 +88,7 @@ def test_a_finished_run_is_not_trained_again_and_one_that_fails_stops_no_other(s
     printed = capsys.readouterr()
     record = json.loads(printed.out)
     assert [one["status"] for one in record["runs"]] == ["failed", "done"]
-    assert "lr=1e+30: the loss is " in printed.err
+    assert "lr=1e+30: failed: the loss at micro-batch 1 (epoch 1) is " in printed.err
     assert (sweep_folder() / "report.html").read_text().count("<table") > 0
     done = Path(record["runs"][1]["directory"])
     before = done.stat().st_mtime_ns
