@@ -111,7 +111,7 @@ class Plugin:
         schema: the attrs class of its options; whether it has further ones, only the code knows.
         folders: where code that its options name may lie, besides Python's path.
         options: an instance of that class; None until a table is read.
-        path: of the table in the specification; () where there is none.
+        path: where the specification has the table of options; () for a plugin that no specification names.
         recorded_as: the name under which a metric's values are recorded.
         seed: of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone.
     """

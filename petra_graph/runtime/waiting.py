@@ -68,7 +68,7 @@ class AwakeTime:
 
 
 def wait_for_failure(check: Callable[[], object], seconds: float = inf) -> None:
-    """Wait until `check` raises, for the watchdog has learned why the run fails; return if it has not, in so many seconds."""
+    """Give the watchdog some seconds to learn why the run fails: `check` raises that. Return where it has not."""
     waits = AwakeTime()
     while waits.seconds < seconds:
         check()

@@ -67,7 +67,7 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
             if process.records:
                 store.set(COMPLETE, True)
             while store.get(COMPLETE) is None:
-                # Any other loss is none of the run's, unless a process has reported a failure.
+                # At the end, losing a process that does not record harms nothing, unless a failure is reported.
                 failure = watchdog.failure
                 if (failure is not None and failure.rank == process.ranks[-1]) or store.get("reported"):
                     watchdog.check()

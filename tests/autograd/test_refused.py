@@ -112,6 +112,16 @@ def test_a_second_derivative_is_refused():
     assert x.grad is not None
 
 
+def test_a_step_is_seen_where_what_is_kept_lies_elsewhere():
+    made, x = sequence(), inputs()
+    with torch.autograd.graph.save_on_cpu():
+        loss = made(x).sum()
+    with torch.no_grad():
+        next(made.parameters()).add_(1)
+    with pytest.raises(RuntimeError):
+        loss.backward()
+
+
 class Returning(nn.Module):
     def __init__(self, value):
         super().__init__()

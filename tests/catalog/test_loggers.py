@@ -1,4 +1,4 @@
-"""TensorBoard's files: read back, and those of a run that goes on."""
+"""What TensorBoard reads from our files is what was recorded, also after a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trackers of experiments keep the values of `metrics.jsonl`, to the bit; a run that goes on goes on in the same run of theirs."""
+"""Wandb and mlflow get the values of `metrics.jsonl`, to the bit, and a resumed run continues its run there."""
 
 from __future__ import annotations
 
