@@ -19,9 +19,10 @@ import click
 from petra_graph.errors import shown
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.keys import annotated, brief
 from petra_graph.spec.model import PluginSpec, Spec
-from petra_graph.spec.strict_values import as_mapping, describe, is_list, is_mapping, members
+from petra_graph.spec.strict_values import describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")
@@ -103,7 +104,7 @@ def options(registry: Registry) -> Iterator[str]:
 
 def _default(one: Any) -> str:
     plain = one.default not in (None, attrs.NOTHING) and not hasattr(one.default, "factory")
-    return shown(as_mapping(one.default)) if plain else ""
+    return shown(toml_values(one.default, one.name)) if plain else ""
 
 
 def rows(word: str, fields: Any) -> Iterator[str]:

@@ -23,7 +23,7 @@ from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
 from petra_graph.report.progress import Progress
 from petra_graph.spec.in_code import assignments, made_again, module_table
-from petra_graph.spec.load_spec import load_values
+from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import Spec
 from petra_graph.training.run import run
 
@@ -83,7 +83,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
     if callable(getattr(tables.get("loss"), "state_dict", None)) and not isinstance(tables["loss"], type):
         tables = {**tables, "loss": made_again(tables["loss"])}
-    loaded = load_values(tables)
+    loaded = load(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
     return loaded.spec
@@ -151,7 +151,7 @@ def _make_node_tables(nodes: object) -> list[object]:
     for one in nodes:
         table = one if isinstance(one, Mapping) else {"block": one}
         if "block" in table and "name" not in table:
-            code = table.get("options", {}).get("module", table["block"])
+            code = table["block"]
             called = code if isinstance(code, str) else getattr(code, "__name__", "node")
             name = called.replace(":", ".").rpartition(".")[2].lower()
             seen[name] += 1

@@ -31,7 +31,7 @@ from petra_graph.version import __version__
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from petra_graph.plugins.entry_points import Entry
+    from petra_graph.plugins.registry import Entry
 
 VERBS = {
     "spec_verbs": {
@@ -85,8 +85,8 @@ def load_verb(name: str) -> click.Command:
 
 def _others() -> list[Entry]:
     """Return the verbs of other distributions."""
-    from petra_graph.plugins.entry_points import VERBS as GROUP
-    from petra_graph.plugins.entry_points import scan
+    from petra_graph.plugins.registry import VERBS as GROUP
+    from petra_graph.plugins.registry import scan
 
     return sorted((entry for entry in scan()[0] if entry.group == GROUP), key=lambda entry: entry.name)
 

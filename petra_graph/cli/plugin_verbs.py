@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,18 +17,17 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
-from petra_graph.plugins.entry_points import VERBS
 from petra_graph.plugins.kinds import KINDS
-from petra_graph.plugins.registry import Registry, discover
+from petra_graph.plugins.registry import VERBS, Registry, discover
 from petra_graph.report.tables import aligned
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.keys import annotated
-from petra_graph.spec.strict_values import as_mapping, describe
+from petra_graph.spec.strict_values import describe
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
     from petra_graph.testing import AnyTrial, Outcome
 
-Shapes = list[tuple[int, ...]]
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
 Cases = Iterator[tuple[str, "AnyTrial | None", str]]
@@ -50,57 +49,51 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
     shown; its code is imported.
     """
     registry = discover()
-    kinds = {kind.group: kind.short for kind in KINDS}
-    if what is not None and what not in kinds.values():
-        plugin = named_plugin(registry, what)
-        about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
-        text, options = inspect.cleandoc(plugin.code.__doc__ or ""), list[dict[str, str]]()
-        for one in attrs.fields(plugin.schema):
-            if one.default is attrs.NOTHING:
-                default = "required"
-            else:
-                default = "unset" if one.default is None else shown(as_mapping(one.default))
-            found = {"name": one.name, "type": describe(one.type), "default": default}
-            options.append(found | {"help": annotated(one.type)[1]})
-        if as_json:
-            print_json({**about, "documentation": text, "options": options})
-            return
-        echo(f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n")
-        echo("options" if options else "no options")
-        _echo_below(list(one.values()) for one in options)
+    if what not in {None, *(kind.short for kind in KINDS)}:
+        _list_one(named_plugin(registry, str(what)), as_json=as_json)
         return
-    rows = [row for row in _rows(registry) if what in {None, row["kind"]}]
+    rows = list[dict[str, str]]()
+    for kind in (kind for kind in KINDS if what in {None, kind.short}):
+        for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
+            # As far as it can be said without an import.
+            top = one.target.partition(":")[0].partition(".")[0]
+            fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
+            about = {"kind": kind.short, "name": one.name, "distribution": one.distribution}
+            rows.append(about | {"fault": fault})
     if as_json:
         print_json(rows)
-        rows = []
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        echo(kind)
-        _echo_below((row["name"], row["distribution"], row["fault"]) for row in rows if row["kind"] == kind)
+    else:
+        for short in dict.fromkeys(row["kind"] for row in rows):
+            echo(short)
+            _echo_below((row["name"], row["distribution"], row["fault"]) for row in rows if row["kind"] == short)
     for entry in registry.entries:
-        if entry.group not in {VERBS, *kinds}:
+        if entry.group not in {VERBS, *(kind.group for kind in KINDS)}:
             unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
             echo(f"{entry.distribution} {unknown}", err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
 
 
-def _echo_below(rows: Iterator[Sequence[str]]) -> None:
+def _list_one(plugin: Plugin, *, as_json: bool) -> None:
+    text, options = inspect.cleandoc(plugin.code.__doc__ or ""), list[dict[str, str]]()
+    for one in attrs.fields(plugin.schema):
+        default = "unset" if one.default is None else "required"
+        if one.default not in (None, attrs.NOTHING):
+            default = shown(toml_values(one.default, one.name))
+        about = {"name": one.name, "type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
+        options.append(about)
+    if as_json:
+        about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
+        print_json({**about, "documentation": text, "options": options})
+        return
+    echo(f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n")
+    echo("options" if options else "no options")
+    _echo_below(list(one.values()) for one in options)
+
+
+def _echo_below(rows: Iterable[Sequence[str]]) -> None:
     for line in aligned(rows):
         echo(f"  {line}")
-
-
-def _rows(registry: Registry) -> Iterator[dict[str, str]]:
-    """Yield what is listed of each plugin, and why it cannot be used, as far as no import is needed."""
-    for kind in KINDS:
-        for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
-            top = one.target.partition(":")[0].partition(".")[0]
-            found = PathFinder.find_spec(top) is not None
-            yield {
-                "kind": kind.short,
-                "name": one.name,
-                "distribution": one.distribution,
-                "fault": "" if found else f"broken: there is no module {top!r} ({one.target})",
-            }
 
 
 def named_plugin(registry: Registry, name: str) -> Plugin:
@@ -140,7 +133,7 @@ def check(
     """
     if inputs is not None and not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", inputs):
         raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.")
-    shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else None
+    shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
     import_torch()
     import torch
 
@@ -166,74 +159,65 @@ def check(
     return PluginError.exit_code if broken else 0
 
 
-def _of_plugins(name: str, overrides: Sequence[str], inputs: Shapes | None) -> Cases:
-    """Yield the plugins of a name or a distribution."""
+def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Cases:
+    """Yield the plugins of a name or a distribution; a block whose shapes nobody gives is tried at usual ones, if it reads them."""
+    from petra_graph.blocks.couplings import WrongResult
     from petra_graph.spec.layers import parse_override
+    from petra_graph.testing import TRIALS, Trial
+    from petra_graph.testing.block_checks import Harness
 
     registry, given = discover(), {one.keys[0]: one.value for one in map(parse_override, overrides)}
     owned = registry.only([name])
     named = [(kind, one) for kind in KINDS for one in owned.names(kind)]
-    for plugin in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
-        read, problems = plugin.read(given, ("options",))
+    for resolved in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
+        plugin, problems = resolved.read(given, ("options",))
+        trial: AnyTrial | None = None
+        reason = f"nothing is checked of {plugin.kind.nouns}"
         if problems and given:
             raise SpecError(problems)
-        trial, reason = (None, problems[0].message) if problems else _trial(read, inputs)
-        yield plugin.label, trial, reason
-
-
-def _trial(plugin: Plugin, inputs: Shapes | None) -> tuple[AnyTrial | None, str]:
-    from petra_graph import testing
-    from petra_graph.blocks.couplings import WrongResult
-    from petra_graph.testing.other_checks import OTHERS
-
-    if plugin.kind.short != "blocks":
-        if (other := OTHERS.get(plugin.kind.short)) is None:
-            return None, f"nothing is checked of {plugin.kind.nouns}"
-        return other.of(plugin), ""
-    shapes = inputs or [_SIDE] * (getattr(plugin.code, "streams", None) or 1)
-    trial = testing.Trial.of(plugin, shapes)
-    try:
-        if inputs is None:
-            harness = testing.block_checks.Harness(trial)
-            harness.peek(0, harness.inputs(0))
-    except WrongResult:
-        pass  # whatever the shapes are: a check says it
-    except Exception as error:  # noqa: BLE001  it may raise anything
-        return None, f"it does not read {trial.inputs} ({error}); give --inputs, or a specification that has it"
-    return trial, ""
+        if problems:
+            reason = problems[0].message
+        elif plugin.kind.short == "blocks":
+            trial = block = Trial.of(plugin, shapes or [_SIDE] * (getattr(plugin.code, "streams", None) or 1))
+            try:
+                if not shapes:
+                    harness = Harness(block)
+                    harness.peek(0, harness.inputs(0))
+            except WrongResult:
+                pass  # whatever the shapes are: a check says it
+            except Exception as error:  # noqa: BLE001  it may raise anything
+                hint = "give --inputs, or a specification that has it"
+                trial, reason = None, f"it does not read {block.inputs} ({error}); {hint}"
+        elif plugin.kind.short in TRIALS:
+            trial = TRIALS[plugin.kind.short].of(plugin)
+        yield plugin.label, trial, reason if trial is None else ""
 
 
 def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     """Yield the plugins of a specification, as a run would have them."""
-    from petra_graph.plugins.data_set import zero_targets
+    import numpy as np
+    import torch
+
     from petra_graph.plugins.tensor_trees import Tree
     from petra_graph.testing import CallbackTrial, DataSetTrial, LossTrial, OptimizerTrial
     from petra_graph.training.prepare import prepare
-    from petra_graph.training.trials import block_trials
+    from petra_graph.training.trials import MOST_SAMPLES, block_trials
 
     prepared = prepare(file, overrides)
-    checked, network, facts = prepared.checked, prepared.network, prepared.facts
-    optimizer, loss, data = checked.optimizer, checked.loss, checked.data
+    checked, network, data = prepared.checked, prepared.network, prepared.opened.data
     head = network.shapes[network.graph.head]
 
     def batch() -> tuple[Tree, Tree]:
-        import torch
+        rows = np.arange(min(MOST_SAMPLES, len(data.train)))
+        return torch.randn(len(rows), *head.outputs[0]), data.train.fetch(rows, seed=0, epoch=0)[1]
 
-        targets = zero_targets(facts, 6)
-        if facts.classes is not None:
-            targets = torch.randint(facts.classes, targets.shape)
-        elif targets.is_floating_point():
-            targets = torch.randn(targets.shape)
-        return torch.randn(6, *head.outputs[0]), targets
-
-    for node, trial in block_trials(network, prepared.opened.data):
+    for node, trial in block_trials(network, data):
         yield f'node "{node.name}", {trial.plugin}', trial, ""
-    yield str(optimizer), OptimizerTrial.of(optimizer), ""
-    if facts.several_targets or head.several:
-        yield str(loss), None, "the network has several outputs or targets"
-    else:
-        yield str(loss), LossTrial.of(loss, batch=batch), ""
-    yield str(data), DataSetTrial.of(data), ""
+    yield str(checked.optimizer), OptimizerTrial.of(checked.optimizer), ""
+    several = prepared.facts.several_targets or head.several
+    loss = None if several else LossTrial.of(checked.loss, batch=batch)
+    yield str(checked.loss), loss, "the network has several outputs or targets" if several else ""
+    yield str(checked.data), DataSetTrial.of(checked.data), ""
     for one in checked.callbacks:
         yield str(one), CallbackTrial.of(one), ""
 
@@ -251,10 +235,9 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
     if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
         raise SpecError(f"{shown(name)} cannot be a name", 'write small letters, digits and hyphens, as in "rev-tanh"')
     module, folder = name.replace("-", "_"), Path(name)
-    if folder.exists():
-        raise SpecError(f"{folder} exists already", "give another name")
-    if find_spec(module) is not None:  # it would stand in the place of that one
-        raise SpecError(f"{shown(name)} is installed already", "give another name")
+    if folder.exists() or find_spec(module) is not None:  # a module of this name would stand in the place of that one
+        there = f"{folder} exists" if folder.exists() else f"{shown(name)} is installed"
+        raise SpecError(f"{there} already", "give another name")
     example = next(path for path in _EXAMPLE if path.is_dir())
     names = {
         "petra-graph-convnext": name,

@@ -10,19 +10,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import reduce
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
+from petra_graph.errors import Problem, SpecError
 
 _PRIVATE = "_petra_graph_beside_"
 _added: list[str] = []
@@ -52,26 +49,6 @@ def named_code(option: str, location: str) -> Any:
         raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
 
 
-def resolve_local(kind: PluginKind, name: str, folders: Sequence[str] = ()) -> Plugin:
-    """Import "module:attribute" and return the plugin that it is; the module may lie in one of the folders.
-
-    Raises:
-        SpecError: the module is not found.
-        PluginError: importing it fails, or what it names is not a plugin of this kind.
-    """
-    plugin = f"{kind.noun} {shown(name)}"
-    with author_code(f"{plugin} cannot be loaded"):
-        try:
-            code = find_code(name, folders)
-        except ModuleNotFoundError as error:
-            if error.name != re.split("[.:]", name)[0]:
-                raise
-            why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
-            hint = f"modules are looked for on Python's path and in {' and '.join(folders)}"
-            raise SpecError(f"{plugin} has no module: {why}", hint) from error
-    return plugin_of(kind, name, code, folders=folders)
-
-
 def _import(module: str, folders: Sequence[str]) -> Any:
     for folder in folders:
         if folder not in sys.path:  # at its end: for what a module imports later
@@ -80,17 +57,16 @@ def _import(module: str, folders: Sequence[str]) -> Any:
     places = (Path(folder, *module.split(".")) for folder in folders)
     files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
     file = next((file.resolve() for file in files if file.is_file()), None)
-    with redirect_stdout(sys.stderr):  # what it prints is no result of a command
-        if file is None:
-            return importlib.import_module(module)
-        root = file.parents[module.count(".") + (file.name == "__init__.py")]
-        top = module.partition(".")[0]
-        known = sys.modules.get(top) or PathFinder.find_spec(top)
-        found = getattr(known, "__file__", None) or getattr(known, "origin", None)
-        if found and Path(found).resolve().is_relative_to(root):
-            return importlib.import_module(module)
-        with _package_of(str(root)) as package:
-            return importlib.import_module(f"{package}.{module}")
+    if file is None:
+        return importlib.import_module(module)
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    top = module.partition(".")[0]
+    known = sys.modules.get(top) or PathFinder.find_spec(top)
+    found = getattr(known, "__file__", None) or getattr(known, "origin", None)
+    if found and Path(found).resolve().is_relative_to(root):
+        return importlib.import_module(module)
+    with _package_of(str(root)) as package:
+        return importlib.import_module(f"{package}.{module}")
 
 
 @contextmanager

@@ -1,20 +1,92 @@
-"""The installed plugins by kind and name; each is loaded when it is resolved."""
+"""The installed plugins by kind and name, as entry points: one is loaded when it is resolved. This imports little, so that the help is quick.
+
+Decision: one scan collects all groups, and reads each distribution's file by itself: `entrypoints`, which this file alone knows, would end its
+scan at the first malformed file of any distribution, and reads in the locale's encoding, where the format is UTF-8.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable
+from configparser import Error
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
-from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.contract import FIRST_PARTY, OWN, Plugin, PluginKind, is_code_name, plugin_of
-from petra_graph.plugins.entry_points import Entry, canonical, scan
-from petra_graph.plugins.local_plugins import resolve_local
+
+if TYPE_CHECKING:
+    from petra_graph.plugins.contract import Plugin, PluginKind
+
+_OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
+"""The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
+VERBS = "petra_graph.verbs"
+"""The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
+module, so this imports what is heavy where it is used."""
+
+
+@frozen(kw_only=True)
+class Entry:
+    """One line of a distribution's entry points; nothing is imported yet."""
+
+    group: str
+    name: str
+    distribution: str
+    target: str
+    """The value of the line, "module:attribute"."""
+
+    def load(self) -> Any:
+        """Import the object that the entry point names, and raise whatever the import raises."""
+        import entrypoints
+
+        return entrypoints.EntryPoint.from_string(self.target, self.name).load()
+
+
+def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Return the entry points of all our groups, and the distributions whose entry points could not be read.
+
+    Args:
+        search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
+    """
+    found: dict[str, tuple[Entry, ...] | None] = {}
+    for folder in (Path(folder).absolute() for folder in (sys.path if search is None else search)):
+        if folder.is_dir():  # one whose distributions come or go has another time
+            found = _in_folder(str(folder), folder.stat().st_mtime_ns) | found
+    unreadable = tuple(name for name, entries in found.items() if entries is None)
+    return tuple(entry for entries in found.values() for entry in entries or ()), unreadable
+
+
+@lru_cache(maxsize=64)
+def _in_folder(folder: str, _changed: int) -> dict[str, tuple[Entry, ...] | None]:
+    """Return the entries of a folder's distributions, None of one that cannot be read."""
+    import entrypoints
+
+    found: dict[str, tuple[Entry, ...] | None] = {}
+    for file in sorted(Path(folder).glob("*.*-info/entry_points.txt")):
+        text = file.read_bytes()
+        if b"petra" not in text.lower():
+            continue
+        owner = _canonical(re.split(r"-|\.egg-info", file.parent.name)[0])  # "petra_graph-0.3.0.dist-info"
+        try:
+            points = entrypoints.CaseSensitiveConfigParser(delimiters=("=",), interpolation=None)
+            points.read_string(text.decode())
+        except (ValueError, Error):
+            found[owner] = None
+            continue
+        lines = [(group, *line) for group in points.sections() if _OURS.match(group) for line in points.items(group)]
+        entries = (Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in lines)
+        found.setdefault(owner, tuple(entries))
+    return found
+
+
+def _canonical(distribution: str) -> str:
+    """Return a distribution's name as package indices compare it: `Petra_Graph` is `petra-graph`."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @frozen(kw_only=True)
@@ -32,41 +104,61 @@ class Registry:
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
-        names = {canonical(name) for name in distributions}
+        names = set(map(_canonical, distributions))
         return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
-        """Return the plugin of that name, loaded; it may also be "module:attribute", which imports the module.
+        """Return the plugin of that name, loaded; it may also be "module:attribute", of a module beside the specification or installed.
 
         Decision: a name of the catalog is its own, so that no package that is installed besides changes a specification.
 
         Raises:
-            SpecError: no plugin has this name.
+            SpecError: no plugin has this name, or there is no such module.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the contract of its kind.
         """
-        if is_code_name(name):
-            return resolve_local(kind, name, self.folders)
+        from petra_graph.plugins.author_code import author_code
+        from petra_graph.plugins.contract import is_code_name, plugin_of
+        from petra_graph.plugins.local_plugins import find_code
+
+        named, owner = f"{kind.noun} {shown(name)}", ""
+        load: Callable[[], Any] = partial(find_code, name, self.folders)
+        failure = f"{named} cannot be loaded"
+        if not is_code_name(name):
+            entry = self._entry(kind, name, named)
+            load, owner = entry.load, entry.distribution
+            failure = f"{named} of {owner} cannot be loaded from {entry.target!r}"
+        with author_code(failure):
+            try:
+                code = load()
+            except ModuleNotFoundError as error:
+                if owner or error.name != re.split("[.:]", name)[0]:  # it imports a module that is not there
+                    raise
+                why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
+                hint = f"modules are looked for on Python's path and in {' and '.join(self.folders)}"
+                raise SpecError(f"{named} has no module: {why}", hint) from error
+        return plugin_of(kind, name, code, owner, self.folders)
+
+    def _entry(self, kind: PluginKind, name: str, named: str) -> Entry:
+        from petra_graph.plugins.contract import FIRST_PARTY
+
         matches = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, name)]
         matches = [entry for entry in matches if entry.distribution == FIRST_PARTY] or matches
-        plugin = f"{kind.noun} {shown(name)}"
         if not matches:
             hint = suggestion(name, self.names(kind))
             if self.unreadable:
                 hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
-            raise SpecError(f"unknown {plugin}", hint)
+            raise SpecError(f"unknown {named}", hint)
         if len(matches) > 1:
             owners = ", ".join(sorted(entry.distribution for entry in matches))
             hint = f"write the code of one: {' or '.join(shown(entry.target) for entry in matches)}"
-            raise PluginError(f"{plugin} is in {len(matches)} distributions: {owners}", hint)
-        (entry,) = matches
-        failure = f"{plugin} of {entry.distribution} cannot be loaded from {entry.target!r}"
-        with author_code(failure), redirect_stdout(sys.stderr):  # what it prints is no result of a command
-            code = entry.load()
-        return plugin_of(kind, name, code, entry.distribution, self.folders)
+            raise PluginError(f"{named} is in {len(matches)} distributions: {owners}", hint)
+        return matches[0]
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
     """Return the registry of the installed plugins; this imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out."""
+    from petra_graph.plugins.contract import OWN
+
     entries, unreadable = scan(search)
     found = Registry(entries=entries, unreadable=unreadable)
     return found.only(OWN) if os.environ.get("PETRA_GRAPH_PLUGINS") == "0" else found

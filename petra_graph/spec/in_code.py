@@ -1,4 +1,4 @@
-"""A specification that is made in code: classes, functions, modules, Datasets and losses, as the tables of a TOML file. This imports no torch.
+"""Values of Python as the tables of a TOML file: classes, functions, modules, Datasets and losses. This imports no torch.
 
 A class or function goes by the name "module:attribute", by which every process of a run, and whoever opens it later, finds it again.
 """
@@ -14,23 +14,32 @@ from pathlib import PurePath
 from types import FunctionType
 from typing import Any
 
+import attrs
+
 from petra_graph.errors import SpecError, kind_of, shown
 from petra_graph.spec.layers import Change
+from petra_graph.spec.strict_values import plain
 
 
-def toml_values(value: Any, key: str) -> Any:
-    """Return values as TOML has them: classes and functions by their names, paths as texts, and None left out.
+def toml_values(value: Any, key: str = "") -> Any:
+    """Return values as TOML has them: classes and functions by their names, paths as texts, numpy's numbers as Python's.
+
+    None is left out, and so are empty options of a table.
 
     Args:
-        value: of a specification that is made in code.
+        value: of a specification, which may be made in code, or the whole of it.
         key: the value's, such as "data.name", for messages; "" for a whole specification.
 
     Raises:
         SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
     """
+    value = plain(value)
     if isinstance(value, type | FunctionType):
         name = code_name(value)
         return name if not key or "." in key else {"name": name}  # optimizer=torch.optim.AdamW
+    if attrs.has(type(value)):
+        items = {one.name: getattr(value, one.name) for one in attrs.fields(type(value))}
+        value = {name: item for name, item in items.items() if item != {}}
     if isinstance(value, Mapping):
         wrong = [name for name in value if not isinstance(name, str)]
         if wrong:
@@ -97,17 +106,17 @@ def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
 
     Args:
         module: its class, or a function that makes it; a module that is there already is refused.
-        kwargs: what the class or function is called with: numbers, texts, lists and tables, as a file may have them.
+        kwargs: its options, which the class or function is called with: numbers, texts, lists and tables, as a file may have them.
 
     Raises:
         SpecError: it is no class or function, or cannot be found again by its module and its name.
     """
-    return {"block": "module", "options": {"module": _made_by(module, kwargs), "kwargs": kwargs}}
+    return {"block": _made_by(module, kwargs), "options": kwargs}
 
 
 def head(module: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
-    return {**buffered(module, **kwargs), "block": "module-head"}
+    return {**buffered(module, **kwargs), "kind": "head"}
 
 
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from petra_graph.spec.model import Spec
 STDIN = "-"
 IN_CODE = "<spec>"
 """The name in messages of a specification made in code."""
-TOO_DEEP = "nested too deeply"
 _DEFAULT_NAMES = {
     one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
@@ -169,27 +168,26 @@ def _read_files(path: str, above: tuple[str, ...]) -> list[Source]:
     """Return a file and what it extends, from above to below; the files that extend it are `above`, without links."""
     source, chain = _read_source(path), (*above, os.path.realpath(path))
     given = source.values.get("extends", [])
-    below, problems, theirs = list[Source](), list[Problem](), list[Problem]()
+    below, problems = list[Source](), list[Problem]()
     for index, name in enumerate(given if isinstance(given, list) else [given]):
-        message, hint, base = "", "", ""
+        where = source.where(("extends", index) if isinstance(given, list) else ("extends",))
         if not isinstance(name, str) or not name:
             message = f"extends must be a file's name or a list of them (got {shown(name)})"
-        else:
-            base = os.path.normpath(os.path.join(source.folder or "", os.path.expanduser(name)))  # noqa: PTH118, PTH111  as the user wrote it
-            if os.path.realpath(base) in chain:
-                message = f"extends {shown(name)}, which extends this file again"
-            elif not os.path.isfile(base):  # noqa: PTH113  a string until here
-                message, hint = f"extends {shown(name)}, but there is no such file", f"looked for {base!r}"
-        if message:
-            where = source.where(("extends", index) if isinstance(given, list) else ("extends",))
-            problems.append(Problem(message=message, hint=hint, where=where))
+            problems.append(Problem(message=message, where=where))
             continue
-        try:
-            below = [*_read_files(base, chain), *below]
-        except SpecError as error:
-            theirs += error.problems
-    if problems or theirs:
-        raise SpecError(dict.fromkeys([*problems, *theirs]))
+        base = os.path.normpath(os.path.join(source.folder or "", os.path.expanduser(name)))  # noqa: PTH118, PTH111  as the user wrote it
+        if os.path.realpath(base) in chain:
+            problems.append(Problem(message=f"extends {shown(name)}, which extends this file again", where=where))
+        elif not os.path.isfile(base):  # noqa: PTH113  a string until here
+            message = f"extends {shown(name)}, but there is no such file"
+            problems.append(Problem(message=message, hint=f"looked for {base!r}", where=where))
+        else:
+            try:
+                below = [*_read_files(base, chain), *below]
+            except SpecError as error:
+                problems += error.problems
+    if problems:
+        raise SpecError(dict.fromkeys(problems))
     return [source, *below]
 
 
@@ -218,13 +216,11 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
     """Return a TOML text, parsed.
 
     Raises:
-        SpecError: the text of this file is not TOML, or nested too deeply.
+        SpecError: the text of this file is not TOML.
     """
     try:
         values = tomllib.loads(text)
         return Source(file=file, text=text, values=values, paths=frozenset(_paths(values)), folder=folder)
-    except RecursionError:
-        raise SpecError(Problem(message=TOO_DEEP, where=Where(file=file))) from None
     except ValueError as error:
         message, at = str(error), re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
         message = message[: at.start()] if at else message
@@ -232,14 +228,6 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
         more = "; text needs quotes" if message == "Invalid value" else ""
         problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
         raise SpecError(problem) from None
-
-
-def source_in_code(values: Mapping[str, Any]) -> Source:
-    """Return values that were given in code, as TOML has them."""
-    import tomli_w
-
-    text = tomli_w.dumps(values)
-    return Source(file=IN_CODE, text=text, values=tomllib.loads(text), paths=frozenset(_paths(values)))
 
 
 def find_lines(text: str) -> dict[Path, int]:

@@ -13,9 +13,9 @@ from attrs import frozen
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.keys import LONGEST_NAME
-from petra_graph.spec.layers import IN_CODE, STDIN, TOO_DEEP, Layers, apply_overrides, read_layers, source_in_code
+from petra_graph.spec.layers import IN_CODE, STDIN, Layers, apply_overrides, parse_source, read_layers
 from petra_graph.spec.model import Spec
-from petra_graph.spec.strict_values import Reader, as_mapping
+from petra_graph.spec.strict_values import Reader
 
 _PATHS = (("partition", "profile"), ("init", "weights"))
 """The core's own keys that name files to read; their names are relative to the folder of the file that gives them."""
@@ -51,73 +51,63 @@ class LoadedSpec:
         return self.layers.in_order(problems)
 
 
-def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
+def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedSpec:
     """Load a specification, or its problems.
 
     Args:
-        given: a file's name, or a specification made in code.
+        given: a file's name, or a specification made in code, also as a mapping with the keys and values of a TOML file, in which a
+            class may be given in place of its name.
         overrides: `--set` assignments, KEY=VALUE.
 
     Raises:
-        SpecError: a text cannot be read or is not TOML.
+        SpecError: a text cannot be read or is not TOML, or TOML cannot write a value, or a class cannot be found again by its name.
     """
     path = given if isinstance(given, str) else IN_CODE
     try:
-        layers = read_layers(given) if isinstance(given, str) else Layers.of(source_in_code(as_mapping(given)))
-        return _read(*apply_overrides(layers, overrides), default_name(path))
+        layers = read_layers(given) if isinstance(given, str) else Layers.of(parse_source(dump(given), IN_CODE))
+        layers, problems = apply_overrides(layers, overrides)
+        values = {"name": default_name(path)} | dict(layers.values)
+        for table, key in _PATHS:
+            if isinstance(inner := values.get(table), Mapping) and key in inner:
+                values[table] = {**inner, key: layers.located(inner[key], (table, key))}
+        reader = Reader(names=_names(values))
+        spec: Spec | None = reader.read(values, Spec, ())
     except RecursionError:
-        raise SpecError(Problem(message=TOO_DEEP, where=Where(file=path))) from None
-
-
-def load_values(values: Mapping[str, Any]) -> LoadedSpec:
-    """Load a specification from a mapping with the keys and values of a TOML file, in which a class may be given in place of its name.
-
-    Raises:
-        SpecError: TOML cannot write a value, or a class cannot be found again by its name.
-    """
-    return _read(Layers.of(source_in_code(toml_values(values, ""))), [], "run")
-
-
-def _read(layers: Layers, problems: list[Problem], name: str) -> LoadedSpec:
-    values = {"name": name} | dict(layers.values)
-    for table, key in _PATHS:
-        if isinstance(inner := values.get(table), Mapping) and key in inner:
-            values[table] = {**inner, key: layers.located(inner[key], (table, key))}
-    graph = values.get("graph")
-    lists: dict[Path, tuple[str, Any]] = {(key,): (key, items) for key, items in values.items()}
-    lists["graph", "node"] = ("node", graph.get("node") if isinstance(graph, Mapping) else None)
-    names: dict[Path, str] = {
-        (*path, index): _name_of(noun, item, index)
-        for path, (noun, items) in lists.items()
-        for index, item in enumerate(items if isinstance(items, list) else ())
-    }
-    reader = Reader(names=names)
-    spec: Spec | None = reader.read(values, Spec, ())
+        raise SpecError(Problem(message="nested too deeply", where=Where(file=path))) from None
     if ("graph" in values) == ("architecture" in values):
-        given = "both [graph] and [architecture] are" if graph is not None else "neither [graph] nor [architecture] is"
+        given_tables = (
+            "both [graph] and [architecture] are" if "graph" in values else "neither [graph] nor [architecture] is"
+        )
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
-        reader.problems.append(Problem(message=f"{given} given", hint=hint, path=("architecture",)))
+        reader.problems.append(Problem(message=f"{given_tables} given", hint=hint, path=("architecture",)))
     found = layers.in_order([*problems, *reader.problems])
     return LoadedSpec(spec=None if found else spec, parts=reader.parts, problems=found, layers=layers)
 
 
-def _name_of(noun: str, item: Any, index: int) -> str:
-    """Return the name of a node or plugin in messages: its own name where it has one, else its index."""
-    name = item.get("name") if isinstance(item, Mapping) else None
-    return f"{noun} {shown(name)}" if isinstance(name, str) and name else f"the {noun} at index {index}"
+def _names(values: Mapping[str, Any]) -> dict[Path, str]:
+    """Return the names in messages of tables in lists: their own where they have one, else their index."""
+    graph, found = values.get("graph"), dict[Path, str]()
+    lists: dict[Path, Any] = {(key,): items for key, items in values.items()}
+    lists["graph", "node"] = graph.get("node") if isinstance(graph, Mapping) else None
+    for path, items in lists.items():
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            name = item.get("name") if isinstance(item, Mapping) else None
+            own = isinstance(name, str) and name
+            found[*path, index] = f"{path[-1]} {shown(name)}" if own else f"the {path[-1]} at index {index}"
+    return found
 
 
-def dump(spec: Spec) -> str:
+def dump(spec: Spec | Mapping[str, Any]) -> str:
     """Return the specification as TOML; loading the text gives an equal specification.
 
     Every default is written out, so that a change of a default does not change it.
     """
     import tomli_w
 
-    return tomli_w.dumps(as_mapping(spec))
+    return tomli_w.dumps(toml_values(spec))
 
 
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
-    name = re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".").encode()[:LONGEST_NAME]
-    return "stdin" if path == STDIN else name.decode(errors="ignore") or "run"
+    name = re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".").encode()[:LONGEST_NAME].decode(errors="ignore")
+    return {STDIN: "stdin", IN_CODE: "run"}.get(path, name) or "run"

@@ -228,16 +228,6 @@ def plain(value: Any) -> Any:
     return value.item() if is_number else value
 
 
-def as_mapping(value: Any) -> Any:
-    """Return a value in TOML's types; keys without a value and empty options are left out."""
-    if attrs.has(type(value)):
-        items = {one.name: getattr(value, one.name) for one in attrs.fields(type(value))}
-        return as_mapping({key: item for key, item in items.items() if item != {}})
-    if isinstance(value, Mapping):
-        return {key: as_mapping(item) for key, item in value.items() if item is not None}
-    return [as_mapping(item) for item in value] if isinstance(value, list | tuple) else plain(value)
-
-
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield the keys of nested tables with their values, both as text."""
     if isinstance(value, list) and value and isinstance(value[0], dict):

@@ -16,42 +16,35 @@ that starts at zero hides every mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from petra_graph.testing import promises
-from petra_graph.testing.block_checks import BLOCK_CHECKS
-from petra_graph.testing.block_checks import Trial as Trial
-from petra_graph.testing.block_checks import tokens as tokens
-from petra_graph.testing.other_checks import CallbackTrial as CallbackTrial
-from petra_graph.testing.other_checks import DataSetTrial as DataSetTrial
-from petra_graph.testing.other_checks import LossTrial as LossTrial
-from petra_graph.testing.other_checks import OptimizerTrial as OptimizerTrial
-from petra_graph.testing.other_checks import check_checkpoint, check_mean_over_samples, check_resumed, check_samples
-from petra_graph.testing.promises import AnyTrial as AnyTrial
-from petra_graph.testing.promises import BrokenPromise as BrokenPromise
-from petra_graph.testing.promises import Outcome as Outcome
-from petra_graph.testing.promises import name_of, outcome_of
+from petra_graph.testing.block_checks import Trial, tokens
+from petra_graph.testing.other_checks import CallbackTrial, DataSetTrial, LossTrial, OptimizerTrial
+from petra_graph.testing.promises import AnyTrial, BrokenPromise, Outcome, name_of, outcome_of
 
 if TYPE_CHECKING:
     import pytest
 
+# fmt: off
+__all__ = [
+    "TRIALS", "AnyTrial", "BrokenPromise", "CallbackTrial", "Check", "DataSetTrial", "LossTrial", "OptimizerTrial", "Outcome", "Trial", "examine",
+    "parametrize_with_checks", "tokens",
+]
+# fmt: on
 Check = Callable[[], None]
 """What a test is given."""
-CHECKS: Mapping[type, Sequence[promises.Check]] = {
-    Trial: BLOCK_CHECKS,
-    OptimizerTrial: (check_checkpoint,),
-    LossTrial: (check_mean_over_samples,),
-    DataSetTrial: (check_samples,),
-    CallbackTrial: (check_resumed,),
+TRIALS: dict[str, type[AnyTrial]] = {
+    one.kind.short: one for one in (Trial, OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)
 }
-"""By the class of trials, in the order in which they are made."""
+"""By the names of kinds on the command line."""
 
 
 def examine(trial: AnyTrial) -> list[Outcome]:
     """Make all checks of a trial."""
-    return [outcome_of(check, trial) for check in CHECKS[type(trial)]]
+    return [outcome_of(check, trial) for check in trial.checks]
 
 
 def parametrize_with_checks(*trials: AnyTrial) -> pytest.MarkDecorator:
@@ -71,6 +64,6 @@ def parametrize_with_checks(*trials: AnyTrial) -> pytest.MarkDecorator:
     cases = [
         pytest.param(partial(made, check, trial), id=f"{trial.plugin.name.rpartition(':')[2]}-{name_of(check)}")
         for trial in trials
-        for check in CHECKS[type(trial)]
+        for check in trial.checks
     ]
     return pytest.mark.parametrize("check", cases)

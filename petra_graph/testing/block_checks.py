@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
@@ -232,7 +232,7 @@ def check_gradcheck(trial: Trial) -> None:
     """Autograd's gradients are derivatives, by `torch.autograd.gradcheck`: a `backward` of one's own may leave out a term."""
     harness = Harness(trial, "float64")
     inputs = [one.requires_grad_(one.is_floating_point()) for one in harness.inputs(0)]
-    with Rounding(inputs) as rounding:
+    with Rounding() as rounding:  # type: ignore[no-untyped-call]
         try:
             harness.peek(0, tuple(inputs))
         except RuntimeError as error:
@@ -340,18 +340,12 @@ def check_state_dictionary(trial: Trial) -> None:
         expect(same, f"a block that has loaded it gives other outputs in {mode}: {remedy}")
 
 
-BLOCK_CHECKS = (
-    check_shapes,
-    check_inverse,
-    check_gradients,
-    check_gradcheck,
-    check_randomness,
-    check_recomputation,
-    check_statistics,
-    check_every_parameter,
-    check_evaluation,
-    check_state_dictionary,
+# fmt: off
+Trial.checks = (
+    check_shapes, check_inverse, check_gradients, check_gradcheck, check_randomness, check_recomputation, check_statistics,
+    check_every_parameter, check_evaluation, check_state_dictionary,
 )
+# fmt: on
 
 
 def _trained(trial: Trial) -> Harness:
@@ -362,23 +356,17 @@ def _trained(trial: Trial) -> Harness:
 
 
 class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the first operation that makes fewer bits of a float64 value that follows from the streams."""
+    """Notes the first operation that makes fewer bits of float64 values, where finite differences say nothing."""
 
-    def __init__(self, streams: Iterable[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.found = ""
-        self._made = {id(one): one for one in streams}
+    found = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation."""
         result = func(*args, **(kwargs or {}))
         made, given = (
-            [one for one in tree_leaves(tree) if isinstance(one, Tensor)] for tree in (result, (args, kwargs or {}))
+            {one.dtype for one in tree_leaves(tree) if isinstance(one, Tensor) and one.is_floating_point()}
+            for tree in (result, (args, kwargs))
         )
-        read = [one for one in given if id(one) in self._made]
-        coarse = [one for one in made if one.is_floating_point() and one.dtype != torch.float64]
-        if coarse and any(one.dtype == torch.float64 for one in read):
-            self.found = self.found or short(coarse[0].dtype)
-        if read:
-            self._made.update({id(one): one for one in made})
+        if torch.float64 in given and (coarse := made - {torch.float64}):
+            self.found = self.found or short(coarse.pop())
         return result

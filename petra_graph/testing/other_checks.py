@@ -254,5 +254,5 @@ class _Followed:
         return [*self.companion.state().values(), *self.parameters.values()]
 
 
-OTHERS = {one.kind.short: one for one in (OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)}
-"""By the names of kinds on the command line."""
+OptimizerTrial.checks, LossTrial.checks = (check_checkpoint,), (check_mean_over_samples,)
+DataSetTrial.checks, CallbackTrial.checks = (check_samples,), (check_resumed,)

@@ -30,15 +30,21 @@ class NotTried(Exception):
     """Why a check says nothing of this plugin."""
 
 
+Check = Callable[[Any], None]
+"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "every parameter" of check_every_parameter."""
+
+
 @frozen(kw_only=True)
 class AnyTrial:
     """A plugin of a kind, with its options.
 
     Attributes:
+        checks: in the order in which they are made.
         seed: parameters and samples follow from it.
     """
 
     kind: ClassVar[PluginKind]
+    checks: ClassVar[Sequence[Check]]
     plugin: Plugin
     seed: int = 0
 
@@ -59,10 +65,6 @@ class AnyTrial:
             if problems:
                 raise SpecError(problems)
         return cls(plugin=plugin, **more)
-
-
-Check = Callable[[Any], None]
-"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "every parameter" of check_every_parameter."""
 
 
 @frozen

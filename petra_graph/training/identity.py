@@ -41,8 +41,9 @@ from petra_graph.plugins.generators import fork_generators, seeded
 from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
 from petra_graph.plugins.tensor_trees import Tree, leaves, named_leaves
 from petra_graph.record.run_directory import damaged, sha256_of, write_whole
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import GraphSpec, NodeSpec, PluginSpec, Spec
-from petra_graph.spec.strict_values import as_mapping, flat, keys_with
+from petra_graph.spec.strict_values import flat, keys_with
 from petra_graph.training.trained_network import Network
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def resolved(prepared: Prepared) -> Spec:
 
 def resolved_values(prepared: Prepared) -> dict[str, str]:
     """Return the resolved specification's values as text, by key; the folder of the results may be another one in each process."""
-    return {key: value for key, value in flat(as_mapping(resolved(prepared))) if key != "run.directory"}
+    return {key: value for key, value in flat(toml_values(resolved(prepared))) if key != "run.directory"}
 
 
 def decisive(prepared: Prepared) -> dict[str, str]:

@@ -36,8 +36,8 @@ from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read
 from petra_graph.record.run_directory import PLAN, SCALES, environment, sha256_of, write_json, write_text
 from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import dump
-from petra_graph.spec.strict_values import as_mapping
 from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption
@@ -76,7 +76,7 @@ class RunRecord:
             evaluates=spec.data.evaluated,
             tested=opened.evaluated.said,
             metrics=prepared.checked.scales,
-            spec=as_mapping(resolved(prepared)),
+            spec=toml_values(resolved(prepared)),
         )
         return cls(run=run, prepared=prepared)
 

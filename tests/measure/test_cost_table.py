@@ -14,7 +14,7 @@ from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
 from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.kinds import BLOCK, LOSS
-from petra_graph.plugins.local_plugins import resolve_local
+from petra_graph.plugins.registry import Registry
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.costs import conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
@@ -144,7 +144,7 @@ class InFloat32(Reader):
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
-    plugin, _ = resolve_local(BLOCK, name, ()).read({})
+    plugin, _ = Registry(entries=(), folders=()).resolve(BLOCK, name).read({})
     changed = attrs.evolve(graph.nodes["rev1"], block=name, plugin=plugin, **kinds)
     graph.nodes = {**graph.nodes, "rev1": changed}
     return graph

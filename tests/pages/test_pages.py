@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from petra_graph.cli.main import main
-from petra_graph.spec.load_spec import load_values
+from petra_graph.spec.load_spec import load
 from tests.conftest import forgotten_afterwards
 from tests.promises.test_specs import random_data
 from tests.support import ROOT
@@ -208,7 +208,7 @@ def test_scripts_for_slurm(monkeypatch, capsys):
 def test_parts_of_specs_have_keys_that_there_are(page):
     for listing in unnamed_listings(page, "toml"):
         values = {key: value for key, value in tomllib.loads(listing).items() if key != "extends"}
-        problems = load_values(values).problems
+        problems = load(values).problems
         assert [one.message for one in problems if "missing" not in one.message and "neither" not in one.message] == []
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.plugins.entry_points import Entry, scan
 from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
 from petra_graph.plugins.local_plugins import find_code
-from petra_graph.plugins.registry import Registry, discover
+from petra_graph.plugins.registry import Entry, Registry, discover, scan
 
 CODE = """\
 class Block:

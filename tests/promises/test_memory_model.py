@@ -15,7 +15,7 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.compiler.placement_search import cut_and_place
 from petra_graph.compiler.stage_memory import StageMemory
 from petra_graph.plugins.kinds import BLOCK
-from petra_graph.plugins.local_plugins import resolve_local
+from petra_graph.plugins.registry import Registry
 from tests.support.costs import costs, devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import CASES
 from tests.support.pipelines import BLOCKS, CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, node
@@ -81,7 +81,9 @@ class Own(Buffered):
 @pytest.fixture(autouse=True)
 def own_blocks(monkeypatch):
     for block in (Twice, HalfFrozen, TiedStem, Own, TiedHead):
-        monkeypatch.setitem(BLOCKS, block.__name__, resolve_local(BLOCK, f"{__name__}:{block.__name__}", ()))
+        monkeypatch.setitem(
+            BLOCKS, block.__name__, Registry(entries=(), folders=()).resolve(BLOCK, f"{__name__}:{block.__name__}")
+        )
 
 
 def deviation(*arguments, **settings) -> float:

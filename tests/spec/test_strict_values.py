@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from attrs import field, fields, frozen
 
+from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, annotated, brief
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec
-from petra_graph.spec.strict_values import Reader, as_mapping
+from petra_graph.spec.strict_values import Reader
 
 
 def read(given, path):
@@ -70,7 +71,7 @@ def test_accepted_values(given, expected):
     assert not problems
     found = getattr(value, next(iter(given)))
     assert (found, type(found)) == (expected, type(expected))
-    assert "numpy" not in {type(one).__module__ for one in leaves(as_mapping(value))}
+    assert "numpy" not in {type(one).__module__ for one in leaves(toml_values(value))}
 
 
 def leaves(value):

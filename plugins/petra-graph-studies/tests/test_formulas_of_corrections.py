@@ -19,7 +19,7 @@ from torch import nn
 from petra_graph.blocks import Buffered, Head
 from petra_graph.executor.update import learning_rate
 from petra_graph.plugins.kinds import BLOCK
-from petra_graph.plugins.local_plugins import resolve_local
+from petra_graph.plugins.registry import Registry
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.spec.model import ClipSpec, LrScheduleSpec
 from tests.support.pipelines import BLOCKS, node, pipeline
@@ -59,10 +59,9 @@ class Quadratic:
 
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
+    registry = Registry(entries=(), folders=(str(Path(__file__).parent),))
     for name, kind in (("affine", "Affine"), ("affine-head", "AffineHead")):
-        monkeypatch.setitem(
-            BLOCKS, name, resolve_local(BLOCK, f"{Path(__file__).stem}:{kind}", (str(Path(__file__).parent),))
-        )
+        monkeypatch.setitem(BLOCKS, name, registry.resolve(BLOCK, f"{Path(__file__).stem}:{kind}"))
 
 
 @pytest.fixture(autouse=True)
