@@ -125,7 +125,7 @@ def test_nodes_need_no_names():
     ]
     spec = pg.make_spec(nodes, data=pg.from_torch(TRAIN, TRAIN))
     assert [node.name for node in spec.graph.node] == ["flatten", "mine", "own", "mine-2", "rev-mlp", "of_own_classes"]
-    assert spec.graph.node[0].block == "module"
+    assert spec.graph.node[0].block == "torch.nn.modules.flatten:Flatten"
 
 
 def test_problems_of_a_spec_made_in_code_are_all_told():

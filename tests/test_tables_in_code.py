@@ -21,8 +21,8 @@ def test_tables():
     held = pg.from_torch(TRAIN, Mine, validation=TRAIN)
     assert (held["validation"], held["options"]["validation"]) == ("validation", f"{__name__}:TRAIN")
     node = pg.head(torch.nn.Linear, in_features=2, out_features=2)
-    made = {"module": "torch.nn.modules.linear:Linear", "kwargs": {"in_features": 2, "out_features": 2}}
-    assert node == {"block": "module-head", "options": made}
+    made = {"in_features": 2, "out_features": 2}
+    assert node == {"block": "torch.nn.modules.linear:Linear", "options": made, "kind": "head"}
 
 
 def spec(middle, loss, **tables):

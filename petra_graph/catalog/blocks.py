@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Annotated, Any, Literal, cast
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Shape, Streams
-from petra_graph.plugins import AtLeast, GreaterThan, LessThan
+from petra_graph.plugins import AtLeast, Code, GreaterThan, LessThan, Problem, SpecError, named_code
 
 Channels = Annotated[int, "channels of each output stream", AtLeast(1)]
 Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
 Stride = Annotated[int, "stride of the first 3x3 convolution, pixels", AtLeast(1)]
 Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0), LessThan(1)]
+Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
+NO_ARGUMENTS: Mapping[str, Any] = {}
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
@@ -344,3 +346,35 @@ class PoolLinear(Head):
         joined = torch.cat(streams, dim=1)
         space = tuple(range(2, joined.dim()))
         return (self.linear(joined.mean(space) if space else joined),)
+
+
+class Additive(AdditiveCoupling):
+    """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
+
+    draws = False
+
+    def __init__(
+        self,
+        inputs: Sequence[Shape],
+        *,
+        f: Annotated[Code, 'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"'],
+        kwargs: Arguments = NO_ARGUMENTS,
+    ) -> None:
+        super().__init__(inputs)
+        make = named_code("f", f)
+        self.f = make(**kwargs) if callable(make) and not isinstance(make, nn.Module) else make
+        if self.f is make or not isinstance(self.f, nn.Module):
+            found = (
+                "is an object already"
+                if self.f is make
+                else f"returned {type(self.f).__name__}, and no torch.nn.Module"
+            )
+            hint = (
+                "name a class, or a function that makes a new module at each call: each node has parameters of its own"
+            )
+            raise SpecError(Problem(message=f"{f} {found}", hint=hint, path=("f",)))
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return F(x)."""
+        value: Tensor = self.f(x)
+        return value

@@ -31,7 +31,7 @@ from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, KINDS
+from petra_graph.plugins.kinds import BLOCK, KINDS, head_of
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
@@ -291,6 +291,7 @@ class _Check:
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin = self.resolve(BLOCK, node.block, (*path, "block"))
+        plugin = head_of(plugin) if plugin is not None and node.kind == "head" else plugin
         read = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=read, path=path)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import attrs
+
 from petra_graph.errors import SpecError, kind_of
 from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.contract import Plugin, PluginKind
@@ -23,19 +25,32 @@ _OUTPUT_AND_TARGET = 2
 
 
 def _as_block(code: Any) -> Any:
-    """Return a class of blocks as it is; of any other class of modules, the class of blocks that call it."""
+    """Return a class of blocks as it is; of any other class of modules, and of a function that makes one, the class of blocks that call it."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(code, type) or hasattr(code, "kind") or not issubclass(code, torch.nn.Module):
+    of_modules = torch is not None and isinstance(code, type) and issubclass(code, torch.nn.Module)
+    if hasattr(code, "kind") or not (of_modules or inspect.isroutine(code)):
         return code
     from petra_graph.blocks.module_block import block_of
 
     return block_of(code)
 
 
+def head_of(plugin: Plugin) -> Plugin:
+    """Return the block of a node with `kind = "head"`: where it is any module, what that returns goes to the loss as it is."""
+    from petra_graph.blocks.module_block import OfModule, block_of
+
+    return (
+        attrs.evolve(plugin, code=block_of(plugin.code.make, head=True))
+        if issubclass(plugin.code, OfModule)
+        else plugin
+    )
+
+
 def _block_fault(code: Any) -> str:
     if isinstance(code, type) and hasattr(code, "kind"):
         return ""
-    return 'is no class of torch.nn.Module, nor of petra_graph.blocks; a function that makes a module is an option of the block "module"'
+    of_instance = ": each node makes its own, with its own parameters" if hasattr(code, "parameters") else ""
+    return f"is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module{of_instance}"
 
 
 def _nodes(plugin: Plugin, given: Given, options: Options) -> tuple[NodeSpec, ...]:

@@ -184,7 +184,7 @@ class Stem(nn.Module):
 
 def test_what_code_prints_is_no_json(write, capsys):
     write("prints.py", PRINTS)
-    text = SHORT_SPEC.replace('"linear-stem"', '"module"').replace("{ features = 8 }", '{ module = "prints:Stem" }')
+    text = SHORT_SPEC.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 8 }", "{}")
     write("a.toml", text)
     for words in (["validate"], ["plan"], ["run", "--fast-dev-run"]):
         assert front.main([*words, "a.toml", "-j"]) == 0

@@ -22,9 +22,9 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
-from petra_graph.blocks.module_block import as_outputs
+from petra_graph.blocks.module_block import StructuredHead, as_outputs
 from petra_graph.blocks.randomness import may_draw
-from petra_graph.catalog.networks.module_blocks import NO_ARGUMENTS, Arguments, StructuredHead
+from petra_graph.catalog.blocks import NO_ARGUMENTS, Arguments
 from petra_graph.catalog.networks.parts import Link, Maker, layout_of, network_of, parts_of, reads_names, wrong
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import AtLeast, Code, DataFacts, GreaterThan, Kind, NodeSpec
