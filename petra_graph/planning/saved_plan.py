@@ -45,13 +45,14 @@ class SavedPlan:
         Raises:
             SpecError: it cannot be read, is not a plan, is damaged, or is one of another version.
         """
-        path = Path(source)
+        path, hint = Path(source), ""
         if path.is_dir():
             path = path / PLAN
+            hint = "a run has a plan if costs decided its placement, or if it was given one: `petra-graph plan SPEC --json --output FILE`"
         try:
             return cls(read_plan(path.read_bytes(), str(path)), str(path))
         except OSError as error:
-            raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
+            raise SpecError(f"cannot read the plan {path}: {error.strerror or error}", hint) from None
 
     def placement(self, network: MeasuredNetwork, present: Sequence[str], processes: int) -> Placement:
         """Return the plan's stages and depths on devices that are present.

@@ -19,12 +19,22 @@ from functools import lru_cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.state import SavedTensors
 from petra_graph.program.cut import Cut, aligned
-from petra_graph.record.checkpoint import FORMAT, Manifest, best_first, discard, finish, keep_only, numbers, write_stage
+from petra_graph.record.checkpoint import (
+    FORMAT,
+    Manifest,
+    StageFile,
+    best_first,
+    discard,
+    finish,
+    keep_only,
+    numbers,
+    write_stage,
+)
 from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
@@ -202,9 +212,10 @@ class Checkpoints(CutRecorder):
                 saved = copies.pop()  # its memory is free once it is written
                 position = saved.facts.get("position", position)
                 written.append(write_stage(directory, at, saved.tensors, saved.facts))
-            files = self.process.gather_files(at, written)
-            if not self.process.records:
+            of_all = self.process.collect(f"checkpoint/{at}", list(map(asdict, written)), in_thread=True)
+            if not prepared.records:
                 return
+            files = [StageFile(**file) for of_process in of_all for file in of_process]
             if not all(file.finite for file in files):  # the head will see it; the checkpoint before stays
                 discard(directory, at)
                 return

@@ -59,17 +59,20 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
     Raises:
         Failed: the run has failed before it was complete.
     """
-    world, store, watchdog = process.world, process.world.store, process.watchdog
+    world, store, watchdog, prepared = process.world, process.world.store, process.watchdog, process.prepared
+    assert prepared is not None
     code, lost = Interrupted.exit_code if interrupted else 0, None
     asked: list[str] = []
     with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
         try:
-            if process.records:
+            if prepared.records:
                 store.set(COMPLETE, True)
             while store.get(COMPLETE) is None:
-                # At the end, losing a process that does not record harms nothing, unless a failure is reported.
+                # Only the process that records has something left to do, and no more once its last file is written.
                 failure = watchdog.failure
-                if (failure is not None and failure.rank == process.ranks[-1]) or store.get("reported"):
+                if (failure is not None and failure.rank == prepared.ranks[-1]) or store.get("reported"):
+                    if _has_ended(process):
+                        break
                     watchdog.check()
                 time.sleep(_LOOK_SECONDS)
             world.launch.set(COMPLETE, code)
@@ -78,19 +81,33 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
             waits, names = AwakeTime(), [f"arrived/{rank}" for rank in range(world.size)]
             while not (all(map(store.get, names)) or watchdog.failure or asked or waits.seconds > _END_SECONDS):
                 time.sleep(_LOOK_SECONDS)
-        except StoreGone as error:
-            # Rank 0, which may keep the store, ends once the run is complete; the summary is a run's last file.
-            with suppress(SpecError):
-                summary = process.directory and read_json(process.directory / SUMMARY, dict)
-                if summary and summary.get("status") != "failed":
-                    lost = watchdog.without_store(error)
-            if lost is None:
+        except StoreGone as error:  # rank 0, which may keep the store, ends once the run is complete
+            if not _has_ended(process):
                 raise
+            lost = watchdog.without_store(error)
         watchdog.close()
     lost = watchdog.failure or lost
-    if lost is not None and process.records:
+    if lost is not None and world.rank == _reporter(process, lost):
         sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
     world.shutdown(store, missing=int(lost is not None))
+
+
+def _has_ended(process: OneOfSeveral) -> bool:
+    """Whether the run's last file, its summary, has been written; a run that is resumed begins without one."""
+    assert process.directory is not None
+    with suppress(SpecError):
+        summary = read_json(process.directory / SUMMARY, dict)
+        return summary is not None and summary["status"] != "failed"
+    return False
+
+
+def _reporter(process: OneOfSeveral, failure: Failure) -> int:
+    """Return the process that tells of a failure."""
+    prepared = process.prepared
+    reporter = failure.rank if prepared is None or process.directory is None else prepared.ranks[-1]
+    if failure.lost and reporter == failure.rank:
+        reporter = next(rank for rank in range(process.size) if rank != failure.rank)
+    return reporter
 
 
 # --- the run has failed -------------------------------------------------------------------------------------------------
@@ -98,13 +115,34 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
 
 def fail(process: OneOfSeveral, error: Exception) -> NoReturn:
     """End after an error in this process, or in another one: raise it if this process reports it."""
-    world = process.world
-    failure = error.failure if isinstance(error, Failed) else process.watchdog.report(_failure_of(process, error))
+    world, watchdog = process.world, process.watchdog
+    if isinstance(error, Failed):
+        failure = error.failure
+    elif isinstance(error, StoreGone | dist.DistError):
+        failure = watchdog.report(watchdog.without_store(error))
+    else:
+        # A specification's problem has its file and line, any other one the rank that met it.
+        problems = [
+            (
+                str(attrs.evolve(one, hint=""))
+                if isinstance(error, SpecError)
+                else f"rank {world.rank}: {one.message}",
+                one.hint,
+            )
+            for one in problems_of(error)
+        ]
+        own = Failure(
+            rank=world.rank,
+            problems=tuple(problems),
+            exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
+            where=None if watchdog.status is None else watchdog.status.record(),
+            traceback="".join(traceback.format_exception(error)),
+        )
+        failure = watchdog.report(own)
     if failure.exit_code != RunFailed.exit_code:  # to start it again would change nothing
         with suppress(RuntimeError):
             world.launch.set("final", failure.exit_code)
-    raised = _conclude(process, failure, world.store)
-    raise raised from (error if failure.rank == world.rank else None)
+    raise _conclude(process, failure, world.store) from (error if failure.rank == world.rank else None)
 
 
 def end_at_once(process: OneOfSeveral, failure: Failure) -> NoReturn:
@@ -115,47 +153,24 @@ def end_at_once(process: OneOfSeveral, failure: Failure) -> NoReturn:
     hard_exit(failure.exit_code)
 
 
-def _failure_of(process: OneOfSeveral, error: Exception) -> Failure:
-    if isinstance(error, StoreGone | dist.DistError):
-        return process.watchdog.without_store(error)
-    rank, status = process.world.rank, process.watchdog.status
-    problems = []
-    for problem in problems_of(error):
-        located = str(attrs.evolve(problem, hint=""))
-        text = located if isinstance(error, SpecError) else f"rank {rank}: {problem.message}"
-        problems.append((text, problem.hint))
-    return Failure(
-        rank=rank,
-        problems=tuple(problems),
-        exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
-        where=None if status is None else status.record(),
-        traceback="".join(traceback.format_exception(error)),
-    )
-
-
 def _conclude(
     process: OneOfSeveral, failure: Failure, store: RunStore
 ) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
     """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
-    world, prepared, directory = process.world, process.prepared, process.directory
+    world, prepared = process.world, process.prepared
     try:
         if failure.exit_code == Interrupted.exit_code:
             if process.record is not None:
                 process.record.summarise("interrupted", process.trained, weights=None)
-            if world.rank == 0 and process.scheduler is None:
-                results = "" if directory is None else f"; results: {directory}"
+            if world.rank == 0 and process.trainer is None:
+                results = "" if process.directory is None else f"; results: {process.directory}"
                 sys.stderr.write(printable(f"interrupted during the start{results}\n"))
             return Interrupted()
-        if directory is None and prepared is not None:
+        if process.directory is None and prepared is not None:
             with suppress(RuntimeError, RunFailed):
-                name = store.get("directory")
-                directory = name and run_directory(prepared.spec.run.directory, name)
-        # The last of the stages' processes reports once there is a directory, unless it is the one that has gone.
-        started = process.scheduler is not None or directory is not None
-        reporter = process.ranks[-1] if started and process.ranks else failure.rank
-        if failure.lost and reporter == failure.rank:
-            reporter = next(rank for rank in range(world.size) if rank != failure.rank)
-        if world.rank != reporter:
+                if name := store.get("directory"):
+                    process.directory = run_directory(prepared.spec.run.directory, name)
+        if world.rank != _reporter(process, failure):
             waits = AwakeTime()
             with suppress(RuntimeError):
                 while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
@@ -164,8 +179,8 @@ def _conclude(
 
         problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
         error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
-        if directory is not None and prepared is not None:
-            record = process.record or RunRecord.of(directory, prepared, world.size)
+        if process.directory is not None and prepared is not None:
+            record = process.record or RunRecord.of(process.directory, prepared)
             trained, statuses = process.trained, list[Any]()
             with suppress(RuntimeError):
                 if process.record is None:

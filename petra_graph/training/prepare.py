@@ -47,7 +47,7 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.data import OpenedData, open_data
+from petra_graph.training.data import OpenedData, Part, open_data
 from petra_graph.training.identity import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
@@ -122,6 +122,10 @@ class Prepared:
     """The plan whose placement the run has, if one was given."""
     probe: Any = None
     """The callback that observes operations of all stages; None: none does."""
+    rank: int
+    """This process."""
+    processes: int
+    """Of the run, all replicas together."""
 
     @property
     def checked(self) -> CheckedSpec:
@@ -142,8 +146,19 @@ class Prepared:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The process of each stage, counted within one replica."""
+        """The process of each stage of the first replica."""
         return tuple(stage.rank for stage in self.placement.stages)
+
+    @property
+    def pipeline(self) -> tuple[int, ...]:
+        """The process of each stage of the replica that this process belongs to."""
+        first = self.opened.replica * (self.processes // self.spec.partition.replicas)
+        return tuple(first + rank for rank in self.ranks)
+
+    @property
+    def records(self) -> bool:
+        """Whether this process hosts the head of the first replica: it makes the run directory, and records."""
+        return self.rank == self.ranks[-1]
 
     @property
     def stages(self) -> tuple[StageFacts, ...]:
@@ -178,16 +193,19 @@ def prepare(
     overrides: Iterable[str] = (),
     processes: int = 1,
     resumed_in: Sequence[str] | None = None,
+    *,
     saved: SavedPlan | None = None,
+    rank: int = 0,
 ) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
         given: the specification, or one that is checked, without overrides.
         overrides: values set on the command line.
-        processes: how many share the stages; all of them prepare the same.
+        processes: of the run; all of them prepare the same, but for what they read.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
         saved: a plan, whose placement the run takes.
+        rank: this process.
 
     Raises:
         SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
@@ -229,7 +247,10 @@ def prepare(
         evolve(one, device=device) for one, device in zip(network.programs(placement), devices, strict=True)
     )
     problems.add(delay_problems(network, programs))
+    replica, at = divmod(rank, in_pipeline)
+    read_at: dict[int, Part] = {placement.stages[-1].rank: "targets", placement.stages[0].rank: "all"}
     opened = evolve(data, horizon=horizon(network.spec, data.length))
+    opened = opened.read_in_part(read_at.get(at, "nothing"), replica)
     prepared = Prepared(
         network=network,
         placement=placement,
@@ -241,9 +262,11 @@ def prepare(
         saved=saved,
         initial=initial,
         probe=None if probe is None else probe.callback,
+        rank=rank,
+        processes=processes,
     )
     problems.require(list, map(prepared.training.rate, prepared.stages))
-    problems.require(try_strangers, prepared)
+    problems.require(try_strangers, network, opened.data)
     if begins:
         problems.require(try_parts, network, opened.data)
     return prepared

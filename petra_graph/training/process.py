@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -20,29 +20,23 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, Problem, RunFailed, SpecError, printable
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import StageFile
 from petra_graph.record.run_directory import create_run_directory, locked, run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.store import RankInfo, gpu_of, visible_gpus
+from petra_graph.runtime.store import RankInfo, RunStore, gpu_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
 from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
 from petra_graph.training import end
-from petra_graph.training.data import Part
-from petra_graph.training.evaluation import Meters
 from petra_graph.training.identity import decisive, list_changes
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord
 from petra_graph.training.trainer import Trainer
-
-_LOOK_SECONDS = 0.05
 
 
 class RunProcess:
@@ -51,16 +45,12 @@ class RunProcess:
     It holds what the run has so far, which is needed if the run fails: None before the step that makes it.
     """
 
-    rank, size, replica = 0, 1, 0
-    pipeline: Sequence[int] = (0,)
-    """The ranks of the stages of this process's replica."""
+    rank, size = 0, 1
     prepared: Prepared | None = None
     directory: Path | None = None
     """The run's directory, once this process knows it."""
     record: RunRecord | None = None
     """The run's record, in the process that records."""
-    scheduler: Scheduler | None = None
-    """The scheduler, once its stages are built and all processes are ready to train."""
     trainer: Trainer | None = None
 
     def __init__(self) -> None:
@@ -72,11 +62,6 @@ class RunProcess:
     def trained(self) -> Mapping[str, Any]:
         """How far the training came, as the summary has it; known in the process that records."""
         return {} if self.trainer is None or self.record is None else self.trainer.summary()
-
-    @property
-    def records(self) -> bool:
-        """Whether this process hosts the head of the first replica: it makes the run directory, and writes the manifests of checkpoints."""
-        return self.pipeline[-1] == self.rank and self.replica == 0
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -106,21 +91,27 @@ class RunProcess:
         """Return the checkpoint from which a run is resumed; every process has the same one."""
         return None if directory is None else Resumption.find(directory)
 
-    def join(self, prepared: Prepared) -> Prepared:
-        """Return the run, of whose data this process reads its part; all processes have agreed on it."""
-        return prepared
+    def join(self, prepared: Prepared) -> None:
+        """Return when all processes have prepared the same run."""
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
         """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
 
         Raises:
-            RunFailed: this process cannot see the directory.
+            RunFailed: another run writes there, or this process cannot see the directory.
         """
-        spec = prepared.spec
-        directory = create_run_directory(spec.run.directory, spec.name) if resumption is None else resumption.directory
-        self.held.enter_context(locked(directory))
-        self.record = RunRecord.of(directory, prepared, self.size)
-        self.directory = directory
+        spec, directory = prepared.spec, None if resumption is None else resumption.directory
+        if prepared.records:
+            directory = directory or create_run_directory(spec.run.directory, spec.name)
+            self.held.enter_context(locked(directory))
+            self.record = RunRecord.of(directory, prepared)
+        name = self.tell("directory", "" if directory is None else directory.name)
+        self.directory = directory = directory or run_directory(spec.run.directory, name)
+        if not directory.is_dir():
+            raise RunFailed(
+                f"rank {self.rank} on {socket.gethostname()} cannot see the run directory {directory}",
+                hint="set run.directory to a folder that all machines share: checkpoints are written there",
+            )
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
@@ -128,26 +119,25 @@ class RunProcess:
             prepared.executors(), supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip
         )
 
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Merge the meters of other replicas' heads into those of the first replica's."""
+    # Names of what processes tell one another are used once in a run.
+
+    def tell(self, name: str, own: str) -> str:
+        """Return the text of the process that records."""
+        return own
+
+    def collect(self, name: str, own: Any, *, in_thread: bool = False) -> Sequence[Any]:
+        """Return what each process gives, as JSON that is not null, in the order of ranks; [] where this process does not record."""
+        return [own]
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors of all stages in the process that records, under a name that is used once in a run; elsewhere its own."""
-        return own
-
-    def text_of_recorder(self, name: str, own: str) -> str:
-        """Return a text of the process that records, under a name that is used once in a run."""
-        return own
-
-    def gather_files(self, at: int, own: Sequence[StageFile]) -> Sequence[StageFile]:
-        """Return all files of a checkpoint in the process that records; called in a thread."""
+        """Return the tensors of all stages in the process that records; elsewhere its own."""
         return own
 
     def publish(self, trained: Mapping[str, Any]) -> None:
         """Publish how far the training came, in case this process is killed: another process then writes the summary."""
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
+        """Collect what all processes have measured; from then on none needs another one (`end`)."""
         return [own]
 
     def leave(self, *, interrupted: bool) -> None:
@@ -155,9 +145,6 @@ class RunProcess:
 
 
 class OneOfSeveral(RunProcess):
-    ranks: Sequence[int] = ()
-    """The rank of each stage of the first replica, once the processes have agreed on the run."""
-
     def __init__(self, rank_info: RankInfo) -> None:
         """Connect with the other processes, and return when all are there."""
         super().__init__()
@@ -204,8 +191,7 @@ class OneOfSeveral(RunProcess):
             raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
         if restarts and directory is None:
             name, spec = world.launch.get("directory"), load(given, overrides).spec
-            begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
-            directory = begun
+            directory = begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
             there = directory is not None and checkpoint.numbers(directory)
             found = Resumption.find(directory) if directory is not None and there else None
@@ -225,44 +211,34 @@ class OneOfSeveral(RunProcess):
             )
         return Resumption.find(directory, chosen[1])
 
-    def join(self, prepared: Prepared) -> Prepared:
+    def join(self, prepared: Prepared) -> None:
         agree(self.world, prepared)
-        watchdog, each = self.watchdog, self.size // prepared.spec.partition.replicas
-        self.ranks, self.replica = prepared.ranks, self.rank // each
-        self.pipeline = tuple(self.replica * each + process for process in prepared.ranks)
-        watchdog.stages = tuple(
-            tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
+        each = self.size // prepared.spec.partition.replicas
+        self.watchdog.stages = [
+            [stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each]
             for at in range(self.size)
-        )
-        watchdog.limit_seconds = prepared.spec.run.watchdog
-        hosts_head = self.pipeline[-1] == self.rank
-        part: Part = "all" if self.pipeline[0] == self.rank else "targets" if hosts_head else "nothing"
-        return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, self.replica))
+        ]
+        self.watchdog.limit_seconds = prepared.spec.run.watchdog
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
-        world, spec = self.world, prepared.spec
-        self.directory = None if resumption is None else resumption.directory
-        if self.records:
-            super().open_directory(prepared, resumption)
-            assert self.directory is not None
-            world.store.set("directory", self.directory.name)
-        name = world.wait("directory")
-        world.launch.set("directory", name)
-        if self.directory is None:
-            self.directory = run_directory(spec.run.directory, name)
-        if not self.directory.is_dir():
-            raise RunFailed(
-                f"rank {self.rank} on {world.own.host} cannot see the run directory {self.directory}",
-                hint="set run.directory to a folder that all machines share: checkpoints are written there",
-            )
+        super().open_directory(prepared, resumption)
+        assert self.directory is not None
+        self.world.launch.set("directory", self.directory.name)
 
     def build(self, prepared: Prepared) -> Scheduler:
-        world, replicas = self.world, prepared.spec.partition.replicas
-        executors = prepared.executors(self._own_programs(prepared))
+        world, replicas, pipeline = self.world, prepared.spec.partition.replicas, prepared.pipeline
+        own = [program for program, rank in zip(prepared.programs, pipeline, strict=True) if rank == self.rank]
+        if prepared.on_cuda:
+            world.store.set(f"gpus/{self.rank}", visible_gpus())
+            visible = [world.wait(f"gpus/{rank}") for rank in range(self.size)]
+            gpu = gpu_of(self.rank, visible, [process.host for process in world.neighbours])
+            torch.cuda.set_device(gpu)
+            own = [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
+        executors = prepared.executors(own)
         world.connect()
         channels = open_channels(
             prepared.programs,
-            self.pipeline,
+            pipeline,
             world,
             waker=self.waker,
             peer_lost=self.watchdog.lost,
@@ -282,42 +258,30 @@ class OneOfSeveral(RunProcess):
             replicas=Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None,
         )
 
-    def _own_programs(self, prepared: Prepared) -> Sequence[StageProgram]:
-        own = [program for program, rank in zip(prepared.programs, self.pipeline, strict=True) if rank == self.rank]
-        if not prepared.on_cuda:
-            return own
-        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
-        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
-        gpu = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
-        torch.cuda.set_device(gpu)
-        return [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
+    @property
+    def _records(self) -> bool:
+        return self.prepared is not None and self.prepared.records
 
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        if self.records:
-            for other in range(1, self.size // len(set(self.pipeline))):
-                meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
-        elif self.pipeline[-1] == self.rank:
-            self.world.store.set(f"meters/{epoch}/{self.replica}", meters.sums())
+    def tell(self, name: str, own: str) -> str:
+        if self._records:
+            self.world.store.set(name, own)
+        return own if self._records else str(self.world.wait(name))
+
+    def collect(self, name: str, own: Any, *, in_thread: bool = False) -> Sequence[Any]:
+        store: RunStore = self._of_thread if in_thread else self.world.store
+        if not self._records:
+            store.set(f"{name}/{self.rank}", own)
+            return []
+        others = (f"{name}/{rank}" for rank in range(self.size))
+        return [
+            own if rank == self.rank else store.wait(other, check=self.watchdog.check)
+            for rank, other in enumerate(others)
+        ]
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        found = self.world.gather(name, own, self.ranks)
+        assert self.prepared is not None
+        found = self.world.gather(name, own, self.prepared.ranks)
         self.watchdog.check()
-        return found
-
-    def text_of_recorder(self, name: str, own: str) -> str:
-        if self.records:
-            self.world.store.set(name, own)
-        return own if self.records else str(self.world.wait(name))
-
-    def gather_files(self, at: int, own: Sequence[StageFile]) -> Sequence[StageFile]:
-        if not self.records:
-            self._of_thread.set(f"checkpoint/{at}/{self.rank}", [attrs.asdict(file) for file in own])
-            return own
-        found = list(own)
-        for name in (f"checkpoint/{at}/{rank}" for rank in range(self.size) if rank != self.rank):
-            while (published := self._of_thread.get(name)) is None:  # the watchdog knows when that process dies
-                time.sleep(_LOOK_SECONDS)
-            found += [StageFile(**file) for file in published]
         return found
 
     def publish(self, trained: Mapping[str, Any]) -> None:
@@ -325,13 +289,8 @@ class OneOfSeveral(RunProcess):
             self.world.store.set("trained", trained)
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """From here on nothing is needed of another process (`end`)."""
-        store, of_all = self.world.store, list[Any]()
-        store.set(f"measured/{self.rank}", own)
-        if self.records:
-            of_all = [self.world.wait(f"measured/{rank}") for rank in range(self.size)]
-            store.set("measured", True)
-        self.world.wait("measured")
+        of_all = self.collect("measured", own)
+        self.tell("measured", "by all")
         self.watchdog.on_stuck = lambda _: None  # whoever is lost from here on ends nothing here
         return of_all
 

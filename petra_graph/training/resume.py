@@ -28,7 +28,7 @@ from petra_graph.training.evaluation import Meters
 from petra_graph.training.identity import Fingerprint, library_versions, list_changes, resolved_values
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.trainer import TrainingPosition
-from petra_graph.units import bounded, plural
+from petra_graph.units import bounded
 
 _LISTED, _WIDTH = 5, 160
 _FIXED = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
@@ -138,13 +138,15 @@ class Resumption:
             | {"micro-batches of an epoch": f"{length}"}
             for stages, values, length in both
         ]
-        texts, trained, epochs = list_changes(kept[0], kept[1]), position.trained_epochs, prepared.spec.run.epochs
-        if trained > epochs:
-            texts.append(f"{plural(trained, 'epoch')} are trained, and run.epochs is {epochs}")
-        if texts:
+        if texts := list_changes(kept[0], kept[1]):
             hint = "resume with the specification and the data of the run, or remove the later checkpoints"
             message = f"the checkpoint before forward {self.at} is of another run: "
             raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
+        reached, epochs = -(-position.micro_batches // position.micro_batches_per_epoch), prepared.spec.run.epochs
+        if reached > epochs:
+            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
+            message = f"the checkpoint before forward {self.at} is of epoch {reached}, and run.epochs is {epochs}"
+            raise SpecError(Problem(message=message, hint=hint))
 
     def _has_pipeline_of(self, prepared: Prepared) -> bool:
         """Whether the stages of a run can hold what those of the checkpoint held."""

@@ -77,10 +77,11 @@ def run(
         resumption = process.resumption(resume, given, overrides)
         folders = None if resumption is None else resumption.manifest.folders
         process.supervisor.starting = True
-        process.prepared = prepare(given, overrides, process.size, folders, saved=saved)
-        _ = process.prepared.fingerprint  # computed here, as it may take a while
+        prepared = prepare(given, overrides, process.size, folders, saved=saved, rank=process.rank)
+        process.prepared = prepared
+        _ = prepared.fingerprint  # computed here, as it may take a while
         process.supervisor.starting = False
-        process.prepared = prepared = process.join(process.prepared)
+        process.join(prepared)
         ended = None if resumption is None else resumption.accept(prepared)
         fix_arithmetic(prepared)
         keep_freed_memory()
@@ -106,7 +107,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
     with Metrics(record.directory, since) if record else nullcontext() as metrics:
         # The stages of this process, as they are where the training begins.
         bytes_before = peak_bytes()
-        process.scheduler = scheduler = process.build(prepared)
+        scheduler = process.build(prepared)
         if prepared.callbacks:
             _attach_companions(prepared, scheduler.executors)
         position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters()

@@ -58,7 +58,7 @@ class RunRecord:
     began: float = field(factory=time.perf_counter)
 
     @classmethod
-    def of(cls, directory: Path, prepared: Prepared, processes: int) -> RunRecord:
+    def of(cls, directory: Path, prepared: Prepared) -> RunRecord:
         """Return the record of a run whose directory exists."""
         spec, opened = prepared.spec, prepared.opened
         run = Started(
@@ -72,7 +72,7 @@ class RunRecord:
             accumulation=spec.method.accumulation,
             stages=len(prepared.programs),
             parameters=prepared.network.parameters_in(prepared.programs),
-            processes=processes,
+            processes=prepared.processes,
             evaluates=spec.data.evaluated,
             tested=opened.evaluated.said,
             metrics=prepared.checked.scales,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,9 @@ class Trainer:
 
     @property
     def seconds_here(self) -> float:
-        """Seconds of training in this process."""
-        return self.position.seconds - self._before[1]
+        """Seconds of training in this process, up to now."""
+        running = 0.0 if self._began is None else time.perf_counter() - self._began
+        return self.position.seconds + running - self._before[1]
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights of this process's stages, by their names in the file of weights."""
@@ -144,7 +145,7 @@ class Trainer:
             whole = (position.micro_batches - count) * self.prepared.opened.whole
             rate = round(whole / (position.seconds - seconds), 1)
         evaluated = next((dict(one.evaluated) for one in reversed(position.epochs) if one.evaluated), None)
-        return {
+        found = {
             "epochs": len(position.epochs),
             "micro_batches": position.micro_batches,
             "updates": self.updates,
@@ -155,20 +156,18 @@ class Trainer:
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
             "samples_per_second": rate,
             "resumed_from": list(position.resumed_from),
-            **({"changed": list(position.changed)} if position.changed else {}),
-            **({"warnings": list(self.warnings)} if self.warnings else {}),
-            **({"stopped_early": self.stopped_early} if self.stopped_early else {}),
         }
+        told = {"changed": list(position.changed), "warnings": list(self.warnings), "stopped_early": self.stopped_early}
+        return found | {key: value for key, value in told.items() if value}
 
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
-        elapsed = 0.0 if self._began is None else time.perf_counter() - self._began
         states = {one.name: one.state() for one in self.led}
         found = evolve(
             self.position,
             micro_batches=at,
             updates=self.updates,
-            seconds=self.position.seconds + elapsed,
+            seconds=self._before[1] + self.seconds_here,
             metrics_bytes=0 if self.metrics is None else self.metrics.bytes,
             callbacks={name: state for name, state in states.items() if state is not None},
         )
@@ -206,16 +205,15 @@ class Trainer:
 
     def run(self) -> Interrupted | None:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
-        interrupted, loaders = None, self.prepared.opened.loaders
+        position, interrupted, loaders = self.position, None, self.prepared.opened.loaders
+        begun = position.micro_batches > (position.epoch - 1) * position.micro_batches_per_epoch
+        # The forward with which a resumed epoch continues; None where it begins, or has been trained.
+        at = position.micro_batches if begun and not position.evaluates else None
         try:
             with nullcontext() if loaders is None else closing(loaders):
-                position = self.position
-                begun = position.micro_batches > (position.epoch - 1) * position.micro_batches_per_epoch
-                # The forward with which a resumed epoch continues; None where it begins, or has been trained.
-                at = position.micro_batches if begun and not position.evaluates else None
-                while self.position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
+                while position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
                     self._run_epoch(at)
-                    self.position.epoch, at = self.position.epoch + 1, None
+                    position.epoch, at = position.epoch + 1, None
         except Interrupted as request:
             interrupted = request
         except BaseException:
@@ -231,7 +229,7 @@ class Trainer:
         if epoch == 1 or not able:
             return False
         reasons = (f"{one.name}: {why}" for one in self.led if one in able and (why := one.call("stops")))
-        if reason := self.process.text_of_recorder(f"stops/{epoch}", next(reasons, "")):
+        if reason := self.process.tell(f"stops/{epoch}", next(reasons, "")):
             self.stopped_early = f"after epoch {epoch - 1}: {reason}"
         return bool(reason)
 
@@ -275,9 +273,9 @@ class Trainer:
         self.tell("epoch_ended", report)
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
-        position, meters, length = self.position, self.meters, self.prepared.opened.length
-        first, every = (epoch - 1) * length, self.prepared.spec.run.log_every
-        interval, means = self.executors[-1].read_interval, meters.means()
+        position, meters, opened = self.position, self.meters, self.prepared.opened
+        length, every = opened.length, self.prepared.spec.run.log_every
+        first, interval, means = (epoch - 1) * length, self.executors[-1].read_interval, meters.means()
         told: list[Callable[..., object]] = [*(partial(one.call, "trained") for one in self.led), self.listener.trained]
         warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 
@@ -291,9 +289,8 @@ class Trainer:
                 means = meters.means()
             position.micro_batches += 1
             if position.micro_batches == self._before[0] + warming:
-                assert self._began is not None
                 wait_for(torch.device(self.executors[-1].program.device))
-                self.first = warming, self.seconds_here + time.perf_counter() - self._began
+                self.first = warming, self.seconds_here
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, position.micro_batches, step)
@@ -305,12 +302,16 @@ class Trainer:
             self._begin_probe(micro_batches, at, position.since)
         self._began = time.perf_counter()
         try:
-            with closing(iter(self.prepared.opened.epoch(epoch - 1, 0 if at is None else at - first))) as source:
+            with closing(iter(opened.epoch(epoch - 1, 0 if at is None else at - first))) as source:
                 self.scheduler.train(source, micro_batches, observe, at, position.since)
         finally:
             position.seconds += time.perf_counter() - self._began
             self._began = None
-        self.process.exchange_meters(epoch, meters)
+        if self.prepared.spec.partition.replicas > 1:
+            # The heads of other replicas have seen the other samples of these micro-batches.
+            sums = meters.sums() if meters.samples and self.metrics is None else {}
+            for other in filter(None, self.process.collect(f"meters/{epoch}", sums)):
+                meters.merge(other)
         meters.expect_targets("training data")
         return meters.means()
 
@@ -336,24 +337,22 @@ class Trainer:
         opened, spec, directory = self.prepared.opened, self.prepared.spec.checkpoint, self.process.directory
         if opened.replica > 0:
             return None
+        assert directory is not None
         epoch, at, weights = len(self.position.epochs), "", "last"
         if spec.best is not None:
-            assert directory is not None
-            cuts = best_first(directory, spec, self.prepared.checked.scales) if self.process.records else []
-            at = self.process.text_of_recorder("best", str(cuts[0]) if cuts else "")
+            cuts = best_first(directory, spec, self.prepared.checked.scales) if self.prepared.records else []
+            at = self.process.tell("best", str(cuts[0]) if cuts else "")
         if at:
-            assert directory is not None
             epoch, weights = int(at) // opened.length, "best"
-            load_weights(
-                self.executors,
-                read_weights(directory, int(at), {node for one in self.executors for node in one.modules}),
-            )
+            nodes = {node for one in self.executors for node in one.modules}
+            load_weights(self.executors, read_weights(directory, int(at), nodes))
         self.tell("testing", f"{weights} weights, of epoch {epoch}")
         try:
-            with (
-                nullcontext() if opened.loaders is None else closing(opened.loaders),
-                nullcontext() if at else evaluating(self.executors),
-            ):
+            with ExitStack() as held:
+                if opened.loaders is not None:
+                    held.enter_context(closing(opened.loaders))
+                if not at:
+                    held.enter_context(evaluating(self.executors))
                 values = evaluate(self, opened.test, "test", epoch)
         except Interrupted as request:
             return request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from petra_graph.plugins.generators import fork_generators, seed_generators
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
 from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
-
-if TYPE_CHECKING:
-    from petra_graph.training.prepare import Prepared
 
 MOST_SAMPLES = 8
 """Of the run, that a trial reads."""
@@ -87,7 +84,7 @@ def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[
         )
 
 
-def try_strangers(prepared: Prepared) -> None:
+def try_strangers(network: MeasuredNetwork, data: CheckedData) -> None:
     """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, on the CPU.
 
     They have the shapes and the precision of the run. Blocks of this project are tried by its own tests.
@@ -96,7 +93,7 @@ def try_strangers(prepared: Prepared) -> None:
         PluginError: they differ, or the block raised.
     """
     with fork_generators():
-        for node, trial in block_trials(prepared.network, prepared.opened.data):
+        for node, trial in block_trials(network, data):
             plugin = trial.plugin
             if plugin.is_first_party or node.kind != "reversible" or not issubclass(plugin.code, Reversible):
                 continue

@@ -265,6 +265,7 @@ def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys, damage
 REFUSED = [
     (["data.batch=64"], "is of another run: data.batch: 128 then, 64 now"),
     (["data.options.test_share=0.5"], "micro-batches of an epoch: 11 then, 7 now"),
+    (["run.epochs=1"], "is of epoch 2, and run.epochs is 1"),
     (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
     (["graph.node.head.name=top", "partition.stages=per-block"], "parameters of top: unset then, 250 now"),
 ]

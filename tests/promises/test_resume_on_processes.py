@@ -109,6 +109,36 @@ def test_restarts_of_torchrun(folder):
     assert (summary["status"], len(summary["resumed_from"])) == ("interrupted", 1)
 
 
+KILLED_AT_ITS_END = """\
+import os
+import signal
+from petra_graph.catalog.blocks import RevMlp
+from petra_graph.runtime.store import COMPLETE, RunStore
+
+put = RunStore.set
+
+def killed(store, name, value):
+    if name == COMPLETE and value is True:
+        os.kill(os.getpid(), signal.SIGKILL)
+    put(store, name, value)
+
+RunStore.set = killed
+
+class Same(RevMlp):
+    pass
+"""
+"""The process that records ends between its last file, the summary, and its word to the others that all is written."""
+
+
+def test_a_run_whose_summary_is_written_has_not_failed(folder):
+    Path("killed.py").write_text(KILLED_AT_ITS_END)
+    Path("shared.toml").write_text(Path("shared.toml").read_text().replace('"rev-mlp"', '"killed:Same"'))
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [0, -signal.SIGKILL]
+    assert "the run is complete, although rank 1 (stages 3 to 4; process " in running[0].said
+    assert summary_of(only_run())["status"] == "done"
+
+
 SLOW_DISK = """\
 import time
 from petra_graph.catalog.blocks import RevMlp

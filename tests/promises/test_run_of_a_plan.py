@@ -94,6 +94,13 @@ def test_what_differs_is_refused_with_its_name(spec, capsys, planned, own, said)
     assert not Path("runs").exists()
 
 
+def test_a_run_without_a_plan_says_which_runs_have_one(spec, capsys):
+    assert main(["run", spec, *SHORT]) == 0
+    text = refused(capsys, spec, "--plan", str(only_run()))
+    assert "plan.json: No such file" in text
+    assert "a run has a plan if costs decided its placement" in text
+
+
 DAMAGED = [
     ({"version": 99}, "is a plan of version 99, and this petra-graph reads version 1"),
     ({"stages": [{"device": "cpu"}]}, "is damaged: required field missing @ $.stages[0].index"),
