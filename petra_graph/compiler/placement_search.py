@@ -30,7 +30,7 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.timing import least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
-from petra_graph.program.device_types import Link
+from petra_graph.program.device_types import Device, Link
 from petra_graph.program.stage_program import Partition, Placement
 from petra_graph.spec.model import Keeps, KeepsByNode
 from petra_graph.units import listed, plural, seconds, size_text
@@ -86,20 +86,25 @@ def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) 
     return _place(_Tables(inputs), stages, keep).placement
 
 
+def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None:
+    """Return the device of every given stage, where no other order or share of the devices can be better; None: costs decide."""
+    count = len(stages.stages)
+    kinds = {(device.type, device.link, device.network, device.memory_bytes) for device in devices}
+    in_one_machine = len({device.machine for device in devices}) == 1
+    if len(devices) > 1 and (len(kinds) > 1 or len(devices) < count or (len(devices) > count and not in_one_machine)):
+        return None
+    return [stage.device for stage in stages.spread_over([device.name for device in devices][:count]).stages]
+
+
 def place_stages(
     inputs: PlannerInputs, stages: Partition, keep: Keep | None = None, hosts: Sequence[str] | None = None
 ) -> Placement:
     """Place given stages, on given devices or by cost; errors as `cut_and_place`.
 
     Args:
-        hosts: the device of every stage; None: as listed if no order or share of the devices can be better than another, else by cost.
+        hosts: the device of every stage; None: costs decide.
     """
     count, names = len(stages.stages), [device.name for device in inputs.devices]
-    one_kind = len({inputs.kind_of(device) for device in inputs.devices}) == 1
-    if hosts is None and (
-        len(names) == 1 or (len(names) == count and inputs.alike) or (len(names) > count and one_kind)
-    ):
-        hosts = [stage.device for stage in stages.spread_over(names[:count]).stages]
     stage_of = {name: place for place, stage in enumerate(stages.stages) for name in stage.nodes}
     given = tuple(stage_of[name] for name in inputs.graph.order)
     if hosts is None:

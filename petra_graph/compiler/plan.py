@@ -121,8 +121,6 @@ class Certainty:
 
     samples_per_second_low: float
     samples_per_second_high: float
-    spare_bytes: int | None
-    """On the device that has least left; None: the memory of one is not known."""
     times: str = "unknown"
     """Where they are from, in words."""
     profiled: bool = False
@@ -150,10 +148,6 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     timeline: tuple[Event, ...] = ()
     """The first operations, if they were asked for."""
-    other_uses: int | None = None
-    """Of the devices, that were planned as well."""
-    delay_aware: tuple[str, ...] = ()
-    """Plugins that know the delay of their stage."""
     certainty: Certainty
     notes: tuple[str, ...] = ()
     """What was decided for this placement, and how good it is."""
@@ -163,20 +157,9 @@ class Plan:
     """Each with the key to change, the most important first."""
 
     @property
-    def fits(self) -> bool | None:
-        """Whether every device has the memory that it needs; None if the memory of one is not known."""
-        spare = self.certainty.spare_bytes
-        return None if spare is None else spare >= 0
-
-    @property
     def peak_bytes(self) -> int:
         """What the fullest device holds."""
         return max(device.bytes.total for device in self.devices)
-
-    @property
-    def staleness(self) -> float:
-        """Of the latest gradients, in updates."""
-        return max(stage.staleness for stage in self.stages)
 
     def as_json(self) -> Document:
         return attr.asdict(self, retain_collection_types=False)
@@ -221,11 +204,7 @@ class ComparedPlan:
     fits: bool | None = None
     staleness: float | None = None
     samples_per_second: float | None = None
-    seconds_per_micro_batch: float | None = None
-    exact: bool | None = None
     speedup: float | None = None
-    unbeaten: bool = False
-    """No other one is as fast, as little late and as small, and better in one of these."""
     note: str = ""
     """Why there is no plan, or what is to be said of it."""
 
@@ -276,11 +255,15 @@ def read_plan(text: str | bytes, source: str) -> Plan:
         raise SpecError(
             f"{source} is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}", _SAVE
         )
-    converter = Converter()
+    converter, again = Converter(), "restore it, or make it again"
     converter.register_structure_hook_func(
         lambda one: one == Schedule, lambda value, _: tuple(value) if isinstance(value, list) else value
     )
     try:
-        return converter.structure(values, Plan)
+        plan = converter.structure(values, Plan)
     except Exception as error:  # cattrs raises many kinds
-        raise SpecError(f"{source} is damaged: {transform_error(error)[0]}", "restore it, or make it again") from error
+        raise SpecError(f"{source} is damaged: {transform_error(error)[0]}", again) from error
+    # A planned device hosts a stage; what shows a plan looks for the fullest one, and for the device of every stage.
+    if not plan.stages or {stage.device for stage in plan.stages} != {device.name for device in plan.devices}:
+        raise SpecError(f"{source} is damaged: its devices are not those of its stages", again)
+    return plan

@@ -1,7 +1,6 @@
 """Plans compared: one network under every training method and with other uses of its devices, which of them to choose; and given specs.
 
-One plan beats another if it is at least as fast, as little late and as small on its fullest device, and better in one of these. Of those that are
-about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
+Of those that are about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
 that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
 """
 
@@ -48,32 +47,21 @@ Tried: TypeAlias = Estimate | NoFeasiblePlan | SpecError
 """What became of a specification."""
 
 
-def beats(one: Figures, other: Figures) -> bool:
-    ratios = (
-        one.samples_per_second / other.samples_per_second,
-        (1 + other.staleness) / (1 + one.staleness),
-        other.memory_peak / one.memory_peak,
-    )
-    return min(ratios) >= 1 / _ALIKE and max(ratios) > _ALIKE
-
-
 def recommended(plans: Sequence[Figures | None]) -> int | None:
     """Return the number of the plan to choose; None if none fits."""
     usable = [one for one in plans if one is not None]
     if not usable:
         return None
-    fastest = max(one.samples_per_second for one in usable)
-    candidates = [one for one in usable if one.samples_per_second >= _ABOUT * fastest]
-    least = min(one.staleness for one in candidates)
-    alike = [one for one in candidates if one.staleness == least]
-    smallest = min(one.memory_peak for one in alike)
 
-    def fastest_of(some: Iterable[Figures]) -> Figures:
-        return max(some, key=lambda one: (one.samples_per_second, -one.memory_peak))
+    def speed(one: Figures) -> tuple[float, int]:
+        return one.samples_per_second, -one.memory_peak
 
-    best = fastest_of(alike)
+    enough = _ABOUT * max(usable, key=speed).samples_per_second
+    fast = [one for one in usable if one.samples_per_second >= enough]
+    alike = [one for one in fast if one.staleness == min(other.staleness for other in fast)]
+    best, smallest = max(alike, key=speed), min(one.memory_peak for one in alike)
     if smallest <= _CLEARLY_SMALLER * best.memory_peak:
-        best = fastest_of(one for one in alike if one.memory_peak <= _ALIKE * smallest)
+        best = max((one for one in alike if one.memory_peak <= _ALIKE * smallest), key=speed)
     return plans.index(best)
 
 
@@ -94,8 +82,7 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
         speedup = own.samples_per_second / over.samples_per_second
         plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
 
-    uses = [one for one in (_fitting(planner, spec) for spec in other_uses(given)) if one is not None]
-    tried = [own, *uses]
+    tried = [own, *(one for spec in other_uses(given) if (one := _fitting(planner, spec)) is not None)]
     figures = [one.figures for one in tried]
     best = recommended(figures) or 0
     found, first, better = figures[best], figures[0], list[str]()
@@ -110,7 +97,6 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
     not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
     return evolve(
         plan,
-        other_uses=len(uses),
         assumptions=(*plan.assumptions, not_looked_at),
         warnings=(*better, *plan.warnings),
     )
@@ -187,23 +173,14 @@ def compare_methods(planner: Planner) -> Comparison:
         one = _try(planner, spec)
         same = (spec.method.name, spec.partition.replicas, one.figures) if isinstance(one, Estimate) else one
         tried.setdefault(same, (spec, one))
-    if all(isinstance(one, SpecError) for _, one in tried.values()):
-        raise next(one for _, one in tried.values() if isinstance(one, SpecError))
-
+    _raise_if_all_are_refused([one for _, one in tried.values()])
     over = _baseline(planner)
-    rows = [_row(given, spec, one, over) for spec, one in tried.values()]
-    figures = [row.figures for row in rows]
+    rows = tuple(_row(given, spec, one, over) for spec, one in tried.values())
     return Comparison(
         name=given.name,
         micro_batch=given.data.batch,
-        rows=tuple(
-            evolve(
-                row,
-                unbeaten=own is not None and not any(other is not None and beats(other, own) for other in figures),
-            )
-            for row, own in zip(rows, figures, strict=True)
-        ),
-        recommended=recommended(figures),
+        rows=rows,
+        recommended=recommended([row.figures for row in rows]),
         speedup_over=over.name if over else _NOTHING,
         assumptions=(*_assumptions(one for _, one in tried.values()), _NOT_LOOKED_AT),
     )
@@ -233,14 +210,19 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
             over = _baseline(planner)
         names.append(planner.spec.name)
         rows.append(evolve(_row(planner.spec, planner.spec, tried[-1], over), name=name))
-    if all(isinstance(one, SpecError) for one in tried):
-        raise next(one for one in tried if isinstance(one, SpecError))
+    _raise_if_all_are_refused(tried)
     return Comparison(
         name=next(iter(names), "plans"),
         rows=tuple(rows),
         speedup_over=f"{over.name}, by the first plan" if over else _NOTHING,
         assumptions=_assumptions(tried),
     )
+
+
+def _raise_if_all_are_refused(tried: Sequence[Tried]) -> None:
+    refused = [one for one in tried if isinstance(one, SpecError)]
+    if len(refused) == len(tried):
+        raise refused[0]
 
 
 def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> ComparedPlan:
@@ -282,8 +264,6 @@ def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> Compa
         fits=True if found.memory_is_known else None,
         staleness=found.figures.staleness,
         samples_per_second=found.samples_per_second,
-        seconds_per_micro_batch=found.tick.seconds,
-        exact=found.tick.exact,
         speedup=found.samples_per_second / over.samples_per_second if over else None,
         note="; ".join(notes),
     )

@@ -21,7 +21,7 @@ from typing import Literal
 
 from attrs import evolve
 
-from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, place_stages
+from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, only_hosts, place_stages
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import refuse
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
@@ -89,9 +89,9 @@ def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: in
     """
     as_many = len(devices) == processes
     placement = planned = place_network(network, devices) if as_many else _place_as_planned(network, devices)
-    if processes > (stages := len(planned.stages)):
-        message = f"{processes} processes cannot share {plural(stages, 'stage')}"
-        hint = f"start at most {stages}, or cut the network into more stages"
+    if processes > (most := len(planned.stages)):
+        message = f"{processes} processes cannot share {plural(most, 'stage')}"
+        hint = f"start at most {most}, or cut the network into more stages"
         raise SpecError(Problem(message=message, hint=hint, path=("partition", "stages")))
     if not as_many:
         limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
@@ -99,7 +99,8 @@ def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: in
             evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, devices[0].type))
             for rank in range(processes)
         )
-        hosted = place_stages(_as_placed(network, planned, ranks), Partition(stages=planned.stages))
+        stages = Partition(stages=planned.stages)
+        hosted = place_stages(_as_placed(network, planned, ranks), stages, hosts=only_hosts(stages, ranks))
         placement = evolve(hosted, kept=planned.kept, notes=planned.notes, by_cost=True)
         check_limits(network, placement)
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
@@ -153,26 +154,19 @@ def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
 
 def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "least"] = "fill") -> Placement:
     """Place a network under the limits that devices state; `keep` is how much nodes keep, if that is open."""
-    checked, given, names = network.checked, network.checked.stages, [device.name for device in devices]
+    checked, given, listed = network.checked, network.checked.stages, network.spec.partition.devices
     open_keep = keep if network.spec.method.keep == "auto" else None
     limited = any(device.memory_bytes is not None for device in devices)
     hosts: list[str] | None = None
-    """Over which given stages are spread; None: costs decide which stage has which device."""
     if given is not None:
-        count, listed = len(given.stages), network.spec.partition.devices
-        unlike = len({(device.type, device.link, device.machine) for device in devices}) > 1
-        if isinstance(listed, tuple) and len(listed) == count:
-            hosts = list(listed)
-        elif not (limited or 1 < len(devices) < count or (unlike and len(devices) >= count)):
-            hosts = names[:count]
+        each = isinstance(listed, tuple) and len(listed) == len(given.stages)
+        hosts = [*listed] if isinstance(listed, tuple) and each else only_hosts(given, devices)
     if given is not None and hosts is not None and not (limited or checked.schedule == "auto" or open_keep):
-        stages = given.spread_over(hosts).stages
-        placement = Placement(stages=stages, devices=devices, schedule=checked.schedule)
+        placement = Placement(stages=given.spread_over(hosts).stages, devices=devices, schedule=checked.schedule)
     else:
         inputs, number = network.planner_inputs(devices), network.spec.partition.stages
         if given is not None:
-            spread = None if hosts is None else [stage.device for stage in given.spread_over(hosts).stages]
-            placement = place_stages(inputs, given, open_keep, spread)
+            placement = place_stages(inputs, given, open_keep, hosts)
         elif isinstance(number, int):
             network.check_shared(number)
             placement = cut_and_place(inputs, number, open_keep)

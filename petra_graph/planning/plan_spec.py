@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-import attrs
 from attrs import frozen
 
-from petra_graph.compiler.memory import Peak, StageBytes, stage_memory, summed
+from petra_graph.compiler.memory import Peak, stage_memory, summed
 from petra_graph.compiler.plan import (
     Certainty,
     Figures,
@@ -20,7 +19,7 @@ from petra_graph.compiler.plan import (
     Totals,
 )
 from petra_graph.compiler.planner_inputs import PlannerInputs, node_flops, node_seconds
-from petra_graph.compiler.simulation import BothWays, Pipeline, TimedStage
+from petra_graph.compiler.simulation import BothWays, Pipeline
 from petra_graph.compiler.timing import Event, Tick, device_shares, simulate, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
@@ -37,9 +36,8 @@ from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices
-from petra_graph.plugins.optimizer import asks_for_delay
 from petra_graph.program.node_costs import CostTable, NodeCost
-from petra_graph.program.stage_program import Placement, Stage, StageProgram
+from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 
@@ -179,16 +177,53 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         with_timeline: list the first operations one by one; there are many.
     """
     network, inputs, programs, pipeline = found.network, found.inputs, found.programs, found.pipeline
-    spec, optimizer, placement = network.spec, network.checked.optimizer, found.placement
-    costs, batch = inputs.costs, inputs.costs.micro_batch
+    spec, placement, costs, batch = network.spec, found.placement, inputs.costs, inputs.costs.micro_batch
     speed = timing(pipeline, found.tick, batch * inputs.replicas, inputs.outside_seconds)
 
-    nodes = tuple(_nodes(inputs, programs, network))
-    apart = stage_memory(programs, costs, transport=inputs.transport)
-    seen = zip(programs, placement.stages, pipeline.stages, apart, strict=True)
-    stages = tuple(_stages(costs, seen, nodes))
-    on_devices = inputs.device_memory(programs, found.peaks)
-    shares = device_shares(pipeline, speed.tick_seconds)
+    nodes = tuple(
+        PlannedNode(
+            name=name,
+            kind=inputs.graph.nodes[name].kind,
+            block=inputs.graph.nodes[name].block,
+            stage=program.index,
+            parameters=network.shapes[name].parameters,
+            keeps=None if segment.kind == "head" else segment.keeps,
+            inputs=tuple(producer for producer in inputs.graph.nodes[name].inputs if producer != INPUT),
+            outputs=tuple(tuple(shape) for shape in network.shapes[name].outputs),
+            flops=node_flops(program, segment, name, costs),
+            seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
+        )
+        for program in programs
+        for segment in program.segments
+        for name in segment.nodes
+    )
+    apart, stages = stage_memory(programs, costs, transport=inputs.transport), list[PlannedStage]()
+    for program, placed, timed, held in zip(programs, placement.stages, pipeline.stages, apart, strict=True):
+        mine = [node for node in nodes if node.stage == program.index]
+        kinds, sent = {node.kind for node in mine}, {"forward": 0, "backward": 0}
+        for channel in program.channels:
+            if channel.sender == program.index:
+                sent[channel.key.direction] += channel.training.payload_bytes
+        stages.append(
+            PlannedStage(
+                index=program.index,
+                nodes=program.nodes,
+                kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
+                device=program.device,
+                depth=program.depth,
+                distance=placed.distance,
+                staleness=program.staleness,
+                # A parameter that several nodes of a stage share counts once.
+                parameters=sum(costs.nodes[name].parameters for name in program.nodes),
+                flops=BothWays(
+                    forward=sum(node.flops.forward for node in mine), backward=sum(node.flops.backward for node in mine)
+                ),
+                seconds=timed.seconds,
+                bytes=held,
+                channel_bytes=BothWays(**sent),
+            )
+        )
+    on_devices, shares = inputs.device_memory(programs, found.peaks), device_shares(pipeline, speed.tick_seconds)
     devices = tuple(
         PlannedDevice(
             name=device.name,
@@ -204,8 +239,6 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         for device in inputs.devices
         if device.name in pipeline.hosted
     )
-    spare = [device.spare_bytes for device in devices]
-    known = [left for left in spare if left is not None]
     slowest, fastest = throughput_range(inputs, spec, speed.samples_per_second)
 
     many, epoch_seconds = network.micro_batches, None
@@ -224,14 +257,14 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         replicas=inputs.replicas,
         micro_batch=batch,
         samples_per_update=batch * inputs.accumulation * inputs.replicas,
-        stages=stages,
+        stages=tuple(stages),
         totals=Totals(
             parameters=sum(stage.parameters for stage in stages),
             trained=network.count_parameters([stage.nodes for stage in stages])[1],
             bytes=summed(device.bytes for device in devices),
         ),
         paper_accounting=paper_accounting(programs, costs),
-        timing=attrs.evolve(speed, utilisation=tuple(device.utilisation for device in devices)),
+        timing=speed,
         run=PlannedRun(
             epochs=spec.run.epochs,
             micro_batches_per_epoch=many,
@@ -241,11 +274,9 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         devices=devices,
         nodes=nodes,
         timeline=shown,
-        delay_aware=(str(optimizer),) * asks_for_delay(optimizer),
         certainty=Certainty(
             samples_per_second_low=slowest,
             samples_per_second_high=fastest,
-            spare_bytes=min(known) if len(known) == len(spare) else None,
             times=source_of_times(inputs, spec.partition),
             profiled=inputs.profile is not None,
         ),
@@ -257,56 +288,6 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         assumptions=tuple(found.assumptions),
         warnings=tuple(warnings(inputs, network, programs)),
     )
-
-
-def _nodes(inputs: PlannerInputs, programs: Sequence[StageProgram], network: MeasuredNetwork) -> Iterator[PlannedNode]:
-    places = (
-        (program, segment, name) for program in programs for segment in program.segments for name in segment.nodes
-    )
-    for program, segment, name in places:
-        node, shapes = inputs.graph.nodes[name], network.shapes[name]
-        yield PlannedNode(
-            name=name,
-            kind=node.kind,
-            block=node.block,
-            stage=program.index,
-            parameters=shapes.parameters,
-            keeps=None if node.kind == "head" else segment.keeps,
-            inputs=tuple(producer for producer in node.inputs if producer != INPUT),
-            outputs=tuple(tuple(shape) for shape in shapes.outputs),
-            flops=node_flops(program, segment, name, inputs.costs),
-            seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
-        )
-
-
-def _stages(
-    costs: CostTable,
-    stages: Iterable[tuple[StageProgram, Stage, TimedStage, StageBytes]],
-    nodes: Sequence[PlannedNode],
-) -> Iterator[PlannedStage]:
-    for program, placed, timed, own in stages:
-        mine = [node for node in nodes if node.stage == program.index]
-        kinds = {node.kind for node in mine}
-        sent = {"forward": 0, "backward": 0}
-        for channel in program.channels:
-            if channel.sender == program.index:
-                sent[channel.key.direction] += channel.training.payload_bytes
-        yield PlannedStage(
-            index=program.index,
-            nodes=program.nodes,
-            kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
-            device=program.device,
-            depth=program.depth,
-            distance=placed.distance,
-            staleness=program.staleness,
-            parameters=sum(costs.nodes[name].parameters for name in program.nodes),
-            flops=BothWays(
-                forward=sum(node.flops.forward for node in mine), backward=sum(node.flops.backward for node in mine)
-            ),
-            seconds=timed.seconds,
-            bytes=own,
-            channel_bytes=BothWays(**sent),
-        )
 
 
 def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Mapping[str, int]:

@@ -14,9 +14,6 @@ from petra_graph.report.plan_tables import schedule_label
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import factor, memory, noun, number, one_line, plural
 
-_NAMED = 3
-"""Rows that an answer names."""
-
 
 def comparison_title(compared: Comparison) -> str:
     return f"{one_line(compared.name)}: {'methods' if _of_methods(compared) else 'plans'} compared"
@@ -52,13 +49,14 @@ def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Col
     def values(head: str, key: str, write: Callable[[Any], str]) -> Column:
         return value_column(head, [getattr(row, key) for row in rows], write)
 
-    def yes_or_no(value: bool) -> str:
-        return "yes" if value else "no"
-
     columns = [
         name_column("method, schedule" if methods else "plan", row_names(compared)),
         values("fullest\ndevice", "memory_peak", memory),
-        *([values("fits", "fits", yes_or_no)] if any(row.fits is False for row in rows) else []),
+        *(
+            [values("fits", "fits", {True: "yes", False: "no"}.__getitem__)]
+            if any(row.fits is False for row in rows)
+            else []
+        ),
         values("speed-up", "speedup", factor),
         values("stale\nupdates", "staleness", number),
     ]
@@ -68,7 +66,6 @@ def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Col
         columns.append(values("memory\ntotal", "memory_total", memory))
     if methods and not brief:
         columns += [
-            values("un-\nbeaten", "unbeaten", yes_or_no),
             values("paper's\ncount", "paper_total", units.DECIMAL.text),
             values("sent", "channel_bytes", memory),
             values("work", "flops", units.flops),
@@ -80,34 +77,31 @@ def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
     """Return which plan is the fastest, which the smallest, and of methods how many fit and which to choose."""
     rows, names, found = compared.rows, row_names(compared), list[tuple[str, str]]()
     fits = [row.fits for row in rows]
-    usable = [(name, row) for name, row in zip(names, rows, strict=True) if row.fits is not False]
     if any(fit is not None for fit in fits):
         more = "" if all(fits) else "; the notes say why the others do not"
         found.append(("fits", f"{fits.count(True)} of {len(fits)}{more}"))
-    figures: list[tuple[str, str, Callable[..., float], Callable[[float], str]]] = [
-        ("fastest", "speedup", max, factor),
-        ("smallest", "memory_peak", min, _on_the_fullest),
-    ]
-    for word, key, best, write in figures:
-        known = [(name, value) for name, row in usable if (value := getattr(row, key)) is not None]
-        if known:
-            text = write(best(value for _, value in known))
-            # Those whose figures are written alike are no better than each other.
-            alike = [name for name, value in known if write(value) == text]
-            others = [f"{len(alike) - _NAMED} more"] * (len(alike) > _NAMED)
-            found.append((word, "; ".join([text, *alike[:_NAMED], *others])))
+    usable = [(name, row, row.figures) for name, row in zip(names, rows, strict=True) if row.figures]
+    if usable:
+        name, row, _ = max(usable, key=lambda one: one[2].samples_per_second)
+        found.append(("fastest", f"{_speed(row)}; {name}"))
+        name, _, figures = min(usable, key=lambda one: one[2].memory_peak)
+        found.append(("smallest", f"{_on_the_fullest(figures.memory_peak)}; {name}"))
     if compared.recommended is not None:
         chosen = rows[compared.recommended]
         late = chosen.staleness or 0.0
         reasons = [
             names[compared.recommended],
-            factor(chosen.speedup) if chosen.speedup else units.rate(chosen.samples_per_second or 0.0),
+            _speed(chosen),
             f"{plural(late, 'update')} stale" if late else "no gradient is late",
             _on_the_fullest(chosen.memory_peak or 0),
         ]
         found.append(("choose", "; ".join(reasons)))
         found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
     return found
+
+
+def _speed(row: ComparedPlan) -> str:
+    return factor(row.speedup) if row.speedup else units.rate(row.samples_per_second or 0.0)
 
 
 def _on_the_fullest(value: float) -> str:

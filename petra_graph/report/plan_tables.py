@@ -156,7 +156,7 @@ def device_columns(plan: Plan, width: int = 60) -> list[Column]:
 
 def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
-    timing, run = plan.timing, plan.run
+    timing, run, busy = plan.timing, plan.run, [device.utilisation for device in plan.devices]
     many, about = run.micro_batches_per_epoch, "" if timing.exact else "about "
     of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
     times = [
@@ -167,7 +167,7 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
         ("exposed messages", percent(timing.exposed_communication.links)),
         ("to fill the pipeline", seconds(timing.fill_seconds)),
         ("to drain it", seconds(timing.drain_seconds)),
-        ("devices busy, least, most", f"{percent(min(timing.utilisation))}, {percent(max(timing.utilisation))}"),
+        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}"),
         (f"an epoch{of}", "unknown" if run.epoch_seconds is None else about + units.duration(run.epoch_seconds)),
     ]
     held = asdict(plan.totals.bytes)

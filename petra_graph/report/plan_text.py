@@ -1,11 +1,10 @@
 """A plan on a terminal: six answers, the tables that are short or asked for, and last, where a reader's eye is, the warnings.
 
-The answers are whether it fits, how full it is, how fast, how stale, what to change, and how sure all that is.
+The answers are whether it fits, how full it is, how fast, how stale, what to change, which is the first warning, and how sure all that is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from petra_graph.compiler.plan import Comparison, Plan, PlannedDevice
@@ -22,8 +21,6 @@ from petra_graph.report.tables import is_short, pair_columns, paragraph, table_l
 from petra_graph.units import PLAIN, duration, factor, listed, memory, noun, one_line, percent, plural, rate
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
-_ACTION = re.compile(r"[:;] ((?:set |[a-z_]+\.[a-z_]+ = ).*?)(?:\. [A-Z].*)?$")
-"""What a warning says to do first: keys to set."""
 
 
 def plan_text(plan: Plan | Comparison, *, width: int, verbose: bool = False) -> str:
@@ -53,8 +50,8 @@ def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
         for title, pairs in totals(plan):
             yield from ("", *table_lines(pair_columns(title, pairs), width))
     yield from _assumptions([*plan.notes, *plan.assumptions], width, verbose)
-    if plan.warnings:
-        yield from _section("warnings", plan.warnings, width, "! ")
+    if others := plan.warnings[1:]:
+        yield from _section("other warnings", others, width, "! ")
 
 
 def _comparison_lines(compared: Comparison, width: int, verbose: bool) -> Iterator[str]:
@@ -80,7 +77,6 @@ def _section(title: str, texts: Iterable[str], width: int, mark: str = "") -> It
 
 
 def _assumptions(said: Sequence[str], width: int, verbose: bool) -> Iterator[str]:
-    """Yield the assumptions of a plan, or a line that says where they are."""
     if said and verbose:
         yield from _section("assumptions", said, width, "- ")
     elif said:
@@ -99,7 +95,7 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
         ("fullest", f"{memory(fullest.bytes.total)}{of}; {_name(fullest)} with {stages}"),
         ("speed", _speed(plan)),
         ("staleness", _staleness(plan)),
-        ("change", _change(plan)),
+        ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
         ("how sure", _certainty(plan)),
     ]
 
@@ -142,20 +138,7 @@ def _staleness(plan: Plan) -> str:
     worst = max(plan.stages, key=lambda stage: stage.staleness)
     if not worst.staleness:
         return "none; no gradient is late"
-    known = f"; known to {' and '.join(plan.delay_aware)}" if plan.delay_aware else ""
-    return f"{plural(worst.staleness, 'update')}; the gradients of stage {worst.index}, the latest{known}"
-
-
-def _change(plan: Plan) -> str:
-    """Return the keys that the first warning which names any says to set, or else the first warning."""
-    warnings = [one_line(text) for text in plan.warnings]
-    if not warnings:
-        looked = plan.other_uses
-        others = f"none of {plural(looked, 'other use')} of these devices is better; " if looked else ""
-        return f"nothing; {others}plan --compare looks at other methods"
-    found = [(place, action[1]) for place, text in enumerate(warnings, start=1) if (action := _ACTION.search(text))]
-    place, text = found[0] if found else (1, warnings[0])
-    return f"{text}; {f'warning {place} of {len(warnings)}' if len(warnings) > 1 else 'the warning'} says why"
+    return f"{plural(worst.staleness, 'update')}; the gradients of stage {worst.index}, the latest"
 
 
 def _certainty(plan: Plan) -> str:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler import placement_search
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.placement_search import ABOUT_AS_FAST, cut_and_place, cut_into_fewest, place_stages
+from petra_graph.compiler.placement_search import (
+    ABOUT_AS_FAST,
+    cut_and_place,
+    cut_into_fewest,
+    only_hosts,
+    place_stages,
+)
 from petra_graph.compiler.planner_inputs import Clock
 from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
@@ -77,7 +83,8 @@ def seconds_of(used, made):
 
 
 def by_hand(used, stages=None):
-    return place_stages(used, partition(used.graph, stages or per_block(used.graph), [""]))
+    given = partition(used.graph, stages or per_block(used.graph), [""])
+    return place_stages(used, given, hosts=only_hosts(given, used.devices))
 
 
 def nodes_of(made):
@@ -137,7 +144,8 @@ def on(used, **speeds):
         name: Clock(partial(lambda speed, node, operation: clock(node, operation) / speed, speed))
         for name, speed in speeds.items()
     }
-    return evolve(used, clocks=clocks)
+    types = [evolve(one, type=evolve(one.type, name=f"at {speeds[one.name]}")) for one in used.devices]
+    return evolve(used, clocks=clocks, devices=tuple(types))
 
 
 def test_unlike_devices_are_taken_in_the_best_order():

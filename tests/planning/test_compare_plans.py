@@ -9,7 +9,7 @@ import pytest
 from petra_graph.compiler.plan import Figures
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.compare_plans import advised, beats, compare_methods, compare_specs, recommended
+from petra_graph.planning.compare_plans import advised, compare_methods, compare_specs, recommended
 from petra_graph.planning.plan_spec import Planner, plan
 from petra_graph.planning.share_devices import other_uses
 from petra_graph.program.method import METHODS
@@ -106,7 +106,7 @@ def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     whole = next(row for row in rows if row.replicas == 4)
     assert whole.flops == first.flops, "of as many samples"
     assert whole.memory_total == pytest.approx(4 * whole.memory_peak, abs=4)
-    assert rows[found.recommended].unbeaten
+    assert is_unbeaten(rows[found.recommended], rows)
     again = advised(Planner(spec, [*settings, *whole.set])).as_json()["timing"]
     assert again["speedup"] == pytest.approx(whole.speedup, rel=1e-3)
     assert again["speedup_over"] == found.speedup_over
@@ -128,7 +128,7 @@ def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     assert document["warnings"][0].startswith("2 replicas of the whole network with backprop would be ")
     found = compare_methods(planner)
     row = next(row for row in found.rows if (row.replicas, row.method) == (2, "backprop"))
-    assert row.unbeaten
+    assert is_unbeaten(row, found.rows)
     assert row.samples_per_second > 1.05 * max(one.samples_per_second for one in found.rows if one.method == "petra")
     assert 'partition.device_type = "h100"' in row.set
     better = advised(Planner(REVNET, [*UNLIKE, *row.set])).as_json()
@@ -145,6 +145,20 @@ def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(
     assert found["timing"]["speedup_over"].startswith("the synchronous pipeline 1f1b-flush")
 
 
+def is_unbeaten(row, rows):
+    """No other row is at least as fast, as little late and as small, and by 1 % better in one of these."""
+    own = row.figures
+    for other in (one.figures for one in rows if one.figures):
+        ratios = (
+            other.samples_per_second / own.samples_per_second,
+            (1 + own.staleness) / (1 + other.staleness),
+            own.memory_peak / other.memory_peak,
+        )
+        if min(ratios) >= 1 / 1.01 and max(ratios) > 1.01:
+            return False
+    return True
+
+
 def row(speed, stale=0.0, memory=100):
     return Figures(speed, stale, memory)
 
@@ -152,7 +166,6 @@ def row(speed, stale=0.0, memory=100):
 def test_of_rows_that_are_about_as_fast_the_least_late_is_recommended():
     rows = [row(100, stale=2), row(96), row(97, stale=1), row(80)]
     assert recommended(rows) == 1
-    assert [any(beats(other, one) for other in rows) for one in rows] == [False, False, False, True]
 
 
 def test_between_equally_late_rows_that_are_about_as_fast_clearly_less_memory_decides():

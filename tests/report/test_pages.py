@@ -84,8 +84,8 @@ def test_the_page_of_a_plan(plan):
     assert "script" not in {name for name, _ in page.elements}
     assert len(page.all("svg")) == len(pictures(text)) >= 2
     shown = "".join(page.texts)
-    for node in plan()["nodes"]:
-        assert node["name"][:50].replace("\n", " ") in shown
+    for device in plan()["devices"]:
+        assert device["name"][:50].replace("\n", " ") in shown
 
 
 def test_the_page_of_a_comparison(write):

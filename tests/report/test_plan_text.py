@@ -46,20 +46,13 @@ def test_whether_it_fits(limits, said):
     assert dict(answers(as_plan(with_limits(three_stages(), *limits))))["fits"] == said
 
 
-@pytest.mark.parametrize(
-    ("said", "warnings"),
-    [
-        ("nothing; plan --compare looks at other methods", []),
-        ("set run.epochs = 2; warning 2 of 2 says why", ["it is alone", "short: set run.epochs = 2"]),
-        ("partition.stages = 4 cuts by cost; the warning says why", ["wait: partition.stages = 4 cuts by cost"]),
-        (
-            'set optimizer.name = "muon"; the warning says why',
-            ['late: set optimizer.name = "muon". Less: method.a = 1'],
-        ),
-    ],
-)
-def test_what_to_change_is_what_a_warning_says_to_set(said, warnings):
-    assert dict(answers(as_plan(three_stages() | {"warnings": warnings, "other_uses": None})))["change"] == said
+def test_what_to_change_is_the_first_warning():
+    found = {
+        many: as_plan(three_stages() | {"warnings": ["it is late: set a.b = 2", "and full"][:many]}) for many in (0, 2)
+    }
+    assert dict(answers(found[0]))["change"] == "nothing; plan --compare looks at other methods"
+    assert dict(answers(found[2]))["change"] == "it is late: set a.b = 2"
+    assert plan_text(found[2], width=80).count("it is late") == plan_text(found[2], width=80).count("! and full") == 1
 
 
 def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
@@ -69,7 +62,6 @@ def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
     document["certainty"] = {
         "samples_per_second_low": 10_000.0,
         "samples_per_second_high": 50_000.0,
-        "spare_bytes": None,
         "times": "estimates from the data sheet of cpu",
     }
     found = dict(answers(as_plan(document)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from petra_graph import units
 from petra_graph.compiler.plan import Comparison, Plan
 from petra_graph.report.comparison import (
     comparison_answers,
@@ -23,7 +22,7 @@ from petra_graph.report.plan_tables import (
     totals,
 )
 from petra_graph.report.plan_text import answers
-from petra_graph.report.tables import Column, name_column, pair_columns, value_column
+from petra_graph.report.tables import pair_columns
 from petra_graph.units import memory
 
 _TICKS = 4
@@ -48,7 +47,6 @@ def _plan_page(plan: Plan) -> str:
                 ("stages", stage_columns(plan)),
                 ("devices", device_columns(plan)),
                 *((title, pair_columns("", pairs)) for title, pairs in totals(plan)),
-                ("nodes", _node_columns(plan)),
             ],
             lines=notes_on_nodes(plan),
         ),
@@ -59,7 +57,7 @@ def _plan_page(plan: Plan) -> str:
         sections,
         about=title_lines(plan),
         answers=answers(plan),
-        warnings=plan.warnings,
+        warnings=plan.warnings[1:],
         predicted=True,
     )
 
@@ -97,23 +95,6 @@ def timeline_of(plan: Plan) -> list[Picture]:
     names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]
     rows = [[block for block in blocks if block.stage == stage.index] for stage in plan.stages]
     return [timeline("simulated timeline", names, rows)] if blocks else []
-
-
-def _node_columns(plan: Plan) -> list[Column]:
-    nodes = plan.nodes
-    shapes = (", ".join("x".join(map(str, shape)) for shape in node.outputs) for node in nodes)
-    return [
-        name_column("node", (node.name for node in nodes)),
-        name_column("kind", (node.kind for node in nodes)),
-        name_column("block", (node.block for node in nodes)),
-        value_column("stage", (node.stage for node in nodes)),
-        value_column("keeps", (node.keeps for node in nodes)),
-        name_column("reads", (", ".join(node.inputs) for node in nodes)),
-        name_column("outputs", shapes),
-        value_column("parameters", (node.parameters for node in nodes), units.count),
-        value_column("forward", (node.flops.forward for node in nodes), units.flops),
-        value_column("backward", (node.flops.backward for node in nodes), units.flops),
-    ]
 
 
 def _comparison_page(compared: Comparison) -> str:
