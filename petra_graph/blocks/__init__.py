@@ -29,13 +29,12 @@ from petra_graph.blocks.block_kinds import Shape as Shape
 from petra_graph.blocks.block_kinds import Streams as Streams
 from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
 from petra_graph.blocks.couplings import AffineCoupling as AffineCoupling
-from petra_graph.blocks.couplings import Coefficients as Coefficients
 from petra_graph.blocks.couplings import Coupling as Coupling
+from petra_graph.blocks.couplings import DualResidualEntry as DualResidualEntry
+from petra_graph.blocks.couplings import DualResidualStep as DualResidualStep
 from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
 from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
-from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
-from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
 from petra_graph.blocks.differentiation import frozen_statistics as frozen_statistics
 from petra_graph.blocks.differentiation import leaf as leaf
@@ -43,7 +42,3 @@ from petra_graph.blocks.randomness import micro_batch as micro_batch
 from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
-from petra_graph.blocks.residual_chain import DualResidualEntry as DualResidualEntry
-from petra_graph.blocks.residual_chain import DualResidualStep as DualResidualStep
-from petra_graph.blocks.residual_chain import MidpointEntry as MidpointEntry
-from petra_graph.blocks.residual_chain import MidpointStep as MidpointStep

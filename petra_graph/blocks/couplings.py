@@ -4,10 +4,9 @@
     Additive          (x, t) -> (t + F(x), x)                                   (y, s) -> (s, y - F(s))
     TwoFunction       y1 = x1 + F(x2);  y2 = x2 + G(y1)                         x2 = y2 - G(y1);  x1 = y1 - F(x2)
     Affine            (x, t) -> (t exp(s(x)) + u(x), x)                         (y, x) -> (x, (y - u(x)) exp(-s(x)))
-    TwoStep           (x, p) -> (a x + b p + c F(x), x)                         (n, x) -> (x, (n - a x - c F(x)) / b)
-    Midpoint          the same with a = 0, b = 1, c = 2h
+    Midpoint          (x, p) -> (p + 2h F(x), x)                                (n, x) -> (x, n - 2h F(x))
     Momentum          v' = g v + (1 - g) F(x);  y = x + v'                      x = y - v';  v = (v' - (1 - g) F(x)) / g
-    SpaceToDepth      s x s pixels of a channel become s^2 channels             exact both ways
+    DualResidual      (x, p) -> (B(x) + (a - 1) x + b p, x)                     (n, x) -> (x, (n - B(x) - (a - 1) x) / b)
 
 The author writes the functions. In a backward each is evaluated once, with a graph: its value reconstructs, and its graph differentiates
 (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1). The paper's figure 2 has the swap form: (b) is the
@@ -33,11 +32,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from attrs import frozen
-from torch import Tensor
+from torch import Tensor, nn
 
 from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams
 from petra_graph.blocks.differentiation import backpropagate, leaf
@@ -155,50 +153,7 @@ def _scale_and_shift(block: AffineCoupling, x: Tensor, *context: Tensor) -> tupl
     return (torch.tanh(log_scale.to(x.dtype) / bound) * bound).exp(), shift
 
 
-@frozen
-class Coefficients:
-    """Of one step: numbers, or tensors that broadcast against a stream."""
-
-    a: float | Tensor
-    """Of the current state."""
-    b: float | Tensor
-    """Of the previous state; zero nowhere."""
-    c: float | Tensor
-    """Of the residual function."""
-
-
-class TwoStepCoupling(ResidualCoupling):
-    """A two-step method for differential equations, x_{n+1} = a x_n + b x_{n-1} + c F(x_n): write `residual` and `coefficients`.
-
-    Rounding: the inverse divides by b, so an error of the output grows by 1 / |b| a block. With |b| = 1 it stays, but for what F adds.
-    """
-
-    @abstractmethod
-    def coefficients(self, x: Tensor) -> Coefficients:
-        """Return a, b and c for the state `x`; they follow from its shape, and from torch's generator: each pass draws them first."""
-
-    def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        step = self.coefficients(x)
-        return _scaled(previous, step.b) + _increment(self, step, x, *context), x, *context
-
-    def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        step = self.coefficients(x)
-        difference = following - _increment(self, step, x, *context)
-        return x, difference if _is_number(step.b, 1.0) else difference / step.b, *context
-
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        step = self.coefficients(outputs[1])
-        return undo_sum(partial(_increment, self, step), outputs, gradients, at=0, to=1, b=step.b)
-
-
-def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:
-    """Return a x + c F(x), as it is added to the stream."""
-    value = residual_value(block.residual, x, *context)
-    value = value if _is_number(step.c, 1.0) else value.to(x.dtype) * step.c
-    return value if _is_number(step.a, 0.0) else _scaled(x, step.a) + value
-
-
-class MidpointCoupling(TwoStepCoupling):
+class MidpointCoupling(ResidualCoupling):
     """x_{n+1} = x_{n-1} + 2h F(x_n), with h = `step_size`; 2h = 1 is the swap form of `AdditiveCoupling`.
 
     The midpoint network of Chang et al. 2018, https://arxiv.org/abs/1709.03698, for x' = F(x).
@@ -206,8 +161,20 @@ class MidpointCoupling(TwoStepCoupling):
 
     step_size: float = 0.5
 
-    def coefficients(self, x: Tensor) -> Coefficients:
-        return Coefficients(0.0, 1.0, 2.0 * self.step_size)
+    def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        return previous + _twice_the_step(self, x, *context), x, *context
+
+    def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        return x, following - _twice_the_step(self, x, *context), *context
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        return undo_sum(partial(_twice_the_step, self), outputs, gradients, at=0, to=1)
+
+
+def _twice_the_step(block: MidpointCoupling, x: Tensor, *context: Tensor) -> Tensor:
+    """Return 2h F(x), in x's type unless it is F(x) itself."""
+    value, factor = residual_value(block.residual, x, *context), 2.0 * block.step_size
+    return value if factor == 1.0 else value.to(x.dtype) * factor
 
 
 class MomentumCoupling(ResidualCoupling):
@@ -246,41 +213,80 @@ def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:
     return residual_value(block.residual, x, *context).to(x.dtype) * (1.0 - block.momentum)
 
 
-class SpaceToDepth(Reversible):
-    """Down-sampling that loses nothing: each stream [n, c, h, w] becomes [n, c s^2, h / s, w / s].
+# --- residual blocks of a network, used as they are -------------------------------------------------------------------
+#
+#     the network itself    x_{n+1} = B(x_n) = x_n + F(x_n)                   whatever B does after its addition
+#     dual residual         x_{n+1} = B(x_n) + (a - 1) x_n + b x_{n-1}
+#     the first block       x_1 = B(x_0) + (a - 1) x_0                        one stream in; it hands on its input, exact
+#
+# Zhao et al. 2024, "Dr2Net: Dynamic Reversible Dual-Residual Networks for Memory-Efficient Finetuning", https://arxiv.org/abs/2401.04105,
+# equation 1, where the second stream is y_n = b x_{n-1}; here it is x_{n-1} itself, which is handed on without rounding. With a = 1 and b near
+# 0 the network computes what the pretrained one does; then the inverse divides by a small number, so that errors grow by 1 / b a block.
+# Moving a and b while the network trains brings both (the callback `dual-residual-schedule`).
+#
+# Decision: a and b are parameters that ask for no gradient. A schedule may then move them, checkpoints and weights hold them, and methods
+# that keep the parameters of a forward keep them too.
 
-    i-RevNet: Jacobsen et al. 2018, https://arxiv.org/abs/1802.07088, section 3.
-    """
+COEFFICIENTS = ("alpha", "beta")
+"""The names of a and b, by which a schedule knows them."""
 
-    def __init__(self, inputs: Sequence[Shape], *, factor: int = 2) -> None:
-        super().__init__(inputs)
-        self.factor = factor
-        for shape in inputs:
-            _, *sides = shape
-            if factor < 2 or len(sides) != 2 or any(side % factor for side in sides):  # noqa: PLR2004  height, width
-                raise ValueError(f"sides of images must be multiples of {factor} (got {list(shape)})")
 
-    # As torch's pixel_unshuffle and pixel_shuffle, which copy once more on the meta device.
+def _above_zero(value: float) -> None:
+    if value <= 0:
+        raise ValueError("must be above 0")
 
-    def forward(self, *streams: Tensor) -> Streams:
-        s, found = self.factor, []
-        for image in streams:
-            n, c, h, w = image.shape
-            pixels = image.reshape(n, c, h // s, s, w // s, s).permute(0, 1, 3, 5, 2, 4)
-            found.append(pixels.reshape(n, c * s * s, h // s, w // s))
-        return tuple(found)
 
-    def inverse(self, *outputs: Tensor) -> Streams:
-        s, found = self.factor, []
-        for image in outputs:
-            n, c, h, w = image.shape
-            pixels = image.reshape(n, c // s**2, s, s, h, w).permute(0, 1, 4, 2, 5, 3)
-            found.append(pixels.reshape(n, c // s**2, h * s, w * s))
-        return tuple(found)
+Alpha = Annotated[float, "coefficient of the block's own residual connection at the start"]
+Beta = Annotated[float, "coefficient of the reversible residual connection at the start", _above_zero]
+
+
+def _coefficient(value: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(value), requires_grad=False)
+
+
+class DualResidualEntry(Reversible):
+    """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`, which returns B(x), of x's shape."""
+
+    streams = 1
+    begun_anew = COEFFICIENTS
+
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha = _coefficient(alpha)
+
+    @abstractmethod
+    def residual(self, x: Tensor) -> Tensor:
+        """Return B(x), of x's shape."""
+
+    def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
+        return self.residual(x) + (self.alpha - 1.0) * x, x
+
+    def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
+        return (x,)
+
+
+class DualResidualStep(ResidualCoupling):
+    """A further block: (x, previous) -> (B(x) + (a - 1) x + b previous, x); write `residual`, which returns B(x)."""
+
+    begun_anew = COEFFICIENTS
+
+    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
+        super().__init__(inputs, **options)
+        self.alpha, self.beta = _coefficient(alpha), _coefficient(beta)
+
+    def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        return previous * self.beta + _own_connection(self, x, *context), x, *context
+
+    def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
+        return x, (following - _own_connection(self, x, *context)) / self.beta, *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        found = self.inverse(*gradients)
-        return Reversed(self.inverse(*outputs), found)
+        return undo_sum(partial(_own_connection, self), outputs, gradients, at=0, to=1, b=self.beta)
+
+
+def _own_connection(block: DualResidualStep, x: Tensor, *context: Tensor) -> Tensor:
+    """Return (a - 1) x + B(x)."""
+    return x * (block.alpha - 1.0) + residual_value(block.residual, x, *context)
 
 
 # --- the backward of all of them --------------------------------------------------------------------------------------
@@ -310,7 +316,7 @@ def undo_sum(
     # The gradient first: what its graph has saved is free before the stream is made.
     found = differentiated(values, (dy,), leaves, passed)
     t = y - values[0].detach()
-    if not _is_number(b, 1.0):
+    if isinstance(b, Tensor) or b != 1.0:
         t, dy = t / b, dy * b
     return Reversed((*others[:to], t, *others[to:]), (*found[:to], dy, *found[to:]))
 
@@ -372,13 +378,3 @@ def _of_shape(x: Tensor, value: Any, function: Callable[..., Any]) -> Tensor:
 
 class WrongResult(TypeError, ValueError):
     """What the function of a coupling returned cannot be added to its stream."""
-
-
-def _scaled(stream: Tensor, by: float | Tensor) -> Tensor:
-    """Multiply, unless by 1."""
-    return stream if _is_number(by, 1.0) else stream * by
-
-
-def _is_number(coefficient: float | Tensor, value: float) -> bool:
-    """Whether a coefficient is this number, and not a tensor."""
-    return not isinstance(coefficient, Tensor) and coefficient == value

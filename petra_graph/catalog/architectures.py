@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec
 
 Depth = Annotated[Literal[18, 34, 50, 101], "depth of the ResNet: its weighted layers"]
@@ -35,7 +34,6 @@ BASIC_DEPTHS = (18, 34)
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 BASE_WIDTH = 64
 BOTTLENECK_EXPANSION = 4
-IMAGE_DIMENSIONS = 3
 IMAGENET_SIDE = 64
 """The least height and width of images that get the stem of ImageNet."""
 
@@ -66,31 +64,13 @@ def resnet(
 def _nodes(
     facts: DataFacts, residual: Iterator[NodeSpec], *, width: float, classes: int | None, stem: str, streams: int
 ) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a network for these images: the stem, the residual blocks and the head.
-
-    Raises:
-        SpecError: the data set's samples are not images, or the number of classes is unknown.
-    """
-    if len(facts.shape) != IMAGE_DIMENSIONS:
-        raise SpecError(
-            f"the network reads images, but the data set's samples have shape {shown(facts.shape)}",
-            "choose a data set of images, [channels, height, width], or list nodes that read these samples",
-        )
-    outputs = classes if classes is not None else facts.classes
-    if outputs is None:
-        message = "the number of classes is unknown: the data set does not declare it"
-        raise SpecError(Problem(message=message, hint="set architecture.options.classes", path=("classes",)))
+    """Return the nodes of a network for these images: the stem, the residual blocks and the head."""
+    facts.expect_images("the network")
     large = stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
-    first = {"kernel": 7, "stride": 2, "pool": 2} if large else {}
-    return (
-        NodeSpec(
-            name="stem",
-            block="conv-stem",
-            options={"channels": _scaled(BASE_WIDTH, width), **first, "streams": streams},
-        ),
-        *residual,
-        NodeSpec(name="head", block="pool-linear", options={"outputs": outputs}),
-    )
+    first = {"channels": _scaled(BASE_WIDTH, width), "streams": streams}
+    first |= {"kernel": 7, "stride": 2, "pool": 2} if large else {}
+    head = NodeSpec(name="head", block="pool-linear", options={"outputs": facts.outputs(classes)})
+    return NodeSpec(name="stem", block="conv-stem", options=first), *residual, head
 
 
 def _residual_blocks(depth: int, width: float) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Callbacks: an early end, an average of the parameters, and the coefficients of dual residual blocks over a training.
+"""Callbacks: an early end, an average of the parameters, the coefficients of dual residual blocks over a training, and TensorBoard.
 
 The average is kept with each stage, in the process of that stage:
 
@@ -12,14 +12,16 @@ own at its own updates, as it does its learning rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.residual_chain import COEFFICIENTS
-from petra_graph.errors import RunFailed, suggestion
+from petra_graph.blocks.couplings import COEFFICIENTS
+from petra_graph.errors import RunFailed, cannot_write, suggestion
 from petra_graph.plugins import (
     AtLeast,
     Callback,
@@ -195,3 +197,43 @@ class _Moving(Companion):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from where they began."""
         self.begun = dict(tensors)
+
+
+class TensorBoard(Callback):
+    """Scalars for TensorBoard, in `tensorboard/` of the run's directory.
+
+    A resumed run opens another file, and tells TensorBoard to forget the events after the checkpoint (`purge_step`).
+    """
+
+    requires = "tensorboard"
+    install = "pip install 'petra-graph[tensorboard]'"
+
+    def started(self, run: Started) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._path = run.directory / "tensorboard"
+        purge = {} if run.resumed_at is None else {"purge_step": run.resumed_at + 1}
+        self._writer: Any = SummaryWriter(log_dir=str(self._path), **purge)
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars.
+
+        Raises:
+            RunFailed: the disk refused these events or earlier ones.
+        """
+        with _writing(self._path):
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close; errors as of `record`."""
+        with _writing(self._path):
+            self._writer.close()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import SpecError, kind_of, shown
+from petra_graph.errors import Problem, SpecError, kind_of, shown
 from petra_graph.plugins.contract import Plugin, accepted
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
@@ -62,6 +62,20 @@ class DataFacts:
     def of_tokens(self) -> bool:
         """Whether samples are windows of tokens, with a target for each token."""
         return self.dtype == "int64" and len(self.shape) == 1 and self.target_shape == self.shape
+
+    def expect_images(self, network: str) -> None:
+        """Refuse, for a network that reads images, a data set of something else."""
+        if self.several_inputs or len(self.shape) != 3:  # noqa: PLR2004  channels, height, width
+            message = f"{network} needs images [channels, height, width]; samples are {shown(self.shape)}"
+            raise SpecError(message, "choose a data set of images, or list nodes that read these samples")
+
+    def outputs(self, given: int | None, option: str = "classes") -> int:
+        """Return the outputs of a network, as its option says, or one a class; SpecError: the data set's files alone tell their number."""
+        found = self.classes if given is None else given
+        if found is None:
+            message = "the number of classes is unknown: only the data set's files tell it"
+            raise SpecError(Problem(message=message, hint=f"set {option}", path=(option,)))
+        return found
 
     @property
     def several_inputs(self) -> bool:

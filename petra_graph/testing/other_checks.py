@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks.block_kinds import ParameterGroups
-from petra_graph.blocks.residual_chain import COEFFICIENTS
+from petra_graph.blocks.couplings import COEFFICIENTS
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started, asked_at_stage
 from petra_graph.plugins.data_set import is_stream

@@ -17,11 +17,8 @@ from petra_graph.blocks import (
     DualResidualEntry,
     DualResidualStep,
     MidpointCoupling,
-    MidpointEntry,
-    MidpointStep,
     MomentumCoupling,
     Reversible,
-    SpaceToDepth,
     TwoFunctionCoupling,
     frozen_statistics,
     leaf,
@@ -85,12 +82,6 @@ class Chained(OneFunction):
         return (x + self.inner(x)).tanh()
 
 
-class FirstMidpoint(Chained, MidpointEntry): ...
-
-
-class NextMidpoint(Chained, MidpointStep): ...
-
-
 class FirstDual(Chained, DualResidualEntry):
     def __init__(self, inputs, **options):
         super().__init__(inputs, alpha=A, **options)
@@ -147,7 +138,7 @@ BLOCKS = {
     one.__name__: one
     for one in (
         *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing, ViewingTwice, Constant),
-        *(FirstMidpoint, NextMidpoint, FirstDual, NextDual),
+        *(FirstDual, NextDual),
         *(with_context(one, 3) for one in (Additive, Affine, Midpoint, Momentum)),
         with_context(TwoFunctions, 4),
     )
@@ -238,8 +229,6 @@ FORMULAS = {
     "Affine": lambda b, x, t: (t * scale_and_shift(b, x)[0] + scale_and_shift(b, x)[1], x),
     "Midpoint": lambda b, x, before: (before + 2 * 0.3 * b.inner(x), x),
     "Momentum": momentum,
-    "FirstMidpoint": lambda b, x: (b.residual(x), x),
-    "NextMidpoint": lambda b, x, before: (before + 2 * (b.residual(x) - x), x),
     "FirstDual": lambda b, x: (b.residual(x) + (A - 1) * x, x),
     "NextDual": lambda b, x, before: (b.residual(x) + (A - 1) * x + B * before, x),
 }
@@ -286,20 +275,6 @@ def test_a_residual_of_another_shape_is_refused():
         ValueError, match=r"residual must return a tensor of its input's shape, \[4, 6\] \(got \[4, 1\]\)"
     ):
         Broadcasts(((FEATURES,),) * 2)(*torch.randn(2, 4, FEATURES))
-
-
-def test_space_to_depth_is_torchs_and_undone():
-    inputs = [(3, 4, 6), (2, 4, 6)]
-    images = torch.randn(2, 3, 4, 6), torch.randn(2, 2, 4, 6)
-    block = SpaceToDepth(inputs)
-    outputs = block(*images)
-    for found, image in zip(outputs, images, strict=True):
-        assert torch.equal(found, nn.functional.pixel_unshuffle(image, 2))
-    undone = block.reverse_vjp(outputs, outputs)
-    for found in (block.inverse(*outputs), undone.inputs, undone.gradients):
-        assert all(torch.equal(*pair) for pair in zip(found, images, strict=True))
-    with pytest.raises(ValueError, match=r"sides of images must be multiples of 2 \(got \[3, 5, 6\]\)"):
-        SpaceToDepth([(3, 5, 6)])
 
 
 class Careful(AdditiveCoupling):

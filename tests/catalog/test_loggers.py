@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from petra_graph.catalog.loggers import TensorBoard
+from petra_graph.catalog.callbacks import TensorBoard
 from tests.support.loggers import started
 
 

@@ -15,7 +15,7 @@ for name in (
     "torch.nested._internal.nested_tensor",
     "torch.utils.flop_counter",  # with triton
     "torch.utils.tensorboard",
-    "petra_graph.catalog.loggers",
+    "petra_graph.catalog.callbacks",
     "petra_graph.cli.spec_verbs",
     "petra_graph.training.process",
     "petra_graph.training.run",

@@ -17,8 +17,6 @@ from petra_graph.blocks import (
     Buffered,
     DualResidualEntry,
     DualResidualStep,
-    MidpointEntry,
-    MidpointStep,
     Shape,
     Streams,
 )
@@ -30,8 +28,8 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import AtLeast, Code, DataFacts, GreaterThan, Kind, NodeSpec
 
 Coupling = Annotated[
-    Literal["dual-residual", "midpoint"] | None,
-    'makes chains of the residual parts reversible: "dual-residual" (Dr2Net) or "midpoint"; default: the network itself',
+    Literal["dual-residual"] | None,
+    'makes chains of the residual parts reversible: "dual-residual" (Dr2Net); default: the network itself',
 ]
 Anchors = Annotated[
     int | None,
@@ -80,7 +78,7 @@ def module_nodes(
         producers = list(dict.fromkeys(first if one in inputs else one for one in own)) if made else []
         there = [one for producer in producers for one in streams[producer]] if made else list(inputs)
         if coupling is not None and name in chained:
-            block, kind, coefficients = link_of_chain(coupling, chained[name], anchors, alpha, beta)
+            block, kind, coefficients = link_of_chain(chained[name], anchors, alpha, beta)
             options |= coefficients
         elif list(own) != there and there:
             options["reads"] = tuple(there.index(one) for one in own)
@@ -95,13 +93,12 @@ def module_nodes(
 module_nodes.several_inputs = True  # type: ignore[attr-defined]
 
 
-def link_of_chain(
-    coupling: str, place: int, anchors: int | None, alpha: float, beta: float
-) -> tuple[str, Kind, dict[str, float]]:
+def link_of_chain(place: int, anchors: int | None, alpha: float, beta: float) -> tuple[str, Kind, dict[str, float]]:
     """Return the block, the kind and the coefficients of a layer at a place of a reversible chain."""
     kind: Kind = "buffered" if anchors is not None and (place + 1) % anchors == 0 else "reversible"
-    coefficients = {"alpha": alpha} | ({"beta": beta} if place else {}) if coupling == "dual-residual" else {}
-    return f"{coupling}-{'step' if place else 'entry'}", kind, coefficients
+    if place == 0:
+        return "dual-residual-entry", kind, {"alpha": alpha}
+    return "dual-residual-step", kind, {"alpha": alpha, "beta": beta}
 
 
 def _reads(declared: Mapping[str, tuple[str, ...]], inputs: tuple[str, ...], build: str) -> dict[str, tuple[str, ...]]:
@@ -224,18 +221,6 @@ class Part(_OfNetwork, Buffered):
 
 class PartHead(_OfNetwork, StructuredHead):
     """The last part of a network: streams to what the network returns."""
-
-    draws = False
-
-
-class MidpointEntryPart(_OfNetwork, MidpointEntry):
-    """The first residual part of a chain: one stream to two."""
-
-    draws = False
-
-
-class MidpointStepPart(_OfNetwork, MidpointStep):
-    """A residual part as a step of the midpoint method."""
 
     draws = False
 

@@ -9,12 +9,10 @@ Weight decay applies to all parameters but biases and those of a normalisation (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from inspect import unwrap
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
 
 from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups, StageFacts
 
@@ -33,8 +31,6 @@ Eps = Annotated[float, "added to the root of the mean square", GreaterThan(0), _
 Decay = Annotated[float, "weight decay, none on normalisation and biases", AtLeast(0), _LARGEST]
 LARGEST_BETA1 = 0.99
 """Of NAdam by stage: where the delay is largest."""
-MATRICES = "matrices"
-"""The key of a group whose parameters are matrices."""
 
 
 class Unmarked(torch.optim.Optimizer):
@@ -60,44 +56,6 @@ class AdamW(Adam, torch.optim.AdamW):
 
 class NAdam(Unmarked, torch.optim.NAdam):
     step = torch.no_grad()(unwrap(torch.optim.NAdam.step))
-
-
-class MatrixOptimizer(Adam):
-    """Adam, or with `decoupled_weight_decay` AdamW, of all groups but those of `MATRICES`, which step by `_step_matrix`.
-
-    Kernels of convolutions are matrices of their first dimension and all others together: [out, in, ...] is [out, in * ...].
-    """
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
-        """Update every parameter that has a gradient, once."""
-        for group in self.param_groups:
-            for parameter in group["params"] if group.get(MATRICES) else ():
-                if parameter.grad is not None:
-                    self._step_matrix(parameter, parameter.grad, group)
-        super().step()
-
-    def _step_matrix(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        """Update a parameter of two dimensions or more by its gradient."""
-        raise NotImplementedError
-
-    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
-        """Add the parameters that Adam steps, and their state, to lists, of which matrices are in none."""
-        return False if group.get(MATRICES) else bool(super()._init_group(group, *lists))  # type: ignore[no-untyped-call]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Adam's own fills in what old versions of torch did not save, and looks for its counter at every parameter.
-        torch.optim.Optimizer.__setstate__(self, state)
-
-
-def groups_with_matrices(
-    groups: ParameterGroups, matrices: Sequence[nn.Parameter], *, weight_decay: float, **options: Any
-) -> list[dict[str, Any]]:
-    """Return three groups: the matrices, which are decayed, with options of their own; the other decayed parameters; the undecayed."""
-    decayed, undecayed = groups.param_groups(weight_decay=weight_decay)
-    own = set(map(id, matrices))
-    others = [one for one in decayed["params"] if id(one) not in own]
-    return [decayed | {"params": list(matrices), MATRICES: True} | options, decayed | {"params": others}, undecayed]
 
 
 def expect_momentum(momentum: float, *, nesterov: bool) -> None:

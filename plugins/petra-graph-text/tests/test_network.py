@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from petra_graph_text.training import TokenCrossEntropy
-from petra_graph_text.transformer import RevTransformer, TokenEmbedding, TokenLogits, rotated, vit
+from petra_graph_text.transformer import PatchEmbedding, RevTransformer, TokenEmbedding, TokenLogits, rotated
 from torch.nn import functional
-
-from petra_graph.plugins import DataFacts, SpecError
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -77,9 +75,9 @@ def test_a_width_that_heads_cannot_share() -> None:
         RevTransformer([(4, 8)] * 2, heads=3)
 
 
-def test_vit_refuses_squares_that_do_not_divide() -> None:
-    with pytest.raises(SpecError, match="patch must divide the image's sides, 28x28"):
-        vit(DataFacts(shape=(1, 28, 28)), patch=5)
+def test_squares_that_do_not_divide_an_image_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"both sides multiples of patch = 5 \(got \[1, 28, 28\]\)"):
+        PatchEmbedding([(1, 28, 28)], width=8, patch=5)
 
 
 def test_the_loss_is_the_mean_over_samples_and_its_bits_are_nats_over_log_2() -> None:

@@ -78,9 +78,6 @@ def test_the_steps_of_resnet18_are_those_of_torchvision(here):
         ("mobilenet_v3_small", 32, 15),
         ("squeezenet1_1", 64, 10),
         ("vit_b_16", 32, 14),
-        pytest.param("convnext_tiny", 32, 23, marks=pytest.mark.slow),
-        pytest.param("efficientnet_b0", 32, 19, marks=pytest.mark.slow),
-        pytest.param("swin_t", 64, 17, marks=pytest.mark.slow),
     ],
 )
 def test_parts_are_the_network(network, side, nodes):
@@ -104,7 +101,7 @@ def test_residual_blocks_are_coupled():
     ("network", "options", "said"),
     [
         ("resnet19", {}, "torchvision has no classification network 'resnet19'; did you mean"),
-        ("alexnet", {"coupling": "midpoint"}, "no two residual parts that follow one another"),
+        ("alexnet", {"coupling": "dual-residual"}, "no two residual parts that follow one another"),
     ],
 )
 def test_what_is_refused(network, options, said):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.muon import muon
+from petra_graph.catalog.optimizers.matrix_optimizers import muon
 from petra_graph.catalog.optimizers.torch_optimizers import adamw
 from petra_graph.plugins import ParameterGroups
 

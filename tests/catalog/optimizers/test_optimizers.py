@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.muon import muon
-from petra_graph.catalog.optimizers.soap import soap
+from petra_graph.catalog.optimizers.matrix_optimizers import muon, soap
 from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, nadam, sgd
 from petra_graph.plugins import ParameterGroups
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.soap import soap
+from petra_graph.catalog.optimizers.matrix_optimizers import soap
 from petra_graph.catalog.optimizers.torch_optimizers import adamw
 from petra_graph.plugins import ParameterGroups
 

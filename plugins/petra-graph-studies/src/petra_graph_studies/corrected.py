@@ -46,7 +46,7 @@ from typing import Annotated, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from petra_graph.catalog.optimizers.muon import muon
+from petra_graph.catalog.optimizers.matrix_optimizers import muon
 from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
 from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups
 from petra_graph_studies.known_steps import (

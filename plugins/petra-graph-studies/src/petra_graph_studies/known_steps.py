@@ -20,7 +20,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.torch_optimizers import MatrixOptimizer
+from petra_graph.catalog.optimizers.matrix_optimizers import MatrixOptimizer
 
 # m momentum or beta1, g gradient, v momentum buffer, p parameter, wd weight decay, t steps so far
 

@@ -31,12 +31,10 @@ from petra_graph.blocks import (
     DualResidualEntry,
     DualResidualStep,
     Head,
-    MidpointEntry,
-    MidpointStep,
     Shape,
     Streams,
 )
-from petra_graph.blocks.residual_chain import COEFFICIENTS
+from petra_graph.blocks.couplings import COEFFICIENTS
 from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, link_of_chain
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
@@ -103,7 +101,7 @@ def decoder(
         kind: Kind | None = None
         own: dict[str, Any] = {}
         if coupling is not None:
-            block, kind, own = link_of_chain(coupling, number, anchors, alpha, beta)
+            block, kind, own = link_of_chain(number, anchors, alpha, beta)
         options = shared | {"number": number} | own
         layers.append(NodeSpec(name=f"{LAYERS}.{number}", block=f"hf-{block}", kind=kind, options=options))
     return (
@@ -279,14 +277,6 @@ class LayerDualResidualEntry(AnyLayer, DualResidualEntry):
 
 class LayerDualResidualStep(AnyLayer, DualResidualStep):
     """A decoder layer made reversible as a dual residual block: two streams to two."""
-
-
-class LayerMidpointEntry(AnyLayer, MidpointEntry):
-    """The first of a decoder's layers that are made reversible by the midpoint rule: one stream to two."""
-
-
-class LayerMidpointStep(AnyLayer, MidpointStep):
-    """A decoder layer made reversible by the midpoint rule: two streams to two."""
 
 
 class Logits(_Part, Head):

@@ -269,14 +269,7 @@ def _nodes(
     embedding_std: float,
     dropout: float,
 ) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a network; ValueError: heads do not fit."""
     rotary = positions == "rotary"
-    if width % heads:
-        raise ValueError(f"width must be a multiple of heads (got width = {width}, heads = {heads})")
-    if rotary and width // heads % 2:
-        raise ValueError(
-            f'positions = "rotary" needs an even number of features of a head, width / heads (got {width // heads})'
-        )
     begun = {"width": width, "positions": "none" if rotary else "learned", "std": embedding_std, "dropout": dropout}
     block = {
         "heads": heads,
@@ -312,14 +305,11 @@ def gpt(
         SpecError: samples are not tokens with a target each, or the size of the vocabulary is unknown.
     """
     expect_tokens("gpt", facts)
-    known = vocabulary or facts.classes
-    if known is None:
-        message = "the size of the vocabulary is unknown: only the data set's files tell it"
-        hint = "set vocabulary here, or in data.options where the data set has it"
-        raise SpecError(Problem(message=message, hint=hint, path=("vocabulary",)))
+    known = facts.outputs(vocabulary, "vocabulary")
+    embedding = {"vocabulary": known}
     return _nodes(
         "token",
-        {"vocabulary": known},
+        embedding,
         known,
         layers=layers,
         heads=heads,
@@ -355,22 +345,13 @@ def vit(
     """Reversible ViT: layers + 2 stages, for images of any size.
 
     Raises:
-        SpecError: samples are not images whose sides patches divide, or the number of classes is unknown.
+        SpecError: the number of classes is unknown.
     """
-    if len(facts.shape) != _IMAGE:
-        message = f"vit needs images [channels, height, width]; samples are {list(facts.shape)}"
-        raise SpecError(Problem(message=message, hint="use a data set of images"))
-    if facts.shape[1] % patch or facts.shape[2] % patch:
-        message = f"patch must divide the image's sides, {facts.shape[1]}x{facts.shape[2]} (got {patch})"
-        raise SpecError(Problem(message=message, hint="choose a common divisor of both", path=("patch",)))
-    outputs = classes or facts.classes
-    if outputs is None:
-        message = "the number of classes is unknown: only the data set's files tell it"
-        raise SpecError(Problem(message=message, hint="set classes", path=("classes",)))
+    known = facts.outputs(classes)
     return _nodes(
         "patch",
         {"patch": patch},
-        outputs,
+        known,
         layers=layers,
         heads=heads,
         width=width,

@@ -1,4 +1,4 @@
-"""torchvision's classification networks, with their parts: a residual block each, or a layer with what follows it.
+"""The architecture "torchvision": its classification networks by their parts, a residual block each, or a layer with what follows it.
 
 A family is the list of what its forward calls in a row; what holds a matrix or kernel begins a part. A network of any other family is one
 node. Images are brought to the network's size, and one channel is read as grey, in the first part as in the network itself.
@@ -7,8 +7,9 @@ node. Images are brought to the network's size, and one channel is read as grey,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,59 @@ from torchvision.models.convnext import CNBlock
 from torchvision.models.swin_transformer import SwinTransformerBlock
 from torchvision.models.vision_transformer import EncoderBlock
 
+from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, module_nodes
+from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, Problem, SpecError
+
 _COLOURS = 3
 _WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}
 _FIXED: Mapping[str, Mapping[str, Any]] = {"googlenet": _WITHOUT_AUXILIARY, "inception_v3": _WITHOUT_AUXILIARY}
 """Arguments that no option changes: a second head would have a loss of its own."""
+
+
+def nodes(
+    facts: DataFacts,
+    *,
+    network: Annotated[str, 'name of the network in torchvision, as in "resnet50"'],
+    arguments: Annotated[
+        Mapping[str, bool | int | float | str],
+        "further arguments of torchvision's function of that name, as in { dropout = 0.0 }",
+    ] = {},
+    classes: Annotated[int | None, "outputs of the network; default: the data set's classes", AtLeast(1)] = None,
+    resize: Annotated[
+        int | None,
+        "side of the square that the first node brings images to, bilinearly, pixels; default: images as they are",
+        AtLeast(1),
+    ] = None,
+    coupling: Coupling = None,
+    anchors: Anchors = None,
+    alpha: Alpha = 1.0,
+    beta: Beta = 0.1,
+) -> tuple[NodeSpec, ...]:
+    """A classification network of torchvision by its parts; residual blocks made reversible on demand.
+
+    Raises:
+        SpecError: torchvision has no such network, samples are no images of one or three channels, or the number of classes is unknown.
+    """
+    known = models.list_models(module=models)
+    if network not in known:
+        message = f"torchvision has no classification network {network!r}"
+        close = get_close_matches(network, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "torchvision.models.list_models() has all names"
+        raise SpecError(Problem(message=message, hint=hint, path=("network",)))
+    facts.expect_images(network)
+    if facts.shape[0] not in (1, _COLOURS):
+        raise SpecError(f"{network} needs images of 1 or {_COLOURS} channels; samples are {list(facts.shape)}")
+    sides = [resize] * 2 if resize else list(facts.shape[1:])
+    kwargs: dict[str, Any] = {"network": network, "classes": facts.outputs(classes), "sides": sides}
+    return module_nodes(
+        facts,
+        build=f"{__name__}:build",
+        kwargs=kwargs | ({"arguments": dict(arguments)} if arguments else {}),
+        coupling=coupling,
+        anchors=anchors,
+        alpha=alpha,
+        beta=beta,
+    )
 
 
 def build(network: str, classes: int, sides: Sequence[int], arguments: Mapping[str, Any] | None = None) -> nn.Module:
