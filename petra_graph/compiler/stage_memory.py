@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
@@ -39,40 +39,49 @@ class EncodedShare:
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
-    """Return the shares of a precision on devices of a kind, "cpu" or "cuda"."""
-    own = "float64" if precision.compute == "float64" else "float32"
+    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
+
+    Args:
+        kind: kind of the devices, "cpu" or "cuda".
+    """
+    own, on_gpu = "float64" if precision.compute == "float64" else "float32", kind == "cuda"
     buffer, channel = (
         ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
         for stored in (precision.buffer_dtype, precision.channel_dtype)
     )
-    share = EncodedShare(buffer=buffer, channel=channel)
-    return evolve(share, targets=0.0, libraries=CUBLAS_BYTES) if kind == "cuda" else share
+    return EncodedShare(
+        buffer=buffer, channel=channel, targets=0.0 if on_gpu else 1.0, libraries=CUBLAS_BYTES if on_gpu else 0
+    )
 
 
 class Device:
     """The bytes alive on one device, and the most at any moment."""
 
-    def __init__(self, libraries: int = 0, known_peak: int | None = None) -> None:
+    def __init__(self, libraries: int = 0, look_at: int | None = None) -> None:
         self.live = libraries
-        self.peak = 0
-        self.known_peak = known_peak
-        """The most, from an execution before: it is looked at when it comes."""
+        self.peak = -1
+        self.peak_at = 0
+        """The number of the largest moment."""
+        self.look_at = look_at
+        """The number of a moment at which `parts` are looked at."""
         self.parts: dict[str, int] = {}
-        """What its bytes are for, those of the running operation under "working"."""
+        """Bytes by what they are for, those of the running operation under "working"."""
         self.stages: list[StageMemory] = []
+        self.moments = 0
 
     def moment(self, working: int = 0) -> None:
         """Look at a moment at which the running operation holds `working` bytes of its own."""
-        alive = self.live + working
-        self.peak = max(self.peak, alive)
-        if alive == self.known_peak and not self.parts:
+        self.moments += 1
+        if self.live + working > self.peak:
+            self.peak, self.peak_at = self.live + working, self.moments
+        if self.moments == self.look_at:
             counted, held = set[int](), [stage.held() for stage in self.stages]
             for part in held[0]:
                 tensors = (one for own in held for one in own[part] if one.device is self)
                 new = {id(one): one.size for one in tensors if id(one) not in counted}
                 counted.update(new)
                 self.parts[part] = sum(new.values())
-            self.parts["working"] = alive - sum(self.parts.values())
+            self.parts["working"] = self.live + working - sum(self.parts.values())
 
 
 class Tensor:
@@ -253,10 +262,7 @@ class StageMemory:
                 self._versions.copy_for(micro_batch)
             return self._record(segment.nodes, inputs)
         if segment.keeps == "input":
-            share = self._buffer_share(segment)
-            self._inputs[name].append(
-                inputs if share == 1 else self._sized(ceil(share * tensor.size) for tensor in inputs)
-            )
+            self._inputs[name].append(self.buffered(segment, inputs))
         streams = inputs
         for name in segment.nodes:
             node = self._nodes[name]
@@ -279,15 +285,12 @@ class StageMemory:
                 return inputs, self._replay(name, gradients, stored=segment.backward == "stored")
             case "input":
                 waiting = self._inputs[name]
-                if self._buffer_share(segment) == 1:
-                    inputs = waiting[0]  # It counts as waiting until it has been used.
-                    through = self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                if (inputs := self.restored(segment, waiting[0])) is not waiting[0]:
                     waiting.popleft()
-                    return inputs, through
-                inputs = self._sized(node.input_bytes)
-                self.device.moment()
+                    return inputs, self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                through = self._rerun(segment.nodes, inputs, gradients, stored=stored)
                 waiting.popleft()
-                return inputs, self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                return inputs, through
             case "nothing" if stored:
                 self.device.moment(node.work["invert"].working_bytes)
                 inputs = self._results(node.work["invert"], outputs, node.input_bytes)
@@ -296,6 +299,17 @@ class StageMemory:
                 self._differentiate(name, node.work["reverse"])
                 both = self._results(node.work["reverse"], [*outputs, *gradients], node.input_bytes * 2)
                 return both[: len(node.input_bytes)], both[len(node.input_bytes) :]
+
+    def buffered(self, segment: Segment, inputs: Tensors) -> Tensors:
+        share = self._buffer_share(segment)
+        return inputs if share == 1 else self._sized(ceil(share * tensor.size) for tensor in inputs)
+
+    def restored(self, segment: Segment, kept: Tensors) -> Tensors:
+        if self._buffer_share(segment) == 1:
+            return kept
+        inputs = self._sized(self._nodes[segment.nodes[0]].input_bytes)
+        self.device.moment()
+        return inputs
 
     def _buffer_share(self, segment: Segment) -> float:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)

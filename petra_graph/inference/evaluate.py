@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
-from petra_graph.training.data import Loaders, MicroBatches, checked_data
-from petra_graph.training.evaluation import Meters, MetricsOfEvaluation, split_undefined
+from petra_graph.training.data import CheckedData, MicroBatches
+from petra_graph.training.evaluation import measure
 from petra_graph.training.identity import Fingerprint
+from petra_graph.training.loaders import Loaders
 from petra_graph.training.trained_network import computing_on
 from petra_graph.units import listed, noun
 
@@ -76,43 +76,42 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         raise SpecError(
             "the run has no validation samples: its specification has no data.validation", "evaluate the test data"
         )
-    limit = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
-    loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
-    batches = MicroBatches.evaluation(whole, spec.data.test_batch, seed=spec.run.seed, most=limit, loaders=loaders)
-    loss, metrics = checked.build_loss(), MetricsOfEvaluation(checked.metrics)
-    meters = Meters()
-    renumbered = _match_classes(run.facts.class_names, data.facts.class_names)
-    torch.set_num_threads(spec.run.threads)
+    most = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
+    loaders = Loaders(spec.data.workers, [whole]) if spec.data.workers else None
+    batches = MicroBatches.evaluation(whole, spec.data.test_batch, most=most, seed=spec.run.seed, loaders=loaders)
+    loss, renumbered = checked.build_loss(), _match_classes(run.facts.class_names, data.facts.class_names)
     onto = operator.methodcaller("to", device)
-    at_work = nullcontext() if loaders is None else closing(loaders)
-    with computing_on(network, device), at_work, closing(iter(batches)) as source_of_batches:
-        for samples, targets in source_of_batches:
-            beside = mapped(onto, targets if renumbered is None else renumbered(targets))
-            output = network(mapped(onto, samples))
-            weight = target_weight(loss, beside)
-            result = HeadResult(
-                micro_batch=0,
-                samples=len(main(beside)),
-                weight=weight,
-                counted=target_count(loss, beside, weight),
-                loss=mean_loss(loss, output, beside, weight),
-                metrics=loss.metrics(output, beside),
-            )
-            meters.add(result)
-            metrics.update(main(output), beside)
-    meters.expect_targets(f"{split} data")
-    means = meters.means()
-    values, undefined = split_undefined(metrics.values(means))
+
+    def results() -> Generator[HeadResult]:
+        at_work = nullcontext() if loaders is None else closing(loaders)
+        with computing_on(network, device), at_work, closing(iter(batches)) as read:
+            for samples, stored in read:
+                targets = stored if renumbered is None else renumbered(stored)
+                beside, output = mapped(onto, targets), network(mapped(onto, samples))
+                weight = target_weight(loss, targets)  # of targets on the CPU, as in a run
+                yield HeadResult(
+                    micro_batch=-1,
+                    samples=len(main(targets)),
+                    weight=weight,
+                    counted=target_count(loss, targets, weight),
+                    loss=mean_loss(loss, output, beside, weight),
+                    metrics=loss.metrics(output, beside),
+                    compared=(main(output), beside),
+                )
+
+    torch.set_num_threads(spec.run.threads)
+    with closing(results()) as computed:
+        found = measure(computed, checked.metrics, f"{split} data")
     changed = [*run.changed]
     if run.trained is not None and not any(keys[0] == "data" for keys in run.changed_keys):
         changed += run.trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
-        samples=meters.samples,
+        samples=found.samples,
         of=len(whole),
-        means={**means, **values},
+        means=found.means,
         weights=source,
         split=split,
-        undefined=undefined,
+        undefined=[f"{name} is {value}" for name, value in found.undefined.items()],
         changed=changed,
         scales=checked.scales,
     )
@@ -128,7 +127,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     if validation and isinstance(run.spec.data.validation, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
-    data = checked_data(run.network.checked, parted=validation)
+    data = CheckedData.open(run.network.checked, parted=validation)
     if data.facts.inputs != run.facts.inputs:
         own, other = (
             ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

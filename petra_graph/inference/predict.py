@@ -8,7 +8,6 @@ Decision: each token of a text is computed from the whole window before it. Keep
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,13 @@ import torch
 from attrs import evolve, frozen
 from PIL import Image
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import Samples
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.data_set import codec_of
+from petra_graph.plugins.data_set import TextCodec
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.record.run_directory import make_folder_of, write_whole
 from petra_graph.training.trained_network import Network, computing_on
@@ -92,56 +92,42 @@ def predict_samples(
 
     Of a map of classes a prediction has their shares of its pixels. With a `folder`, the predictions are written there as images.
     """
-    facts, found = run.facts, list[Prediction]()
+    facts, found, size = run.facts, list[Prediction](), run.spec.data.test_batch
     targets = iter([] if folder is None else _name_images(run, samples, folder))
-    for file, index, output, scores in _score(run, network, samples, device):
-        about = Prediction(file=file.name, index=index, note=file.note, probable=run.gives_logits)
-        is_map = run.gives_classes and len(facts.target_shape) == _MAP
-        if is_map:
-            about = evolve(about, best=_class_shares(run, scores, top), probable=True)
-        if folder is not None:
-            found.append(_write_image(about, next(targets), scores, of_classes=is_map))
-        elif about.best:
-            found.append(about)
-        elif not run.gives_classes:
-            found.append(evolve(about, output=tuple(output.flatten().tolist())))
-        else:
-            for position in np.ndindex(*facts.target_shape):
-                at = (slice(None), *position)
-                best = _best_classes(scores[at], facts.class_names, top)
-                found.append(evolve(about, position=position, best=best, output=tuple(output[at].tolist())))
-    return found
-
-
-def _score(
-    run: SavedRun, network: Network, samples: Sequence[Samples], device: str
-) -> Iterator[tuple[Samples, int, Tensor, Tensor]]:
-    """Yield for each sample its file, its index there, the network's output, and that as probabilities where it is logits."""
-    parts = [one.values for one in samples]
-    several = isinstance(parts[0], dict)
-    values: Tree = {name: torch.cat([one[name] for one in parts]) for name in parts[0]} if several else torch.cat(parts)
     places = ((file, index) for file in samples for index in range(len(main(file.values))))
-    size = run.spec.data.test_batch
-    with computing_on(network, device):
+    values: Tree = tree_map(lambda *parts: torch.cat(parts), *(one.values for one in samples))
+
+    def best_of(scores: Tensor) -> tuple[ClassScore, ...]:
+        best, names = scores.topk(min(top, len(scores))), facts.class_names
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)
+
+    def outputs() -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the network's output for each sample, and that as probabilities where it is logits."""
         for start in range(0, len(main(values)), size):
-            part = mapped(operator.itemgetter(slice(start, start + size)), values)
-            outputs = main(network(mapped(operator.methodcaller("to", device), part))).cpu()
-            scores = outputs.float().softmax(dim=1) if run.gives_logits else outputs
-            for output, score in zip(outputs, scores, strict=True):
-                yield *next(places), output, score
+            part = mapped(lambda one: one[start : start + size].to(device), values)  # noqa: B023  it is called at once
+            output = main(network(part)).cpu()
+            yield from zip(output, output.float().softmax(dim=1) if run.gives_logits else output, strict=True)
 
-
-def _best_classes(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
-    values, numbers = scores.topk(min(top, len(scores)))
-    pairs = zip(numbers.tolist(), values.tolist(), strict=True)
-    return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)
-
-
-def _class_shares(run: SavedRun, scores: Tensor, top: int) -> tuple[ClassScore, ...]:
-    """Return the most frequent classes of a map, with their shares of its pixels."""
-    classes = scores.argmax(dim=0).flatten()
-    shares = classes.bincount(minlength=len(scores)) / len(classes)
-    return tuple(one for one in _best_classes(shares, run.facts.class_names, top) if one.score)
+    with computing_on(network, device):
+        for (file, index), (output, scores) in zip(places, outputs(), strict=True):
+            about = Prediction(file=file.name, index=index, note=file.note, probable=run.gives_logits)
+            if is_map := run.gives_classes and len(facts.target_shape) == _MAP:
+                classes = scores.argmax(dim=0).flatten()
+                shares = classes.bincount(minlength=len(scores)) / len(classes)
+                about = evolve(about, best=tuple(one for one in best_of(shares) if one.score), probable=True)
+            if folder is not None:
+                found.append(_write_image(about, next(targets), scores, of_classes=is_map))
+            elif is_map:
+                found.append(about)
+            elif not run.gives_classes:
+                found.append(evolve(about, output=tuple(output.flatten().tolist())))
+            else:
+                for position in np.ndindex(*facts.target_shape):
+                    at = (slice(None), *position)
+                    values_there = tuple(output[at].tolist())
+                    found.append(evolve(about, position=position, best=best_of(scores[at]), output=values_there))
+    return found
 
 
 # --- images ---
@@ -208,7 +194,10 @@ def continued_text(
         SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
     """
     data, facts = run.network.checked.data, run.facts
-    codec = codec_of(data, facts)
+    if not hasattr(data.code, "codec"):
+        message = f"{data} is not text: it does not say how a text becomes tokens"
+        raise SpecError(message, "use a run of a network that was trained on text")
+    codec: TextCodec = data.ask("codec", facts)
     if not facts.of_tokens:
         came = f"{facts.dtype} {list(facts.shape)} with targets {list(facts.target_shape)}"
         raise SpecError(

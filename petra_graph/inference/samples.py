@@ -53,29 +53,29 @@ def read_samples(files: Sequence[str], data: Plugin, facts: DataFacts) -> list[S
         SpecError: files cannot be read as samples; all of them.
     """
     found, problems = list[Samples](), list[Problem]()
+
+    @contextmanager
+    def collecting(file: str) -> Iterator[None]:
+        """Add why a file cannot be read to the problems."""
+        try:
+            yield
+        except (SpecError, RunFailed) as error:
+            problems.extend(error.problems)
+        except (OSError, ValueError, SyntaxError, MemoryError) as error:
+            named, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+            problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
+
     for given in files:
-        with _collecting(problems, given):
+        with collecting(given):
             folder = Path(given).expanduser()
             below = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
             for file, place in [(str(Path(given, one)), one) for one in below] or [(given, Path(folder.name))]:
-                with _collecting(problems, file):
+                with collecting(file):
                     values, note = _read_file(file, data, facts)
                     found.append(Samples(name=file, values=values, place=place, note=note))
     if problems:
         raise SpecError(problems)
     return found
-
-
-@contextmanager
-def _collecting(problems: list[Problem], file: str) -> Iterator[None]:
-    """Add why a file cannot be read to the problems."""
-    try:
-        yield
-    except (SpecError, RunFailed) as error:
-        problems += error.problems
-    except (OSError, ValueError, SyntaxError, MemoryError) as error:
-        named, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
-        problems.append(Problem(message=f"{named or file} cannot be read: {reason or error}"))
 
 
 def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
@@ -94,17 +94,12 @@ def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
         return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
     if hasattr(data.code, "read"):
         return as_samples(data.ask("read", path), file, facts), ""
-    if suffix in SUFFIXES:
-        return _read_image(path, file, data, facts)
-    reason = f"{file} is neither an image nor an array (.npy), and {data} does not say how it is read"
-    raise SpecError(reason, "its class may have a static method `read`")
-
-
-def _read_image(path: Path, file: str, data: Plugin, facts: DataFacts) -> tuple[Tensor, str]:
-    images = len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
+    if suffix not in SUFFIXES:
+        reason = f"{file} is neither an image nor an array (.npy), and {data} does not say how it is read"
+        raise SpecError(reason, "its class may have a static method `read`")
     # Floats are images where the data set itself makes them of images, from 0 to 1.
-    floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images")
-    floats = floats and data.ask("of_images")
+    images = len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
+    floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images") and data.ask("of_images")
     if not images or not (facts.dtype == "uint8" or floats):
         reason = f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}"
         raise SpecError(reason, "give arrays (.npy), made as the data set makes its samples")

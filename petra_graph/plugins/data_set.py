@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Problem, SpecError, kind_of, shown
-from petra_graph.plugins.contract import Plugin, accepted
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
@@ -109,29 +109,27 @@ class DataFacts:
 _TARGETS = ("int64", "float32", "float64")
 
 
-def facts_fault(facts: object) -> str:
+def facts_fault(facts: object) -> str:  # noqa: PLR0911  a fault a line
     """Return why no samples could have such facts, as the end of a sentence; "" where they could."""
-    return next(_faults(facts), "") if isinstance(facts, DataFacts) else f"are {type(facts).__name__}, not DataFacts"
-
-
-def _faults(facts: DataFacts) -> Iterator[str]:
-    """Yield faults; what is behind the first one may raise."""
+    if not isinstance(facts, DataFacts):
+        return f"are {type(facts).__name__}, not DataFacts"
     try:
-        parts = [[*facts.inputs.values()], [*facts.targets.values()]]
+        parts = [(one, get_args(Dtype)) for one in facts.inputs.values()]
+        parts += [(one, _TARGETS) for one in facts.targets.values()]
     except (LookupError, TypeError, AttributeError):
-        yield "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
-        return
-    for (shape, dtype), types in [(one, get_args(Dtype)) for one in parts[0]] + [(one, _TARGETS) for one in parts[1]]:
+        return "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
+    for (shape, dtype), types in parts:
         if dtype not in types:
-            yield f"have the type {dtype!r}, which no samples or targets have"
+            return f"have the type {dtype!r}, which no samples or targets have"
         if not isinstance(shape, tuple) or not all(isinstance(size, int) and size > 0 for size in shape):
-            yield f"have the shape {shape!r}, which is no tuple of integers above 0"
+            return f"have the shape {shape!r}, which is no tuple of integers above 0"
     if not (facts.classes is None or (isinstance(facts.classes, int) and facts.classes > 0)):
-        yield f"have classes = {facts.classes!r}, not the number of classes"
+        return f"have classes = {facts.classes!r}, not the number of classes"
     mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
     ends = (facts.mean, facts.std) != (None, None) and not len(mean) == len(std) > 0
     if ends or not all(one > 0 for one in std) or (facts.dtype == "uint8" and max(*mean, *std, 0, 0) > 1):
-        yield f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
+        return f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
+    return ""
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
@@ -147,13 +145,11 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     return dict(zip(facts.target_shape, targets, strict=True)) if named else tuple(targets)
 
 
-# --- what a data set is ---
-
-
 class Split(Protocol):
     """The training or the test split of a data set.
 
-    What it may have besides, `fetch_targets`, `plain`, `set_apart` and `mix`, is in plugins/guide/data_sets.md.
+    What it may have besides, `fetch_targets`, `plain`, `set_apart` and `mix`, is in plugins/guide/data_sets.md. A training split of unknown
+    length has `in_order = True`, and `in_epochs(samples, micro_batch)`, which returns the split of epochs that are as long.
     """
 
     def __len__(self) -> int:
@@ -165,20 +161,6 @@ class Split(Protocol):
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
         """
-
-
-class Stream(Protocol):
-    """A training split of unknown length, whose samples come in an order of its own; an epoch of it is `run.micro_batches`."""
-
-    def iterate(self, *, seed: int, number: int) -> Iterator[tuple[Tree, Tree]]:
-        """Yield the samples of a pass, one by one: their tensors without a batch dimension, and their targets.
-
-        What it yields is a function of (seed, number of the pass). Global generators are seeded by the caller, for each sample.
-        """
-
-
-def is_stream(split: object) -> bool:
-    return callable(getattr(split, "iterate", None))
 
 
 class TextCodec(Protocol):
@@ -209,20 +191,14 @@ class DataSet(Protocol):
     """
 
     train: Split
-    """Or a `Stream`."""
     test: Split
     facts: DataFacts
     """Completed from the files."""
 
 
-# --- what a run asks of one ---
-
-
 def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return an opened data set, which has the facts that its class gives before, and with which the network was planned."""
-    code = plugin.code
-    declared = code.facts(**accepted(code.facts, options)) if callable(code.facts) else code.facts
-    built = code(**options)
+    declared, built = declared_facts(plugin), plugin.code(**options)
     for name in ("train", "test"):
         if not hasattr(built, name):
             raise plugin.broken(f"what it builds, {kind_of(built)}, has no `{name}`")
@@ -267,17 +243,3 @@ def declared_samples(plugin: Plugin) -> int | None:
 def count_of_share(samples: int, share: float) -> int:
     """Return how many of the training samples a share of them is."""
     return round(share * samples)
-
-
-def codec_of(plugin: Plugin, facts: DataFacts) -> TextCodec:
-    """Return the codec of a data set's text; `facts` are those of the opened data set.
-
-    Raises:
-        SpecError: its samples are not text.
-        PluginError: its function failed.
-    """
-    if not hasattr(plugin.code, "codec"):
-        message = f"{plugin} is not text: it does not say how a text becomes tokens"
-        raise SpecError(message, "use a run of a network that was trained on text")
-    codec: TextCodec = plugin.ask("codec", facts)
-    return codec

@@ -1,11 +1,12 @@
-"""One evaluation of a split's samples by the stages of this process: means, metrics, and what is not finite."""
+"""One evaluation of a split's samples: means, metrics, and what is not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
@@ -21,8 +22,57 @@ if TYPE_CHECKING:
     from petra_graph.training.trainer import Trainer
 
 
+@frozen(kw_only=True)
+class Measured:
+    """What an evaluation has found; nothing where the head is in another process."""
+
+    samples: int
+    means: Mapping[str, float]
+    """Of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", or "rates/recall"."""
+    undefined: Mapping[str, float]
+    """The values of metrics that are not finite."""
+
+
+def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str, after: str = "") -> Measured:
+    """Take the results of an evaluation's batches, which new metrics see once each.
+
+    Args:
+        results: of the head, with what it compared.
+        metrics: of the run.
+        data: the name of the data in errors: "test data".
+        after: "after epoch 3", at which a loss that is not finite fails the run; "": it is a value like others.
+
+    Raises:
+        RunFailed: no target counts, or the loss is not finite.
+        SpecError: a metric cannot be built, or is recorded under a name of the loss's values.
+    """
+    meters, built = Meters(), [(one, one.build()) for one in metrics]
+    for number, result in enumerate(results, start=1):
+        meters.add(result)
+        if number % MOST == 0:
+            meters.read()
+        for one, metric in built:
+            assert result.compared is not None
+            with at_path(*one.path[:-1], "name"):
+                metric.update(*result.compared)
+    meters.expect_targets(data)
+    means = meters.means()
+    if after and not math.isfinite(means.get("loss", 0.0)):
+        raise loss_failed(f"the {data.removesuffix(' data')} loss {after}", means["loss"])
+    values: dict[str, float] = {}
+    for one, metric in built if meters.samples else ():
+        if one.recorded_as in means:
+            message = f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name'
+            hint = f'record it under another name: recorded_as = "{one.recorded_as}-2"'
+            raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
+        found = metric.compute().items()
+        values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
+    finite, undefined = ({n: v for n, v in values.items() if math.isfinite(v) == wanted} for wanted in (True, False))
+    return Measured(samples=meters.samples, means={**means, **finite}, undefined=undefined)
+
+
 def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
-    """Return the means and metrics over a split; zeros where the head is in another process.
+    """Return the means and metrics over a split; nothing where the head is in another process.
 
     Args:
         trainer: whose stages have the weights to evaluate.
@@ -33,30 +83,15 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
     """
-    prepared, scheduler = trainer.prepared, trainer.scheduler
-    meters, metrics = Meters(), MetricsOfEvaluation(prepared.checked.metrics)
-    for number, result in enumerate(scheduler.evaluate(batches, batches.sizes), start=1):
-        meters.add(result)
-        if number % MOST == 0:
-            meters.read()
-        if result.compared is not None:
-            metrics.update(*result.compared)
-    meters.expect_targets(f"{split} data")
-
-    means = meters.means()
-    if not math.isfinite(means.get("loss", 0.0)):
-        raise loss_failed(f"the {split} loss after epoch {epoch}", means["loss"])
-    if not meters.samples:  # the head is in another process
-        return means
-    found, best = metrics.values(means), prepared.spec.checkpoint.best
-    recorded = [f"{split}/{name}" for name in (*means, *found)]
-    if best is not None and best.startswith(f"{split}/") and best not in recorded:
+    prepared, results = trainer.prepared, trainer.scheduler.evaluate(batches, batches.sizes)
+    found = measure(results, prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
+    best, recorded = prepared.spec.checkpoint.best, [f"{split}/{name}" for name in (*found.means, *found.undefined)]
+    if found.samples and best is not None and best.startswith(f"{split}/") and best not in recorded:
         message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
         raise RunFailed(message, suggestion(best, recorded))
-    values, others = split_undefined(found)
-    for text in others:
-        trainer.warn(f"{split}/{text}, which is not recorded: the metric is undefined on these targets")
-    return {**means, **values}
+    for name, value in found.undefined.items():
+        trainer.warn(f"{split}/{name} is {value}, which is not recorded: the metric is undefined on these targets")
+    return found.means
 
 
 def load_weights(executors: Iterable[StageExecutor], weights: Mapping[str, Tensor]) -> None:
@@ -121,42 +156,6 @@ class Meters:
     def _sum(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
-
-
-class MetricsOfEvaluation:
-    """The metrics of one evaluation: new ones, which see every batch once."""
-
-    def __init__(self, configured: Sequence[Plugin]) -> None:
-        """Build the metrics, each in a guard that names it."""
-        self._built = [(one, one.build()) for one in configured]
-
-    def update(self, output: Tensor, target: Tensor) -> None:
-        """Show a batch to all metrics."""
-        for one, metric in self._built:
-            with at_path(*one.path[:-1], "name"):
-                metric.update(output, target)
-
-    def values(self, of_loss: Container[str]) -> Mapping[str, float]:
-        """Return all values by the names under which they are recorded, NaN among them: "f1", or "rates/recall".
-
-        Raises:
-            SpecError: the loss has values of the same name.
-        """
-        values: dict[str, float] = {}
-        for one, metric in self._built:
-            if one.recorded_as in of_loss:
-                message = f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name'
-                hint = f'record it under another name: recorded_as = "{one.recorded_as}-2"'
-                raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
-            found = metric.compute().items()
-            values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
-        return values
-
-
-def split_undefined(values: Mapping[str, float]) -> tuple[Mapping[str, float], Sequence[str]]:
-    """Return the values that are finite, and the others in words: "auc is nan"."""
-    others = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
-    return {name: value for name, value in values.items() if math.isfinite(value)}, others
 
 
 def loss_failed(what: str, value: float, first: float = math.nan) -> RunFailed:

@@ -34,7 +34,6 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.contract import FIRST_PARTY, Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seeded
@@ -44,6 +43,7 @@ from petra_graph.record.run_directory import damaged, sha256_of, write_whole
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import GraphSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.strict_values import flat, keys_with
+from petra_graph.training.data import CheckedData
 from petra_graph.training.trained_network import Network
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
+from petra_graph.executor.update import LearningRate, Updater, learning_rate, read_interval
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.advice import delay_problems
 from petra_graph.planning.check_spec import CheckedSpec, check_spec
@@ -249,8 +249,7 @@ def prepare(
     problems.add(delay_problems(network, programs))
     replica, at = divmod(rank, in_pipeline)
     read_at: dict[int, Part] = {placement.stages[-1].rank: "targets", placement.stages[0].rank: "all"}
-    opened = evolve(data, horizon=horizon(network.spec, data.length))
-    opened = opened.read_in_part(read_at.get(at, "nothing"), replica)
+    opened = evolve(data, spec=network.spec, part=read_at.get(at, "nothing"), replica=replica)
     prepared = Prepared(
         network=network,
         placement=placement,

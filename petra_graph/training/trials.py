@@ -23,12 +23,12 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.build_block import initial_block, initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seed_generators
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
 from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
+from petra_graph.training.data import CheckedData
 
 MOST_SAMPLES = 8
 """Of the run, that a trial reads."""

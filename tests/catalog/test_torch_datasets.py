@@ -14,9 +14,9 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
-from petra_graph.plugins.checked_samples import CheckedData
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
+from petra_graph.training.data import CheckedData
 
 HERE = "datasets_of_this_test"
 """A name by which code is found: that of this module has a hyphen."""
@@ -55,6 +55,10 @@ DRAWN = Pairs(drawn)
 def opened(**options):
     """The data set that is opened with these options."""
     return discover().resolve(DATA_SET, "torch").read(options)[0].build()
+
+
+def checked(data, validation=None):
+    return CheckedData.of("data set", data, data.train, validation=validation)
 
 
 @pytest.fixture
@@ -192,7 +196,7 @@ def test_samples_that_follow_the_process_are_refused(dataset, monkeypatch, shard
 
     def first(split):
         if isinstance(sharded, Sharded):
-            return next(split.iterate(seed=0, number=0))
+            return split.in_epochs(1, 1).fetch(np.array([0]), seed=0, epoch=0)
         return split.fetch(np.array([1]), seed=0, epoch=0)
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
@@ -229,6 +233,7 @@ def test_every_dataset_that_asks_is_told_the_epoch(dataset):
         (sample(torch.zeros(2), {"boxes": [1.0]}), "y is a list"),
         (sample(torch.zeros(2, dtype=torch.complex64)), r"x is complex64 \[2\]"),
         (sample(np.array(["a"])), "x: can't convert"),
+        (sample(torch.rand(8, 9, 3)), r"x of sample 0 is float32 \[8, 9, 3\], an image whose channels come last"),
         (sample(Image.new("I", (2, 2))), "x is an image, and its pixels have mode I"),
     ],
 )
@@ -308,18 +313,18 @@ def broken_at(wrong):
 
 
 def test_an_item_that_raises_is_named_with_its_line(dataset):
-    checked = CheckedData.of("data set", dataset(broken_at(4)))
+    train = checked(dataset(broken_at(4))).train
     with pytest.raises(
         RunFailed, match=r"sample 4 of its training data: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"
     ):
-        checked.train.fetch(np.arange(6), seed=0, epoch=0)
+        train.fetch(np.arange(6), seed=0, epoch=0)
     with pytest.raises(PluginError, match=r"sample 0 of `train`: KeyError: 'lost'(.|\n)*test_torch_datasets.py:"):
         dataset(broken_at(0))
 
 
 def test_a_share_is_of_the_dataset_without_augmentation():
     options = {"train": f"{HERE}:DRAWN", "test": f"{HERE}:TEST", "plain": f"{HERE}:DRAWN", "classes": 2}
-    data = CheckedData.of("data set", opened(**options), 0.5)
+    data = checked(opened(**options), 0.5)
     assert sorted([*data.train.rows, *data.validation.rows]) == list(range(6))
     one, other = (data.validation.fetch(np.arange(3), seed=seed, epoch=seed)[0] for seed in (0, 1))
     assert torch.equal(one, other), "whatever it draws follows from the index alone"
@@ -329,7 +334,7 @@ def test_a_share_is_of_the_dataset_without_augmentation():
 
 def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dataset):
     with pytest.raises(SpecError) as caught:
-        CheckedData.of("data set", dataset(Pairs(row)), 0.5)
+        checked(dataset(Pairs(row)), 0.5)
     (problem,) = caught.value.problems
     assert problem.path == ("data", "validation")
     assert "of torch Datasets the option `plain`" in problem.hint
@@ -338,5 +343,5 @@ def test_a_share_of_a_dataset_that_may_augment_is_refused_with_both_ways_out(dat
 
 def test_a_validation_dataset_of_its_own():
     options = {"train": f"{HERE}:ROWS", "test": f"{HERE}:TEST", "validation": f"{HERE}:TEST"}
-    data = CheckedData.of("data set", opened(**options), "validation")
+    data = checked(opened(**options), "validation")
     assert (len(data.train), len(data.validation)) == (6, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from math import inf
 
 import pytest
@@ -92,7 +93,7 @@ def nodes_of(made):
 
 def held(used, made):
     """What each device holds, by the memory model."""
-    return {name: one.total for name, one in used.memory.on_devices(used.programs(made, made.schedule)).items()}
+    return {name: one.total for name, one in used.device_memory(used.programs(made, made.schedule)).items()}
 
 
 def test_work_decides_where_the_cut_is():
@@ -140,10 +141,8 @@ def on(used, **speeds):
     """The setting with devices of other speeds."""
     (clock,) = set(used.clocks.values())
     clocks = {
-        device: Clock(
-            device={name: {key: one / speed for key, one in own.items()} for name, own in clock.device.items()}
-        )
-        for device, speed in speeds.items()
+        name: Clock(partial(lambda speed, node, operation: clock(node, operation) / speed, speed))
+        for name, speed in speeds.items()
     }
     types = [evolve(one, type=evolve(one.type, name=f"at {speeds[one.name]}")) for one in used.devices]
     return evolve(used, clocks=clocks, devices=tuple(types))

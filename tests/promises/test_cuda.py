@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from petra_graph.catalog.blocks import RevBasic
-from petra_graph.catalog.losses import CrossEntropy
+from petra_graph.catalog.losses_and_metrics import CrossEntropy
 from petra_graph.cli.main import main
 from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut

@@ -15,10 +15,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.errors import RunFailed
-from petra_graph.plugins import checked_samples
 from petra_graph.plugins.callback import Listener
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import ClipSpec
+from petra_graph.training import data as data_of_a_run
 from petra_graph.training import prepare as prepare_module
 from petra_graph.training.evaluation import Meters, loss_failed
 from petra_graph.training.run import run
@@ -114,7 +114,7 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
         def trained(self, epoch, micro_batches, means):
             reads.append((micro_batches, dict(counts)))
 
-    monkeypatch.setattr(checked_samples, "samples_fault", lambda *_: "")  # it reads what lies in the host's memory
+    monkeypatch.setattr(data_of_a_run, "fault_of", lambda *_: "")  # it reads what lies in the host's memory
     path = write("small.toml", SPEC)
     with counted(monkeypatch, ("item", "tolist", "__bool__", "__float__")) as counts:
         run(path, ["run.log_every=4", "run.epochs=1"], Watching())

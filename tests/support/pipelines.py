@@ -296,7 +296,7 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.losses import CrossEntropy
+    from petra_graph.catalog.losses_and_metrics import CrossEntropy
 
     if any(key in options for key in _OF_DELAY):
         optimizer, options = "corrected", {"optimizer": optimizer, **options}

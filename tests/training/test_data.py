@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.spec.model import DataSpec, Spec
 from petra_graph.spec.run_tables import PartitionSpec, RunSpec
-from petra_graph.training.data import Loaders, MicroBatches, OpenedData, order
+from petra_graph.training.data import MicroBatches, OpenedData, order
+from petra_graph.training.loaders import Loaders
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 class Numbers:
     """A split whose samples are their own indices, with seed and epoch as target."""
 
-    in_order, mix = False, None
+    in_order = mixes = False
+    fetch_targets = None
 
     def __init__(self, n):
         self.n = n
@@ -35,31 +37,29 @@ class Numbers:
     def __len__(self):
         return self.n
 
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         return torch.from_numpy(indices), torch.full((len(indices),), 1000 * seed + epoch)
 
 
 class Broken(Numbers):
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         raise RunFailed(Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root")))
 
 
 class Images(Numbers):
     """Each laid out as convolutions read it, and augmented by seed and epoch."""
 
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         drawn = np.random.default_rng([seed, epoch, *indices]).random((len(indices), 3, 4, 4))
         return torch.from_numpy(drawn).to(memory_format=torch.channels_last), torch.from_numpy(indices)
 
 
 def opened(split, *, batch=4, seed=0, workers=0, limit=100, replicas=1, **options):
     """What is read of a data set whose training split this is."""
-    length = min(limit, len(split) // (batch * replicas))
-    usual = {"micro_batches": length, "evaluated": None, "test": None, "horizon": None}
-    run, partition = RunSpec(seed=seed), PartitionSpec(replicas=replicas)
+    run, partition = RunSpec(seed=seed, micro_batches=limit), PartitionSpec(replicas=replicas)
     spec = Spec(data=DataSpec(name="digits", batch=batch), run=run, partition=partition)
     loaders = Loaders(workers, (split,)) if workers else None
-    return OpenedData(data=SimpleNamespace(train=split), spec=spec, length=length, loaders=loaders, **usual, **options)
+    return OpenedData(data=SimpleNamespace(train=split), spec=spec, loaders=loaders, **options)
 
 
 def training(split, epoch=0, **options):
@@ -120,7 +120,7 @@ def test_an_epoch_draws_nothing_from_the_process_generators(workers):
 class Processes(Numbers):
     """Samples that are the loader process."""
 
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         return torch.full((len(indices),), os.getpid()), torch.from_numpy(indices)
 
 
@@ -155,7 +155,7 @@ class OfFile(Numbers):
         path.write_bytes(bytes(range(n)))
         self.file = path.open("rb", buffering=0)
 
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         self.file.seek(int(indices[0]))
         time.sleep(0.002)
         return torch.tensor(list(self.file.read(1))), torch.from_numpy(indices)
@@ -206,7 +206,7 @@ class Decoded(Numbers):
     def fetch_targets(self, indices):
         return torch.from_numpy(indices)
 
-    def fetch(self, indices, *, seed, epoch):
+    def fetch(self, indices, *, seed, epoch, mixed):
         raise AssertionError("an image is decoded")
 
 
@@ -218,12 +218,14 @@ def test_the_head_s_process_gets_targets_and_decodes_no_image():
 
 
 class Mixing(Numbers):
+    mixes = True
+
     def fetch_targets(self, indices):
         raise AssertionError("targets of mixed samples follow from the samples")
 
-    def mix(self, samples, targets, indices, *, seed, epoch):
-        assert samples.tolist() == indices.tolist()
-        return samples.roll(1), targets + 0.5
+    def fetch(self, indices, *, mixed, **at):
+        samples, targets = super().fetch(indices, mixed=mixed, **at)
+        return (samples.roll(1), targets + 0.5) if mixed else (samples, targets)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

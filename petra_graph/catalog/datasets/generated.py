@@ -21,7 +21,7 @@ from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.splits import image_split, stratified
+from petra_graph.catalog.datasets.splits import ImageSplit, stratified
 from petra_graph.errors import SpecError
 from petra_graph.plugins import AtLeast, AtMost, DataFacts, Each, GreaterThan, Length, LessThan
 
@@ -61,8 +61,8 @@ class Digits:
         pictures, targets = _digits()
         images = np.rint(pictures * (255 / _LARGEST)).astype(np.uint8)[..., np.newaxis]
         test = stratified(targets, share=test_share, seed=_PERMUTATION)
-        self.train = image_split((images[~test], targets[~test]), crop_padding=crop_padding)
-        self.test = image_split((images[test], targets[test]))
+        self.train = ImageSplit(images[~test], targets[~test], crop_padding=crop_padding)
+        self.test = ImageSplit(images[test], targets[test])
 
     @staticmethod
     def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.image_files import eight_bits
 from petra_graph.plugins import DataFacts
 from petra_graph.plugins.tensor_trees import mapped, named_leaves
 
@@ -36,28 +37,34 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
     x, y = sample
     if isinstance(x, tuple | list):
-        names = getattr(x, "_fields", [f"x{at}" for at in range(len(x))])
-        x = dict(zip(names, x, strict=True))
+        x = dict(zip(getattr(x, "_fields", [f"x{at}" for at in range(len(x))]), x, strict=True))
     inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
+
+    def target_of(value: Any) -> Tensor:
+        target = _tensor("y", value)
+        return target.long() if target.dtype == torch.uint8 else target
+
     if isinstance(y, Mapping):
-        return inputs, {key: _target(one) for key, one in y.items()}
+        return inputs, {key: target_of(one) for key, one in y.items()}
     if isinstance(y, tuple | list):
-        return inputs, tuple(map(_target, y))
-    target = _target(y)
+        return inputs, tuple(map(target_of, y))
+    target = target_of(y)
     # A label in a list of one, as arrays of labels [n, 1] give it; the one next token of one token is no such label.
     is_label = target.dtype == torch.int64 and target.shape == (1,)
     of_tokens = isinstance(inputs, Tensor) and (inputs.dtype, inputs.shape) == (target.dtype, target.shape)
     return inputs, target[0] if is_label and not of_tokens else target
 
 
-def _target(value: Any) -> Tensor:
-    target = _tensor("y", value)
-    return target.long() if target.dtype == torch.uint8 else target
-
-
 def _tensor(name: str, value: Any) -> Tensor:
-    if is_image(value):
-        return _image_tensor(name, value)
+    """Return a value of a sample as a tensor of the types that data sets have; a PIL image as float32 [channels, height, width] in [0, 1]."""
+    if isinstance(value, Image.Image):
+        try:
+            image = eight_bits(value)
+        except ValueError as error:
+            raise ValueError(f"{name} is an image, and {error}") from None
+        mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
+        pixels = torch.from_numpy(np.array(image.convert(mode)))
+        return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
     if isinstance(value, np.ndarray):
         value = np.array(value)  # a copy, which may be written to
     if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
@@ -72,25 +79,6 @@ def _tensor(name: str, value: Any) -> Tensor:
     return tensor
 
 
-def is_image(value: Any) -> bool:
-    """Whether a value is a PIL image; nothing is one where PIL was not imported."""
-    image = sys.modules.get("PIL.Image")
-    return image is not None and isinstance(value, image.Image)
-
-
-def _image_tensor(name: str, image: Any) -> Tensor:
-    """Return a PIL image as float32 [channels, height, width] in [0, 1]."""
-    from petra_graph.image_files import eight_bits
-
-    try:
-        image = eight_bits(image)
-    except ValueError as error:
-        raise ValueError(f"{name} is an image, and {error}") from None
-    mode = image.mode if image.mode in _CHANNELS else "L" if image.mode == "1" else "RGB"
-    pixels = torch.from_numpy(np.array(image.convert(mode)))
-    return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
-
-
 def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
     """Return the facts of samples like this one.
 
@@ -103,26 +91,22 @@ def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
     for place, one in named_leaves(x):
-        if _has_channels_last(one):
+        # Surely an image of height, width, channels, which blocks would take for channels, height, width.
+        last = one.dim() == 3 and one.shape[2] in {1, 3, 4} and min(one.shape[:2]) > 4  # noqa: PLR2004  more channels than images have
+        if last and (one.dtype == torch.uint8 or (one.is_floating_point() and one.min() >= 0 and one.max() <= 1)):
             message = f"x{place} of sample 0 is {_form(one)}, an image whose channels come last"
             hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
             raise SpecError(Problem(message=message, hint=hint, path=("train",)))
     shapes, types = ([mapped(of, part) for part in (x, y)] for of in (lambda one: tuple(one.shape), _type))
+    names = tuple(classes) if isinstance(classes, Sequence) else None
     return DataFacts(
         shape=shapes[0],
         dtype=types[0],
-        classes=len(classes) if isinstance(classes, Sequence) else classes,
-        class_names=tuple(classes) if isinstance(classes, Sequence) else None,
+        classes=classes if names is None else len(names),
+        class_names=names,
         target_shape=shapes[1],
         target_dtype=types[1],
     )
-
-
-def _has_channels_last(x: Tensor) -> bool:
-    """Whether a sample is surely an image of height, width, channels, which blocks would take for channels, height, width."""
-    if x.dim() != 3 or x.shape[2] not in {1, 3, 4} or min(x.shape[:2]) <= 4:  # noqa: PLR2004  more channels than images have
-        return False
-    return x.dtype == torch.uint8 or (x.is_floating_point() and float(x.min()) >= 0 and float(x.max()) <= 1)
 
 
 def _named(x: Any, y: Any) -> dict[str, Tensor]:

@@ -11,11 +11,11 @@ numpy calls instead of a loop over images.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -25,112 +25,60 @@ _TABLE = 1
 """Separates these draws from others of the same (seed, epoch). Not 0: a trailing 0 does not change a numpy seed."""
 
 
-@frozen(kw_only=True, eq=False)
-class Draws:
-    """The crop and the flip of each of the N samples of a split in one epoch."""
-
-    corner: NDArray[np.intp]
-    """[N, 2]: top and left of the crop within the padded image, in pixels."""
-    mirrored: NDArray[np.bool_]
-    """[N]"""
-
-
-@frozen(kw_only=True)
-class CropAndFlip:
-    """Pad with black, crop the original size at random, mirror half of the images.
+@define(eq=False)
+class ImageSplit:
+    """Images of a store with their targets; those of a training are padded with black, cropped to their size at random, and half of them mirrored.
 
     The stored image is padded before normalisation, as in He et al. 2016 (arXiv:1512.03385, section 4.2).
     """
 
-    padding: int
-    flip: bool
-
-    def draws(self, samples: int, *, seed: int, epoch: int) -> Draws:
-        """Return the table of one epoch for `samples` samples."""
-        generator = np.random.default_rng([seed, epoch, _TABLE])
-        corner = generator.integers(0, 2 * self.padding + 1, size=(samples, 2), dtype=np.intp)
-        mirrored = generator.random(samples) < 0.5 if self.flip else np.zeros(samples, np.bool_)  # noqa: PLR2004
-        return Draws(corner=corner, mirrored=mirrored)
-
-    def __call__(self, images: NDArray[np.uint8], indices: NDArray[np.intp], draws: Draws) -> NDArray[np.uint8]:
-        """Return augmented images [n, H, W, C]; `images`, which must be the caller's own, may be overwritten."""
-        if self.padding:
-            images = self._crop(images, draws.corner[indices])
-        if self.flip:
-            mirrored = draws.mirrored[indices]
-            images[mirrored] = images[mirrored, :, ::-1]
-        return images
-
-    def _crop(self, images: NDArray[np.uint8], corner: NDArray[np.intp]) -> NDArray[np.uint8]:
-        n, height, width, channels = images.shape
-        pad = self.padding
-        padded = np.zeros((n, height + 2 * pad, width + 2 * pad, channels), np.uint8)
-        padded[:, pad : pad + height, pad : pad + width] = images
-        windows = sliding_window_view(padded, (height, width), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
-        cropped: NDArray[np.uint8] = windows[np.arange(n), corner[:, 0], corner[:, 1]]
-        return cropped
-
-
-class PixelStore(Protocol):
-    """Equally sized images by index."""
-
-    def __getitem__(self, indices: NDArray[np.intp], /) -> NDArray[np.uint8]:
-        """Return a new array [n, H, W, C]."""
-
-
-@define(kw_only=True, eq=False)
-class LabelledSplit:
-    """The targets of a split."""
-
+    pixels: Any
+    """The store."""
     targets: NDArray[np.int64]
     """[N]"""
+    crop_padding: int = field(default=0, kw_only=True)
+    """On each side, pixels; 0: no crop."""
+    flip: bool = field(default=False, kw_only=True)
+    _drawn: tuple[tuple[int, int], NDArray[np.intp], NDArray[np.bool_]] | None = field(default=None, init=False)
+    """A (seed, epoch) with its table: top and left of each sample's crop in the padded image [N, 2], and which are mirrored [N]."""
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def plain(self) -> ImageSplit:
+        """The same images without augmentation."""
+        return evolve(self, crop_padding=0, flip=False)
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
         """Load the targets alone: int64 [n]."""
         return torch.from_numpy(self.targets[indices])
 
-
-@define(kw_only=True, eq=False)
-class ImageSplit(LabelledSplit):
-    """Images of a store with their targets; a training split has an augmentation."""
-
-    pixels: PixelStore
-    augment: CropAndFlip | None = None
-    _last: tuple[tuple[int, int], Draws] | None = field(default=None, init=False)
-
-    @property
-    def plain(self) -> ImageSplit:
-        """The same images without augmentation."""
-        return evolve(self, augment=None)
-
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, C, H, W] in channels-last memory, and int64 targets [n]."""
-        images = self.pixels[indices]
-        if self.augment:
-            images = self.augment(images, indices, self._draws(self.augment, (seed, epoch)))
+        images: NDArray[np.uint8] = self.pixels[indices]
+        if not self.crop_padding and not self.flip:
+            return as_images(images), self.fetch_targets(indices)
+        # The last table is kept, since an epoch fetches many times.
+        if self._drawn is None or self._drawn[0] != (seed, epoch):
+            generator, n = np.random.default_rng([seed, epoch, _TABLE]), len(self)
+            corner = generator.integers(0, 2 * self.crop_padding + 1, size=(n, 2), dtype=np.intp)
+            self._drawn = (seed, epoch), corner, generator.random(n) < 0.5  # noqa: PLR2004  a fair coin
+        corner, mirrored = self._drawn[1][indices], self._drawn[2][indices]
+        if pad := self.crop_padding:
+            n, height, width, channels = images.shape
+            padded = np.zeros((n, height + 2 * pad, width + 2 * pad, channels), np.uint8)
+            padded[:, pad : pad + height, pad : pad + width] = images
+            windows = sliding_window_view(padded, (height, width), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
+            images = windows[np.arange(n), corner[:, 0], corner[:, 1]]
+        if self.flip:
+            images[mirrored] = images[mirrored, :, ::-1]
         return as_images(images), self.fetch_targets(indices)
-
-    def _draws(self, augment: CropAndFlip, at: tuple[int, int]) -> Draws:
-        """Return the table of (seed, epoch); the split keeps the last table, since an epoch fetches many times."""
-        if self._last is None or self._last[0] != at:
-            self._last = at, augment.draws(len(self), seed=at[0], epoch=at[1])
-        return self._last[1]
 
 
 def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
     """Return a view of pixels [n, H, W, C]: a tensor [n, C, H, W] in channels-last memory format."""
     return torch.from_numpy(pixels).permute(0, 3, 1, 2)
-
-
-def image_split(
-    images: tuple[PixelStore, NDArray[np.int64]], *, crop_padding: int = 0, flip: bool = False
-) -> ImageSplit:
-    """Return the split of (pixels, targets), augmented if it is cropped or flipped."""
-    augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
-    return ImageSplit(pixels=images[0], targets=images[1], augment=augment)
 
 
 def stratified(targets: NDArray[np.int64], *, share: float, seed: int) -> NDArray[np.bool_]:

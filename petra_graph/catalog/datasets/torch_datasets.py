@@ -2,23 +2,37 @@
 
 Decision: Python's, numpy's and torch's generators are seeded with (seed, epoch, index) around each `__getitem__`, a test or
 validation sample's with its index alone, and restored afterwards. So whatever a transform draws is the same on any number of loader
-processes, on any number of processes, and after a resume. Those of a stream are seeded by the core, for each sample in its order. A first sample
-that is another one when it is read again, from the same state of all generators, is refused: samples would depend on those read before them.
+processes, on any number of processes, and after a resume. A first sample that is another one when it is read again, from the same state of
+all generators, is refused: samples would depend on those read before them.
+
+A stream's epoch is `run.micro_batches`, which go on where the epoch before has ended:
+
+    pass       | 0                        | 1                        | 2
+    samples    | 0 1 2 ..          L0 - 1 | L0 L0+1 ..               |
+    epochs     | 0             | 1             | 2             |        N = micro_batches * batch * replicas samples each
+
+Decision: a pass begins when the one before has ended, within a micro-batch as well. Generators are seeded with (seed, pass, sample of the
+pass) around each sample, so a sample depends on those before it only through what the stream itself keeps. Going on is cheap; going back,
+and a process that begins in the middle as after a resume, reads the stream from its beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import count
 from typing import Annotated, Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field
 from numpy.typing import NDArray
+from PIL import Image
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from petra_graph.blocks import random_key
-from petra_graph.catalog.datasets.samples import PAIR, are_equal, described, facts_of, is_image, read_sample
+from petra_graph.catalog.datasets.samples import PAIR, are_equal, described, facts_of, read_sample
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.plugins import (
     AtLeast,
@@ -30,13 +44,16 @@ from petra_graph.plugins import (
     seed_generators,
     seeded,
 )
+from petra_graph.plugins.author_code import author_code
+from petra_graph.units import plural
 
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
 _READS = 4
 """How often the first sample is read, to see whether it stays the same: a flip of its own comes twice alike every other time."""
+_END = object()
 
 
-@define(kw_only=True, eq=False)
+@define(kw_only=True, eq=False, slots=False)
 class _OfDataset:
     """The samples of a Dataset."""
 
@@ -44,14 +61,13 @@ class _OfDataset:
     part: str
     """ "training", "validation" or "test"."""
     first: tuple[Any, Any]
-    """The first training sample, as it is before processes share the work: all others are like it."""
-    form: str = field(init=False)
-    """Names, types and shapes of that sample."""
+    """The first training sample, as it is before processes share the work: all others have its form."""
     _compared: bool = field(default=False, init=False)
     _told: int | None = field(default=None, init=False)
 
-    @form.default
-    def _(self) -> str:
+    @cached_property
+    def form(self) -> str:
+        """Names, types and shapes of that sample."""
         return described(*self.first)
 
     def begin(self, epoch: int) -> None:
@@ -80,7 +96,7 @@ class _OfDataset:
             read = read_sample(sample)
         except ValueError as error:
             raise RunFailed(f"sample {index} of the {self.part} data: {error}", PAIR) from None
-        if (found := described(*read)) != self.form:
+        if (found := described(*read)) != self.form:  # torch.stack would widen types
             message = f"sample {index} of the {self.part} data is {found}, and training sample 0 is {self.form}"
             raise RunFailed(message, "let every sample have one shape and type: crop, resize or pad")
         return read
@@ -95,7 +111,12 @@ def _tell(dataset: Any, epoch: int) -> None:
             _tell(one, epoch)
 
 
-@define(kw_only=True, eq=False)
+def _stacked(rows: Iterable[tuple[Any, Any]]) -> tuple[Any, Any]:
+    stacked: tuple[Any, Any] = tree_map(lambda *each: torch.stack(each), *rows)
+    return stacked
+
+
+@define(kw_only=True, eq=False, slots=False)
 class TorchSplit(_OfDataset):
     """A map-style Dataset."""
 
@@ -106,11 +127,7 @@ class TorchSplit(_OfDataset):
         return len(self.dataset)
 
     def fetch(self, indices: NDArray[Any], *, seed: int, epoch: int) -> tuple[Any, Any]:
-        """Load samples.
-
-        Raises:
-            RunFailed: one is not like the first sample of the training data.
-        """
+        """Load samples; errors as of `begin` and `read`."""
         at: tuple[Any, ...] = (self.part,)
         if self.part == "training":
             self.begin(epoch)
@@ -120,18 +137,70 @@ class TorchSplit(_OfDataset):
             for index in map(int, indices):
                 seed_generators(random_key(*at, index))
                 rows.append(self.read(index, self.dataset[index]))
-        stacked: tuple[Any, Any] = tree_map(lambda *each: torch.stack(each), *rows)
-        return stacked
+        return _stacked(rows)
 
 
+@define(kw_only=True, eq=False, slots=False)
 class TorchStream(_OfDataset):
-    """An IterableDataset as a training split, whose samples are of unknown number."""
+    """An IterableDataset as a training split, whose samples are of unknown number: a run says how many an epoch and a micro-batch have."""
 
-    def iterate(self, *, seed: int, number: int) -> Iterator[tuple[Any, Any]]:
-        """Yield the samples of a pass; errors as of `begin` and `read`."""
-        self.begin(number)
-        for index, sample in enumerate(self.dataset):
-            yield self.read(index, sample)
+    samples: int = 0
+    micro_batch: int = 0
+    in_order = True
+    _source: Iterator[tuple[Any, Any]] | None = field(default=None, init=False)
+    """All passes, as this process reads them; None: it has not begun, or they have raised."""
+    _read_by: tuple[int, int] = field(default=(0, 0), init=False)
+    """The seed and the process that read."""
+    _next: int = field(default=0, init=False)
+    """The number of the next sample, counted in all passes."""
+
+    def in_epochs(self, samples: int, micro_batch: int) -> TorchStream:
+        """Return the split of `samples` samples an epoch, of whose passes each is to have at least a micro-batch."""
+        return evolve(self, samples=samples, micro_batch=micro_batch)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Return what a loader process needs, which reads the stream on its own."""
+        return {**self.__dict__, "_source": None}
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def fetch(self, indices: NDArray[Any], *, seed: int, epoch: int) -> tuple[Any, Any]:
+        """Read samples of an epoch; RunFailed: the stream raised, ended within its first micro-batch, or as of `begin` and `read`."""
+        numbers = [epoch * self.samples + int(one) for one in indices]
+        reader, found = (seed, os.getpid()), dict[int, tuple[Any, Any]]()
+        with fork_generators():
+            source, self._source = self._source, None  # what raised is not read on
+            # A fork shares open files.
+            if source is None or min(numbers) < self._next or reader != self._read_by:
+                source, self._read_by, self._next = self._passes(seed), reader, 0
+            for number in range(self._next, max(numbers) + 1):
+                sample = next(source)
+                self._next = number + 1
+                if number in numbers:
+                    found[number] = sample
+            self._source = source
+        return _stacked(found[number] for number in numbers)
+
+    def _passes(self, seed: int) -> Iterator[tuple[Any, Any]]:
+        """Yield the samples of all passes, each with the generators seeded; what a stream raises names the pass and the sample."""
+        for number in count():
+            index, samples = 0, None
+            while True:
+                with author_code(f"sample {index} of pass {number} of the training stream", error=RunFailed):
+                    seed_generators(random_key(seed, number, index))
+                    if samples is None:
+                        self.begin(number)
+                        samples = iter(self.dataset)
+                    sample = next(samples, _END)
+                if sample is _END:
+                    break
+                yield self.read(index, sample)
+                index += 1
+            if index < self.micro_batch:
+                has = f"the training stream has {plural(index, 'sample')} in pass {number}"
+                hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
+                raise RunFailed(f"{has}, and a micro-batch has {self.micro_batch}", hint)
 
 
 class Torch:
@@ -163,55 +232,46 @@ class Torch:
             Length(at_least=1),
         ] = None,
     ) -> None:
-        splits = _open(classes, train=train, test=test, validation=validation, plain=plain).splits
+        _, splits = _open(classes, train=train, test=test, validation=validation, plain=plain)
         _latest.clear()  # the next run opens them anew
         self.train, self.test, self.validation = splits["train"], splits["test"], splits.get("validation")
 
     @staticmethod
     def facts(*, classes: int | tuple[str, ...] | None = None, **named: Any) -> DataFacts:
         """Return what the first sample says of all."""
-        return _open(classes, **named).facts
+        return _open(classes, **named)[0]
 
     @staticmethod
     def of_images(*, test: str, **_: Any) -> bool:
         """Whether samples are PIL images, which become floats from 0 to 1."""
-        return is_image(_take_first("test", _make_dataset("test", test, named_code("test", test)))[0])
+        return isinstance(_take_first("test", _make_dataset("test", test, named_code("test", test)))[0], Image.Image)
 
 
-@frozen(kw_only=True, eq=False)
-class _Opened:
-    codes: Mapping[str, Any]
-    classes: Any
-    facts: DataFacts
-    splits: Mapping[str, Any]
+_latest: list[tuple[dict[str, Any], Any, DataFacts, Mapping[str, Any]]] = []
+"""What the check of a specification has opened, with its code and classes: a Dataset may read files, and a stream begins once."""
 
 
-_latest: list[_Opened] = []
-"""What the check of a specification has opened: a Dataset may read files, and a stream begins once."""
-
-
-def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> _Opened:
+def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
     """Make the Datasets that options name, or return those that are open; the first sample of each says what the others are like.
 
     Raises:
         SpecError: the code was not found, it is no Dataset, or its first sample is not a pair that can be trained on.
     """
     codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
-    for known in _latest:
-        same = known.codes.keys() == codes.keys() and all(known.codes[name] is codes[name] for name in codes)
-        if same and known.classes == classes:
-            return known
+    for known, of_classes, facts, opened in _latest:
+        same = known.keys() == codes.keys() and all(known[name] is codes[name] for name in codes)
+        if same and of_classes == classes:
+            return facts, opened
     datasets = {name: _make_dataset(name, str(named[name]), code) for name, code in codes.items()}
-    first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}
+    first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}["train"]
     splits: dict[str, Any] = {
-        name: TorchSplit(dataset=dataset, part=_PARTS[name], first=first["train"]) for name, dataset in datasets.items()
+        name: (TorchStream if _is_iterable(dataset) else TorchSplit)(dataset=dataset, part=_PARTS[name], first=first)
+        for name, dataset in datasets.items()
     }
-    if _is_iterable(datasets["train"]):
-        splits["train"] = TorchStream(dataset=datasets["train"], part="training", first=first["train"])
-    elif "plain" in splits:
+    if "plain" in splits and isinstance(splits["train"], TorchSplit):
         splits["train"].plain = splits["plain"]
-    _latest[:] = [_Opened(codes=codes, classes=classes, facts=facts_of(*first["train"], classes), splits=splits)]
-    return _latest[0]
+    _latest[:] = [(codes, classes, facts_of(*first, classes), splits)]
+    return _latest[0][2:]
 
 
 def _make_dataset(option: str, location: str, code: Any) -> Any:

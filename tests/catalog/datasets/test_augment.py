@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.datasets.splits import CropAndFlip, Draws
+from petra_graph.catalog.datasets.splits import ImageSplit
 
 IMAGE = np.array([[[1], [2]], [[3], [4]]], np.uint8)
 
 
-def rows(images):
-    return images[..., 0].tolist()
-
-
-def test_a_crop_moves_the_image_over_a_black_border():
-    draws = Draws(corner=np.array([[1, 1], [0, 0], [2, 1], [1, 2]]), mirrored=np.zeros(4, bool))
-    expected = [[[1, 2], [3, 4]], [[0, 0], [0, 1]], [[3, 4], [0, 0]], [[2, 0], [4, 0]]]
-    crop = CropAndFlip(padding=1, flip=False)
-    assert expected == rows(crop(np.stack([IMAGE] * 4), np.arange(4), draws))
-
-
-def test_a_flip_mirrors_left_to_right():
-    draws = Draws(corner=np.zeros((2, 2), int), mirrored=np.array([True, False]))
-    assert rows(CropAndFlip(padding=0, flip=True)(np.stack([IMAGE] * 2), np.arange(2), draws)) == [
-        [[2, 1], [4, 3]],
-        [[1, 2], [3, 4]],
-    ]
+@pytest.mark.parametrize(
+    ("options", "corner", "mirrored", "expected"),
+    [
+        # A crop moves the image over a black border.
+        ({"crop_padding": 1}, [1, 1], False, [[1, 2], [3, 4]]),
+        ({"crop_padding": 1}, [0, 0], False, [[0, 0], [0, 1]]),
+        ({"crop_padding": 1}, [2, 1], False, [[3, 4], [0, 0]]),
+        ({"crop_padding": 1}, [1, 2], False, [[2, 0], [4, 0]]),
+        ({"flip": True}, [0, 0], True, [[2, 1], [4, 3]]),
+        ({"flip": True}, [0, 0], False, [[1, 2], [3, 4]]),
+    ],
+)
+def test_a_crop_and_a_flip(options, corner, mirrored, expected):
+    split = ImageSplit(IMAGE[None], np.zeros(1, int), **options)
+    split._drawn = (3, 7), np.array([corner]), np.array([mirrored])
+    assert split.fetch(np.array([0]), seed=3, epoch=7)[0][0, 0].tolist() == expected
 
 
 @given(
@@ -35,15 +36,24 @@ def test_a_flip_mirrors_left_to_right():
     cut=st.integers(0, 6),
     seed=st.integers(0, 2**40),
     epoch=st.integers(0, 400),
-    augment=st.builds(CropAndFlip, padding=st.integers(0, 3), flip=st.booleans()),
+    options=st.fixed_dictionaries({"crop_padding": st.integers(0, 3), "flip": st.booleans()}),
 )
-def test_a_sample_does_not_depend_on_its_company(order, cut, seed, epoch, augment):
+def test_a_sample_does_not_depend_on_its_company(order, cut, seed, epoch, options):
     images = np.arange(6 * 4 * 5 * 3, dtype=np.uint8).reshape(6, 4, 5, 3)
 
     def fetch(indices):
-        indices = np.array(indices, int)
-        return augment(images[indices], indices, augment.draws(6, seed=seed, epoch=epoch))
+        split = ImageSplit(images, np.arange(6), **options)
+        return split.fetch(np.array(indices, int), seed=seed, epoch=epoch)[0]
 
     together = fetch(range(6))
-    apart = np.concatenate([fetch(order[:cut]), fetch(order[cut:])])
-    np.testing.assert_array_equal(together[list(order)], apart)
+    apart = torch.cat([fetch(order[:cut]), fetch(order[cut:])])
+    assert torch.equal(together[list(order)], apart)
+
+
+def test_the_draws_are_frozen():
+    # Others would change every recorded run.
+    split = ImageSplit(np.zeros((4, 2, 2, 1), np.uint8), np.zeros(4, int), crop_padding=4, flip=True)
+    split.fetch(np.array([0]), seed=1, epoch=2)
+    corner, mirrored = split._drawn[1:]
+    assert corner.tolist() == [[5, 8], [3, 0], [4, 6], [6, 0]]
+    assert mirrored.tolist() == [True, True, False, False]

@@ -22,15 +22,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, as_images, image_split, stratified
+from petra_graph.catalog.datasets.splits import ImageSplit, as_images, stratified
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
-from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, cropped, expanded, reading, refused
+from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, expanded, reading, refused
 from petra_graph_vision.published_sets import IMAGENET_TRAINING
 from petra_graph_vision.transforms import augmented
 
@@ -87,16 +87,8 @@ class ImageNet:
         of_train, of_test = _both(root, train, test, classes, hint)
         facts = self.facts(size=size, resize=resize, classes=classes, mean=mean, std=std)
         self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign, assignment]
-        views = RandomViews(
-            files=of_train.files,
-            targets=of_train.targets,
-            size=size,
-            resize=resize,
-            least_area=least_area,
-            flip=flip,
-        )
-        self.train = augmented(views, facts, augment, mix)
-        self.test = _centres(of_test.files, of_test.targets, size, resize)
+        views = RandomViews(plain=of_train.centres(size, resize), least_area=least_area, flip=flip)
+        self.train, self.test = augmented(views, facts, augment, mix), of_test.centres(size, resize)
 
     @staticmethod
     def facts(*, size: int, resize: int, classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
@@ -159,9 +151,8 @@ class ImageFolder:
             of_train, of_test = every.part(~chosen), every.part(chosen)
         facts = self.facts(size=size, classes=len(of_train.classes), mean=mean, std=std)
         self.facts = evolve(facts, class_names=of_train.classes)  # type: ignore[method-assign, assignment]
-        images, held = ((ImageFiles(files=one.files, size=size), one.targets) for one in (of_train, of_test))
-        self.train = cropped(images, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
-        self.test = image_split(held)
+        cropped = evolve(of_train.centres(size), crop_padding=crop_padding, flip=flip)
+        self.train, self.test = augmented(cropped, facts, augment, mix), of_test.centres(size)
 
     @staticmethod
     def facts(*, size: int, classes: int | None = None, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
@@ -208,10 +199,6 @@ def read_image(path: Path, size: int, shorter: int | None = None) -> torch.Tenso
     return as_images(pixels[np.newaxis].copy())[0]
 
 
-def _centres(files: Sequence[str], targets: NDArray[np.int64], size: int, resize: int) -> ImageSplit:
-    return ImageSplit(pixels=ImageFiles(files=files, size=size, shorter=resize), targets=targets)
-
-
 @frozen(kw_only=True, eq=False)
 class ClassFolders:
     """The image files below one folder."""
@@ -247,6 +234,10 @@ class ClassFolders:
         return cls(
             classes=names, files=tuple(chain.from_iterable(found)), targets=np.repeat(np.arange(len(names)), counts)
         )
+
+    def centres(self, size: int, shorter: int | None = None) -> ImageSplit:
+        """Return the images, each resized by its shorter side and cropped at the centre, as of `centre`."""
+        return ImageSplit(ImageFiles(files=self.files, size=size, shorter=shorter), self.targets)
 
     def part(self, chosen: NDArray[np.bool_]) -> ClassFolders:
         """Return the images of a mask [N]."""
@@ -293,21 +284,20 @@ class ImageFiles:
         return np.stack([centre(open_rgb(self.files[index]), self.size, self.shorter) for index in indices])
 
 
-@define(kw_only=True, eq=False)
-class RandomViews(LabelledSplit):
+@frozen(kw_only=True, eq=False)
+class RandomViews:
     """The training split of ImageNet: files, decoded at each fetch."""
 
-    files: Sequence[str]
-    """[N]"""
-    size: int
-    resize: int
+    plain: ImageSplit
+    """The same images, each one's centre."""
     least_area: float
     flip: bool
 
-    @property
-    def plain(self) -> ImageSplit:
-        """The same images, each one's centre."""
-        return _centres(self.files, self.targets, self.size, self.resize)
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
+        return self.plain.fetch_targets(indices)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
@@ -315,12 +305,11 @@ class RandomViews(LabelledSplit):
         Raises:
             RunFailed: a file cannot be decoded.
         """
-
-        def view(index: int) -> NDArray[np.uint8]:
+        of, views = self.plain.pixels, list[NDArray[np.uint8]]()
+        for index in map(int, indices):
             generator = np.random.default_rng([seed, epoch, _SAMPLE, index])
-            return random_view(open_rgb(self.files[index]), self.size, self.least_area, generator, flip=self.flip)
-
-        return as_images(np.stack([view(int(index)) for index in indices])), self.fetch_targets(indices)
+            views.append(random_view(open_rgb(of.files[index]), of.size, self.least_area, generator, flip=self.flip))
+        return as_images(np.stack(views)), self.fetch_targets(indices)
 
 
 def random_view(

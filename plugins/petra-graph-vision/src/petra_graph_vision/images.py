@@ -7,19 +7,15 @@ standard deviations are those of each training set, a channel each, in [0, 1].
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from petra_graph.catalog.datasets.splits import image_split
 from petra_graph.errors import Problem, SpecError
-from petra_graph.plugins import AtLeast, AtMost, DataFacts, Each, GreaterThan, Length, Split
-from petra_graph_vision.transforms import augmented, check_transforms
+from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length
+from petra_graph_vision.transforms import check_transforms
 
 Root = Annotated[Path, "folder of the files; ~ and $NAME are expanded", Length(at_least=1)]
 Flip = Annotated[bool, "mirror training images left to right, half of them on average"]
@@ -45,8 +41,6 @@ Mean = Annotated[tuple[float, ...], "mean of each channel, in [0, 1]", Length(3)
 GreyMean = Annotated[tuple[float, ...], "mean of the channel, in [0, 1]", Length(1), Each(*_MEAN)]
 Std = Annotated[tuple[float, ...], "standard deviation of each channel, in [0, 1]", Length(3), Each(GreaterThan(0))]
 GreyStd = Annotated[tuple[float, ...], "standard deviation of the channel, in [0, 1]", Length(1), Each(GreaterThan(0))]
-Images = tuple[Any, NDArray[np.int64]]
-"""A store of pixels, and targets [N]."""
 
 
 def refused(message: str, hint: str = "") -> SpecError:
@@ -66,16 +60,3 @@ def reading(what: str, hint: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise refused(f"{what} cannot be read: {str(error) or type(error).__name__}", hint) from error
-
-
-def cropped(
-    images: Images,
-    facts: DataFacts,
-    *,
-    crop_padding: int = 4,
-    flip: bool = True,
-    augment: Sequence[Mapping[str, Any]] = (),
-    mix: Sequence[Mapping[str, Any]] = (),
-) -> Split:
-    """Return the training split of images, padded and cropped."""
-    return augmented(image_split(images, crop_padding=crop_padding, flip=flip), facts, augment, mix)

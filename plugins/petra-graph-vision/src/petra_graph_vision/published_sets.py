@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.splits import image_split
+from petra_graph.catalog.datasets.splits import ImageSplit
 from petra_graph.plugins import DataFacts
 from petra_graph_vision.images import (
     Augment,
@@ -27,20 +28,16 @@ from petra_graph_vision.images import (
     Padding,
     Root,
     Std,
-    cropped,
     expanded,
     reading,
 )
+from petra_graph_vision.transforms import augmented
 
 IMAGENET_TRAINING = 1_281_167
 
 
 _OR_DOWNLOAD = {False: "; or set download = true", True: "; the download has failed"}
 Download = Annotated[bool, "download missing files into root; without this, no file is downloaded"]
-
-
-Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Pixels [n, H, W, C], and targets [n]."""
 
 
 class _Published:
@@ -63,13 +60,12 @@ class _Published:
         mean: Mean,
         std: Std,
     ) -> None:
-        train, test = self._read(expanded(root))
-        facts = self.facts(mean=mean, std=std)
-        self.train = cropped(train, facts, crop_padding=crop_padding, flip=flip, augment=augment, mix=mix)
-        self.test = image_split(test)
+        train, self.test = self._read(expanded(root))
+        cropped = evolve(train, crop_padding=crop_padding, flip=flip)
+        self.train = augmented(cropped, self.facts(mean=mean, std=std), augment, mix)
 
-    def _read(self, folder: Path) -> tuple[Images, Images]:
-        """Return the images of the training and of the test; SpecError: the files are not there, or damaged."""
+    def _read(self, folder: Path) -> tuple[ImageSplit, ImageSplit]:
+        """Return the images of the training and of the test as they are; SpecError: the files are not there, or damaged."""
         raise NotImplementedError
 
     @classmethod
@@ -97,15 +93,15 @@ class _Cifar(_Downloaded):
     archive: ClassVar[str]
     samples = 50_000
 
-    def _read(self, folder: Path) -> tuple[Images, Images]:
+    def _read(self, folder: Path) -> tuple[ImageSplit, ImageSplit]:
         from torchvision import datasets
 
         archive: Any = getattr(datasets, self.archive)
         hint = f"root must hold {archive.base_folder}/ with the published python batches{_OR_DOWNLOAD[self._download]}"
         with reading(f"the files of {self.archive} in {folder}", hint):
             parts = [archive(str(folder), train, download=self._download) for train in (True, False)]
-        train, test = ((np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts)
-        return train, test
+        arrays = [(np.ascontiguousarray(one.data), np.array(one.targets, np.int64)) for one in parts]
+        return ImageSplit(*arrays[0]), ImageSplit(*arrays[1])
 
 
 class Cifar10(_Cifar):
@@ -144,7 +140,7 @@ class FashionMnist(_Downloaded):
     def __init__(self, *, mean: GreyMean = (0.2860,), std: GreyStd = (0.3530,), **options: Any) -> None:
         super().__init__(mean=mean, std=std, **options)
 
-    def _read(self, folder: Path) -> tuple[Images, Images]:
+    def _read(self, folder: Path) -> tuple[ImageSplit, ImageSplit]:
         from torchvision.datasets import FashionMNIST
 
         hint = (
@@ -154,12 +150,11 @@ class FashionMnist(_Downloaded):
         with reading(f"the files of FashionMNIST in {folder}", hint):
             if self._download:
                 FashionMNIST(str(folder), download=True)
-            train, test = (_idx_images(folder, part) for part in ("train", "t10k"))
-        return train, test
+            return _idx_images(folder, "train"), _idx_images(folder, "t10k")
 
 
-def _idx_images(root: Path, part: str) -> Images:
-    """Return the pixels [n, 28, 28, 1] and the targets [n] of a part, whose files are plain or compressed."""
+def _idx_images(root: Path, part: str) -> ImageSplit:
+    """Return the images [n, 28, 28, 1] of a part, whose files are plain or compressed."""
 
     def read(name: str, head: int) -> NDArray[np.uint8]:
         folders = [root / "FashionMNIST" / "raw", root]
@@ -171,7 +166,7 @@ def _idx_images(root: Path, part: str) -> Images:
 
     # A file begins with its kind and the number of its items, and that of images with their height and width: four bytes each.
     pixels, targets = read(f"{part}-images-idx3-ubyte", 16), read(f"{part}-labels-idx1-ubyte", 8)
-    return pixels.reshape(len(targets), 28, 28, 1), targets.astype(np.int64)
+    return ImageSplit(pixels.reshape(len(targets), 28, 28, 1), targets.astype(np.int64))
 
 
 class ImageNet32(_Published):
@@ -187,7 +182,7 @@ class ImageNet32(_Published):
     ) -> None:
         super().__init__(mean=mean, std=std, **options)
 
-    def _read(self, folder: Path) -> tuple[Images, Images]:
+    def _read(self, folder: Path) -> tuple[ImageSplit, ImageSplit]:
         hint = (
             "root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and Imagenet32_val.zip (an account "
             "is needed) from https://image-net.org/download-images and unpack both there"
@@ -215,8 +210,8 @@ _NUMPYS = {
 }
 
 
-def _joined(files: Sequence[Path]) -> Images:
-    """Return the pixels [n, 32, 32, 3] and the targets [n] of pickled batches; each is a dictionary with "data" [n, 3 * 32 * 32], planes first, and "labels" from 1."""
+def _joined(files: Sequence[Path]) -> ImageSplit:
+    """Return the images [n, 32, 32, 3] of pickled batches; each is a dictionary with "data" [n, 3 * 32 * 32], planes first, and "labels" from 1."""
     # A file is longer than its pixels, and unused pages take no memory; joining the batches at the end would take twice as much.
     pixels = np.empty((sum(path.stat().st_size for path in files) // 3072, 32, 32, 3), np.uint8)
     targets: list[NDArray[np.int64]] = []
@@ -228,4 +223,4 @@ def _joined(files: Sequence[Path]) -> Images:
         pixels[read : read + len(planes)] = planes.transpose(0, 2, 3, 1)
         targets.append(np.array(entry["labels"], np.int64) - 1)
         read += len(planes)
-    return pixels[:read], np.concatenate(targets)
+    return ImageSplit(pixels[:read], np.concatenate(targets))

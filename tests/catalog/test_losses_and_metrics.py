@@ -1,15 +1,15 @@
-"""Losses and counts against values written out by hand."""
+"""Losses and counts against values written out by hand; perplexity against a plain computation, whatever the batches."""
 
 from __future__ import annotations
 
-from math import log
+import math
 
 import pytest
 import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.catalog.losses import CrossEntropy, MeanSquaredError
+from petra_graph.catalog.losses_and_metrics import CrossEntropy, MeanSquaredError, Perplexity
 
 PLAIN = CrossEntropy()
 SQUARED = MeanSquaredError()
@@ -40,7 +40,7 @@ def test_classes_in_the_last_dimension_are_named():
     tokens = torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"end the network with \.movedim\(-1, 1\)"):
         PLAIN(torch.zeros(2, 5, 7), tokens)
-    assert PLAIN(torch.zeros(2, 5, 7).movedim(-1, 1), tokens).item() == pytest.approx(log(7))
+    assert PLAIN(torch.zeros(2, 5, 7).movedim(-1, 1), tokens).item() == pytest.approx(math.log(7))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -113,3 +113,24 @@ def test_loss_is_computed_in_float32_or_wider_and_differentiates(loss, computed,
     value.backward()
     assert (computed, given, True) == (value.dtype, output.grad.dtype, bool(output.grad.isfinite().all()))
     assert value.shape == ()
+
+
+def perplexity(output, target, batch=1000):
+    metric = Perplexity()
+    for first in range(0, len(target), batch):
+        metric.update(output[first : first + batch], target[first : first + batch])
+    return float(metric.compute())
+
+
+def test_perplexity_is_the_exponential_of_the_mean_over_all_tokens():
+    generator = torch.Generator().manual_seed(3)
+    output, target = torch.randn(9, 6, 11, generator=generator), torch.randint(11, (9, 6), generator=generator)
+    target[2, 1:] = -100
+    shares = output.double().log_softmax(-1).gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    expected = math.exp(-float(shares[target != -100].mean()))
+    assert perplexity(output, target) == pytest.approx(expected, rel=1e-6)
+    assert perplexity(output.movedim(-1, 1), target, 4) == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_a_target_that_counts_there_is_no_value():
+    assert math.isnan(perplexity(torch.zeros(4, 3), torch.full((4,), -100)))

@@ -1,4 +1,4 @@
-"""The losses as functions of an output, with their counts for evaluation."""
+"""The losses as functions of an output, with their counts for evaluation; and perplexity."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ import torch
 from torch.nn import functional
 
 from petra_graph.plugins import AtLeast, LessThan, correct
-
-_PASSED_OVER = -100
-
-
-_CLASSES_LAST = (
-    "cross-entropy reads classes from the second dimension, [n, classes, *], and they are in the last: "
-    "end the network with .movedim(-1, 1)"
-)
+from petra_graph.plugins.data_set import IGNORED
 
 
 class CrossEntropy:
@@ -46,16 +39,20 @@ class CrossEntropy:
             try:
                 return functional.cross_entropy(output, target, label_smoothing=smoothing)
             except RuntimeError as error:
-                if output.shape[:-1] == target.shape:
-                    raise ValueError(_CLASSES_LAST) from error
-                raise
+                if output.shape[:-1] != target.shape:
+                    raise
+                message = (
+                    "cross-entropy reads classes from the second dimension, [n, classes, *], and they are in the last: "
+                    "end the network with .movedim(-1, 1)"
+                )
+                raise ValueError(message) from error
         # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
         each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
-        return each.sum() / (target != _PASSED_OVER).sum()
+        return each.sum() / (target != IGNORED).sum()
 
     def target_weight(self, target: torch.Tensor) -> float:
         """Return the sum over the samples of their shares of targets that are not passed over."""
-        return float((target.numpy() != _PASSED_OVER).sum()) / max(1, target[0].numel())
+        return float((target.numpy() != IGNORED).sum()) / max(1, target[0].numel())
 
     target_count = target_weight
 
@@ -89,3 +86,27 @@ class MeanSquaredError:
 def widened(output: torch.Tensor) -> torch.Tensor:
     """Return float64 as it is and any narrower type as float32: a mean over samples in bfloat16 keeps three digits."""
     return output if output.dtype == torch.float64 else output.float()
+
+
+class Perplexity:
+    """Exponential of the mean cross-entropy of the targets: how many equally likely classes a network seems to choose from."""
+
+    better = "lower"
+
+    def __init__(self) -> None:
+        self.total: torch.Tensor | float = 0.0
+        self.targets = 0
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        """Add a batch, outputs [n, classes, *] or [n, *, classes] and classes [n, *], of which -100 are passed over; the sum is in float64."""
+        if target.is_floating_point():  # would be cut to classes
+            raise ValueError(f"targets must be class indices (got {target.dtype})")
+        scores = output.movedim(1, -1) if target.shape == output.shape[:1] + output.shape[2:] else output
+        counted = target != IGNORED
+        each = functional.cross_entropy(scores[counted].float(), target[counted].long(), reduction="none")
+        self.total = self.total + each.double().sum()
+        self.targets += len(each)
+
+    def compute(self) -> torch.Tensor:
+        """Return the perplexity: infinite from a cross-entropy of 710 on; NaN without targets."""
+        return torch.exp(torch.as_tensor(self.total, dtype=torch.float64) / self.targets)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.plugins.checked_samples import CheckedData, CheckedSplit, draw_share
 from petra_graph.plugins.data_set import DataFacts
+from petra_graph.training.data import CheckedData, CheckedSplit, draw_share
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 
@@ -72,6 +72,19 @@ def test_several_inputs_come_in_the_declared_order_and_targets_may_be_ignored():
     assert list(checked(split, facts).fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
 
 
+class Mixing(Given):
+    def mix(self, samples, targets, indices, *, seed, epoch):
+        return samples, targets + 1000 * torch.from_numpy(indices)
+
+
+def test_a_split_mixes_with_its_own_rows():
+    facts = DataFacts(shape=(8,), dtype="float32", classes=3)
+    split = CheckedSplit(name="mine", part="training", split=Mixing(), rows=np.array([7, 3, 9]), facts=facts)
+    fetched = [split.fetch(np.array([2, 0]), seed=0, epoch=0, mixed=mixed)[1].tolist() for mixed in (False, True)]
+    assert fetched == [[0, 1], [9000, 7001]]
+    assert (split.mixes, checked(Given()).mixes) == (True, False)
+
+
 # --- validation samples ---
 
 
@@ -123,7 +136,7 @@ class Data:
 
 
 def split_up(data, validation):
-    return CheckedData.of('data set "mine"', data, validation, seed=0)
+    return CheckedData.of('data set "mine"', data, data.train, validation=validation)
 
 
 def contents(split):
