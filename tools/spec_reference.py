@@ -97,8 +97,10 @@ def options(registry: Registry) -> Iterator[str]:
             if "part" in attrs.fields_dict(plugin.schema):  # a block that architectures make, and nobody writes
                 continue
             about = str(getattr(plugin.code, "kind", ""))
+            # Not `inspect.getdoc`, which takes a base class's.
+            said = (plugin.code.__doc__ or plugin.code.__name__).strip().partition("\n")[0].replace("|", "\\|")
             given = ", ".join(f"`{one.name}`" for one in attrs.fields(plugin.schema))
-            yield f"| `{name}`{f' ({about})' if about else ''} | {plugin.summary.replace('|', chr(92) + '|')} | {given} |"
+            yield f"| `{name}`{f' ({about})' if about else ''} | {said} | {given} |"
         yield ""
 
 

@@ -42,14 +42,14 @@ def runs(
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.recorded_run import RUNS
-    from petra_graph.report.run_groups import run_records, run_rows
+    from petra_graph.report.run_groups import HEADS, list_runs
 
     chosen = folder or Path(RUNS)
-    records = [] if folder is None and not chosen.exists() else run_records(chosen, order)
+    found = [] if folder is None and not chosen.exists() else list_runs(chosen, order)
     if as_json:
-        print_json(records)
-    elif records:
-        echo("\n".join(aligned(run_rows(records))))
+        print_json([one.record() for one in found])
+    elif found:
+        echo("\n".join(aligned([HEADS, *(one.row() for one in found)])))
     else:
         echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
 

@@ -3,10 +3,8 @@
     class RevTanh(AdditiveCoupling):
         def __init__(self, inputs, *, kernel: Annotated[int, "side of the kernel, pixels", AtLeast(1)] = 3): ...
 
-An entry point, or "my_module:Name" in a specification, names a class or a function. The first parameters of its kind are the framework's, by
-position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table `options`. The first line of its docstring says what
-it is, and what a kind asks besides are attributes of the code. Nothing is declared beside it, so that classes of torch and torchmetrics are
-plugins as they are.
+The first parameters are the framework's, by position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table
+`options`. Nothing is declared beside it, so that classes of torch and torchmetrics are plugins as they are.
 
 An annotation is the type that TOML must have, a default is the default; what TOML cannot express is left to the code. `Annotated` adds what the
 option means and its bounds; any other callable in it is given the value, and raises ValueError("must be odd"). The value of a `Path` is relative
@@ -141,19 +139,8 @@ class Plugin:
         return f"{self} of {self.distribution}" if self.distribution else str(self)
 
     @property
-    def summary(self) -> str:
-        """The first line of the docstring, which `inspect.getdoc` would take from a base class; the name of what has none."""
-        said = (getattr(self.code, "__doc__", None) or "").strip().partition("\n")[0]
-        return said or getattr(self.code, "__name__", self.name)
-
-    @property
     def is_first_party(self) -> bool:
         return self.distribution in OWN
-
-    @property
-    def asks_for_stage(self) -> bool:
-        """Whether the code asks for the facts of the stage for which it is built."""
-        return asks_for_stage(self.code)
 
     def broken(self, fault: str) -> PluginError:
         """Return the error that the plugin breaks the contract of its kind."""
@@ -171,7 +158,7 @@ class Plugin:
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
         """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""
-        asked = {STAGE: stage} if stage is not None and self.asks_for_stage else {}
+        asked = {STAGE: stage} if stage is not None and asks_for_stage(self.code) else {}
         return self.kind.make(self, given, self._arguments() | asked)
 
     def build(self, *given: Any, stage: StageFacts | None = None) -> Any:
@@ -218,12 +205,12 @@ class Plugin:
 
     def _arguments(self) -> dict[str, Any]:
         """Return the options as the arguments of the code; what is not set is left to the code's own defaults."""
-        found = {one.name: getattr(self.options, one.name) for one in attrs.fields(type(self.options))}
+        kind, found = type(self.options), attrs.asdict(self.options, recurse=False)
         found = {name: value for name, value in found.items() if value is not None}
-        for name in found.keys() & keys_with(names_code, type(self.options)):
+        for name in found.keys() & keys_with(names_code, kind):
             found[name] = CodeName(found[name])
             found[name].folders = self.folders
-        return found | {name: FilePath(found[name]) for name in found.keys() & keys_with(FilePath, type(self.options))}
+        return found | {name: FilePath(found[name]) for name in found.keys() & keys_with(FilePath, kind)}
 
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
@@ -233,27 +220,25 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
         PluginError: it is none, or cannot be called as its kind is.
     """
     code = kind.adapt(code)
-    if fault := _fault(kind, code):
+    form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
+    fault = "" if callable(code) else f"is {kind_of(code)}, not a class or function {form}"
+    try:
+        parameters = [] if fault else list(inspect.signature(code).parameters.values())
+    except (TypeError, ValueError):
+        fault = f"has no signature; write a function {form} around it"
+    if not fault:
+        names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
+        given = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
+            fault = _BEFORE
+        elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            fault = f"must be a class or function {form}; its parameters are ({', '.join(names)})"
+        else:
+            fault = kind.fault(code)
+    if fault:
         raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
     schema = _options_class(code, len(kind.gives))
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)
-
-
-def _fault(kind: PluginKind, code: Any) -> str:
-    form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
-    if not callable(code):
-        return f"is {kind_of(code)}, not a class or function {form}"
-    try:
-        parameters = list(inspect.signature(code).parameters.values())
-    except (TypeError, ValueError):
-        return f"has no signature; write a function {form} around it"
-    names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
-    if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
-        return _BEFORE
-    by_position = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if len(by_position) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        return f"must be a class or function {form}; its parameters are ({', '.join(names)})"
-    return kind.fault(code)
 
 
 # --- what a signature says ---
@@ -271,13 +256,7 @@ def accepted(code: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
 
 @lru_cache(maxsize=1024)
 def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...] = ()) -> type:
-    """Return a frozen attrs class whose fields are the options of a class or function.
-
-    Args:
-        code: whose signature is read.
-        given: how many of its first parameters the framework gives.
-        further: options that `**kwargs` takes, which the code alone checks.
-    """
+    """Return a frozen attrs class of the options, behind the parameters that are given; `**kwargs` takes further ones, which the code checks."""
     fields = {name: _option(*found) for name, found in _signature(code, given)[0].items() if name != STAGE}
     fields |= {name: attrs.field(type=Any, default=None) for name in further}
     return attrs.make_class("Options", fields, frozen=True, kw_only=True)

@@ -98,16 +98,12 @@ def _metric(plugin: Plugin, _: Given, options: Options) -> UsedMetric:
     return UsedMetric(plugin, built)
 
 
-def _data_fault(code: Any) -> str:
-    known = hasattr(code, "facts")
-    return "" if known else "has no `facts`, a DataFacts of its samples, or a static method that returns it"
-
-
 def _callback_fault(code: Any) -> str:
     is_one = isinstance(code, type) and issubclass(code, Callback) and code is not Callback
     return "" if is_one else "is not a subclass of petra_graph.plugins.Callback"
 
 
+_NO_FACTS = "has no `facts`, a DataFacts of its samples, or a static method that returns it"
 # fmt: off
 BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block, fault=_block_fault)
 ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec", make=_nodes)
@@ -118,7 +114,8 @@ LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule"
 LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss,
                   make=lambda plugin, _, options: UsedLoss(plugin, plugin.code(**options)))
 METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
-DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test", fault=_data_fault, make=data_of)
+DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test",
+                      fault=lambda code: "" if hasattr(code, "facts") else _NO_FACTS, make=data_of)
 CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
 # fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)

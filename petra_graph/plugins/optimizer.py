@@ -25,7 +25,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.stage_facts import UNDELAYED
 
 if TYPE_CHECKING:
@@ -111,6 +111,6 @@ def asks_for_delay(plugin: Plugin) -> bool:
 
     groups = ParameterGroups(decayed=[nn.Parameter(torch.zeros(2, 2))], undecayed=[nn.Parameter(torch.zeros(2))])
     try:
-        return plugin.asks_for_stage or needs_delays(plugin.build(groups, stage=UNDELAYED))
+        return asks_for_stage(plugin.code) or needs_delays(plugin.build(groups, stage=UNDELAYED))
     except PetraGraphError:
         return False

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from attrs import define, field, frozen
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.run_directory import METRICS, SCALES, is_locked, read_json, resolved_spec
+from petra_graph.record.run_directory import METRICS, SCALES, damaged, is_locked, read_json, resolved_spec
 from petra_graph.spec.layers import parse_override
 
 
@@ -60,12 +61,13 @@ class RecordedRun:
     @property
     def name(self) -> str:
         """Of the specification."""
-        return str(self.resolved["name"])
+        name: str = self.resolved["name"]
+        return name
 
     @property
     def status(self) -> str:
         """How the run stands, as above."""
-        return "running" if self.running else str(self.summary.get("status", "killed"))
+        return "running" if self.running else self.summary.get("status", "killed")
 
     @property
     def seed(self) -> int:
@@ -135,14 +137,35 @@ def read_run(directory: Path) -> RecordedRun:
             shown = line[:_SHOWN].decode(errors="replace").rstrip()
             hint = "remove that line, or restore the file from a copy"
             raise SpecError(f"{directory / METRICS}:{number}: is not an event: {shown}", hint) from None
-    return RecordedRun(
-        directory=directory,
-        resolved=resolved,
-        summary=read_json(directory / "summary.json", dict) or {},
-        metrics=metrics,
-        running=is_locked(directory),
-        scales=scales_in(read_json(directory / SCALES, dict)),
-    )
+    summary, scales = read_json(directory / "summary.json", dict) or {}, read_json(directory / SCALES, dict)
+    try:
+        run = RecordedRun(
+            directory=directory,
+            resolved=resolved,
+            summary=summary,
+            metrics=metrics,
+            running=is_locked(directory),
+            scales=scales_in(scales),
+        )
+        _ask(run)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise damaged(directory, error) from None
+    return run
+
+
+def _ask(run: RecordedRun) -> None:
+    """Ask a run for all figures of which reports are made, which raises where a file has a value of another type."""
+    numbers: list[Any] = [run.seed, run.planned_epochs, run.rate or 0.0, run.best.value if run.best else 0.0]
+    texts = [run.name, run.status, *run.summary.get("error", []), *chain(*run.resolved["partition"]["stages"])]
+    texts.append((run.summary.get("test_weights") or {}).get("weights", ""))
+    for process in run.processes:
+        numbers += [grown_bytes(process), process["rank"]]
+        for stage in process["stages"]:
+            timed = [stage[verb] for verb in ("forward", "backward", "update") if verb in stage]
+            numbers += [stage["stage"], *(one[key] for one in timed for key in ("operations", "seconds"))]
+    if wrong := [one for one in texts if not isinstance(one, str)] + [one for one in numbers if isinstance(one, str)]:
+        raise TypeError(f"it holds {wrong[0]!r} in the place of another type")
+    sum(numbers)
 
 
 _SHOWN = 60

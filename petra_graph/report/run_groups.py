@@ -16,11 +16,11 @@ from typing import Any, Literal
 from attrs import asdict, field, frozen
 
 from petra_graph.errors import PetraGraphError, shown
-from petra_graph.plugins.loss_and_metric import scale_of, scales_in
+from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.metric_text import NO_SCALES, Scales, final_metrics, is_share, value_text
+from petra_graph.report.metric_text import EVALUATED, NO_SCALES, Scales, final_metrics, is_share, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import bounded, duration, memory, plural
 
@@ -210,95 +210,96 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
 # --- the list of a folder ---
 
 
-def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the runs in a folder as JSON: the youngest first, or by "metric" those of one metric and split together, the best first.
+@frozen(kw_only=True, eq=False)
+class ListedRun:
+    """A run as a list of runs has it, or a directory that cannot be read as one."""
 
-    Ages are counted from `now`; None: the present. Runs without a metric are last.
+    directory: Path
+    run: RecordedRun | None
+    status: str
+    problem: str | None = None
+    differs: Mapping[str, str] = field(factory=dict)
+    """What it has of the keys in which runs of its name differ, as TOML."""
+
+    @classmethod
+    def of(cls, run: RecordedRun, differs: Mapping[str, str] | None = None) -> ListedRun:
+        problem = next(iter(run.summary.get("error", [])), None) if run.status == "failed" else None
+        return cls(directory=run.directory, run=run, status=run.status, problem=problem, differs=differs or {})
+
+    def record(self, now: datetime | None = None) -> dict[str, Any]:
+        """Return it as JSON; what is not known of a damaged run is null. Its age is counted from `now`; None: the present."""
+        run, best, start = self.run, self.run and self.run.best, began(self.directory)
+        latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
+        return {
+            "run": self.directory.name,
+            "directory": str(self.directory),
+            "began": start.isoformat(),
+            "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
+            "checkpoints": numbers(self.directory),
+            **{key: getattr(run, key, None) for key in ("name", "seed", "epochs", "planned_epochs")},
+            "status": self.status,
+            "problem": self.problem,
+            "best": best and asdict(best),
+            "samples_per_second": run and run.rate,
+            "final": {name: run.last(name) for name in latest} if run else {},
+            "metrics": {label: asdict(scale) for label, scale in run.scales.items()} if run else {},
+            "differs": self.differs,
+        }
+
+    def row(self, now: datetime | None = None) -> Sequence[str]:
+        """Return it as the row of a table."""
+        run, best, age = self.run, self.run and self.run.best, (now or datetime.now(UTC)) - began(self.directory)
+        differs = in_words({key: [one] for key, one in self.differs.items() if not key.startswith("graph.")})
+        if any(key.startswith("graph.") for key in self.differs):
+            differs.append("another network")
+        checkpoints = len(numbers(self.directory))
+        remarks = (
+            ", ".join(filter(None, differs)),
+            plural(checkpoints, "checkpoint") if checkpoints else "",
+            (self.problem or "").partition("\n")[0],
+        )
+        return (
+            self.directory.name,
+            self.status,
+            f"{run.epochs}/{run.planned_epochs}" if run else "-",
+            f"{best.metric} {value_text(best.metric, best.value, run.scales)}" if run and best else "-",
+            duration(round(age.total_seconds())),
+            "; ".join(filter(None, remarks)),
+        )
+
+
+def list_runs(folder: Path, order: Order = "age") -> list[ListedRun]:
+    """Return the runs in a folder: the youngest first, or by "metric" those of one metric and split together, the best first.
+
+    Runs without a metric are last.
 
     Raises:
         SpecError: the folder does not exist.
     """
+    found = list[ListedRun]()
     by_name: dict[str, list[RecordedRun]] = {}
-    records: dict[Path, dict[str, Any]] = {}
     for directory in run_directories(folder):
         try:
             run = read_run(directory)
+            by_name.setdefault(run.name, []).append(run)
         except (PetraGraphError, OSError) as error:
             reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
             # A process that holds the lock is between its first files.
-            state = {"status": "running"} if is_locked(directory) else {"status": "damaged", "problem": reason}
-            records[directory] = _record_of_files(directory, now) | state
-        else:
-            records[directory] = record_of(run, now)
-            by_name.setdefault(run.name, []).append(run)
+            status, problem = ("running", None) if is_locked(directory) else ("damaged", reason)
+            found.append(ListedRun(directory=directory, run=None, status=status, problem=problem))
     for alike in by_name.values():
         rows = find_differences([run.resolved for run in alike], ["run.directory"])
-        for at, run in enumerate(alike):
-            records[run.directory]["differs"] = {key: row[at] for key, row in rows.items()}
-
-    def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
-        best = record["best"] or {"metric": None, "value": 0.0}
-        return _rank(best["metric"], best["value"], scales_in(record["metrics"]))
-
-    by_age = sorted(records.values(), key=lambda record: (record["age_seconds"], record["run"]))
-    return by_age if order == "age" else sorted(by_age, key=rank)
+        found += [ListedRun.of(run, {key: row[at] for key, row in rows.items()}) for at, run in enumerate(alike)]
+    found.sort(key=lambda one: (-began(one.directory).timestamp(), one.directory.name))
+    if order == "metric":
+        found.sort(key=_rank_of)
+    return found
 
 
-def record_of(run: RecordedRun, now: datetime | None = None) -> dict[str, Any]:
-    """Return a run as JSON."""
-    return _record_of_files(run.directory, now) | {
-        "name": run.name,
-        "status": run.status,
-        "seed": run.seed,
-        "epochs": run.epochs,
-        "planned_epochs": run.planned_epochs,
-        "best": run.best and asdict(run.best),
-        "final": {name: run.last(name) for name in run.metrics if name.startswith(("train/", "validation/", "test/"))},
-        "metrics": {label: asdict(scale) for label, scale in run.scales.items()},
-        "samples_per_second": run.rate,
-        "problem": run.summary.get("error", [None])[0] if run.status == "failed" else None,
-    }
+def _rank_of(one: ListedRun) -> tuple[bool, str, float]:
+    best = one.run and one.run.best
+    return _rank(best.metric, best.value, one.run.scales) if one.run and best else _rank(None, 0.0, NO_SCALES)
 
 
-def _record_of_files(directory: Path, now: datetime | None) -> dict[str, Any]:
-    """Return what is known of a run that cannot be read."""
-    start = began(directory)
-    unknown = ("name", "seed", "epochs", "planned_epochs", "best", "samples_per_second", "problem")
-    return {
-        "run": directory.name,
-        "directory": str(directory),
-        "began": start.isoformat(),
-        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
-        "checkpoints": numbers(directory),
-        **dict.fromkeys(unknown),
-        "final": {},
-        "metrics": {},
-        "differs": {},
-    }
-
-
-def run_rows(records: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
-    """Return the records as the rows of a table, the heads first."""
-    rows: list[Sequence[str]] = [("run", "status", "epochs", "best", "age", "")]
-    for record in records:
-        best, epochs = record["best"], record["epochs"]
-        differs = in_words({key: [one] for key, one in record["differs"].items() if not key.startswith("graph.")})
-        if any(key.startswith("graph.") for key in record["differs"]):
-            differs.append("another network")
-        remarks = [
-            ", ".join(filter(None, differs)),
-            plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else "",
-            (record["problem"] or "").partition("\n")[0],
-        ]
-        value = best and value_text(best["metric"], best["value"], scales_in(record["metrics"]))
-        rows.append(
-            (
-                record["run"],
-                record["status"],
-                "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
-                f"{best['metric']} {value}" if best else "-",
-                duration(round(record["age_seconds"])),
-                "; ".join(filter(None, remarks)),
-            )
-        )
-    return rows
+HEADS = ("run", "status", "epochs", "best", "age", "")
+"""Of the rows of `ListedRun`."""

@@ -68,8 +68,7 @@ class MethodSpec:
     name: Annotated[str, "training method"] = "petra"
     schedule: Annotated[
         RequestedSchedule | None,
-        "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
-        '("auto"); default: "1f1b", or the only one of a method without delay',
+        'order of passes, each stage\'s depth as a list, or the least depths at full speed ("auto"); default: "1f1b", or a method\'s only one',
         Length(at_least=1),
         Each(AtLeast(1)),
     ] = None
@@ -78,9 +77,9 @@ class MethodSpec:
         Literal["auto"] | KeepsByNode | None,
         'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
     ] = None
-    allow_stored: Annotated[
-        bool, "`keep` may have nodes of delayed stages keep their graphs, together with the parameters of the forward"
-    ] = False
+    allow_stored: Annotated[bool, "`keep` may have delayed nodes keep their graphs, with the forward's parameters"] = (
+        False
+    )
 
 
 @frozen(kw_only=True)
@@ -89,9 +88,7 @@ class ClipSpec:
 
     by: Annotated[Literal["norm", "value"], "clip the gradient's norm, or each of its values"] = "norm"
     limit: Annotated[float, "largest norm or absolute value", GreaterThan(0)]
-    scope: Annotated[Literal["stage", "global"], "one norm a stage, or one over all (synchronous methods only)"] = (
-        "stage"
-    )
+    scope: Annotated[Literal["stage", "global"], "one norm a stage, or over all (synchronous methods)"] = "stage"
 
 
 @frozen(kw_only=True)
@@ -110,7 +107,7 @@ class LrScheduleSpec(PluginSpec):
     warmup_epochs: Annotated[float, "linear warm-up, counted in updates (epochs)", AtLeast(0)] = 0.0
     delay_epochs: Annotated[
         float,
-        "how long the learning rate of a stage whose gradients are D > 1 updates late takes to rise from 1 / D of it (PipeMare's T1) (epochs)",
+        "time in which a rate rises from 1 / D of it, of a stage D > 1 updates late (PipeMare's T1) (epochs)",
         AtLeast(0),
     ] = 0.0
     scaling: Annotated[
@@ -131,19 +128,19 @@ class PrecisionSpec:
 
     compute: Annotated[
         Literal["float32", "float64", "bfloat16"],
-        "bfloat16 is autocast inside blocks, with float32 parameters and streams",
+        "bfloat16: autocast inside blocks, with float32 parameters and streams",
     ] = "float32"
     fp32_precision: Annotated[
         Literal["tf32", "ieee"],
-        'of convolutions and matrix products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast',
+        'of products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast',
     ] = "tf32"
     memory_format: Annotated[Literal["channels-last", "contiguous"], "layout of 4-d tensors"] = "channels-last"
-    buffer_dtype: Annotated[StoredDtype, "type of the inputs stored until their backward; int8: one scale a tensor"] = (
+    buffer_dtype: Annotated[StoredDtype, "of inputs stored until their backward; int8: one scale a tensor"] = (
         "as-streams"
     )
-    channel_dtype: Annotated[
-        StoredDtype, "type of the tensors between stages in training; int8: one scale a tensor"
-    ] = "as-streams"
+    channel_dtype: Annotated[StoredDtype, "of tensors between stages in training; int8: one scale a tensor"] = (
+        "as-streams"
+    )
 
     @property
     def products(self) -> Products:
@@ -165,8 +162,7 @@ class DataSpec(PluginSpec):
     evaluation_batch: Annotated[int | None, "samples of an evaluation batch; default: batch", AtLeast(1)] = None
     validation: Annotated[
         float | str | None,
-        "samples that evaluations after epochs read: a share of the training samples, drawn from the run's seed, or the name of a split; "
-        "default: the test data",
+        "what evaluations after epochs read: a share of the training samples, drawn by the seed, or a split by name; default: the test data",
         GreaterThan(0),
         LessThan(1),
         Length(at_least=1),
@@ -219,13 +215,9 @@ class Spec:
     init: InitSpec = field(factory=InitSpec)
     checkpoint: CheckpointSpec = field(factory=CheckpointSpec)
     callback: Annotated[
-        tuple[PluginSpec, ...] | None,
-        "what observes the run, keeps its values or, if it says so, changes it; called in the order of the list",
+        tuple[PluginSpec, ...] | None, "what observes the run or, if it says so, changes it; in this order"
     ] = None
-    metric: Annotated[
-        tuple[MetricSpec, ...] | None,
-        "what is computed from all outputs and targets of an evaluation, in addition to the loss's metrics",
-    ] = None
+    metric: Annotated[tuple[MetricSpec, ...] | None, "of evaluations, in addition to the loss's metrics"] = None
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
         """Return the specification with some values changed, as `--set` changes them.

@@ -20,11 +20,9 @@ class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
     float32: Annotated[float, "in float32, without TF32 (FLOP/s)", GreaterThan(0)]
-    tf32: Annotated[
-        float | None, "in TF32; default: half of bfloat16's, at least float32's (FLOP/s)", GreaterThan(0)
-    ] = None
-    bfloat16: Annotated[float | None, "in bfloat16; default: float32's (FLOP/s)", GreaterThan(0)] = None
-    float64: Annotated[float | None, "in float64; default: half of float32's (FLOP/s)", GreaterThan(0)] = None
+    tf32: Annotated[float | None, "default: half of bfloat16's, at least float32's (FLOP/s)", GreaterThan(0)] = None
+    bfloat16: Annotated[float | None, "default: float32's (FLOP/s)", GreaterThan(0)] = None
+    float64: Annotated[float | None, "default: half of float32's (FLOP/s)", GreaterThan(0)] = None
 
 
 @frozen(kw_only=True)
@@ -35,15 +33,13 @@ class DeviceSpec:
     memory: Annotated[str, 'memory, as in "24GiB"', is_size, Each(is_size)]
     flops: Annotated[FlopsSpec, "rate of arithmetic by type"]
     memory_bandwidth: Annotated[float, "bandwidth of its memory (bytes a second)", GreaterThan(0)]
-    link_latency: Annotated[float, "latency to its neighbour in the same machine (seconds)", AtLeast(0)] = 1e-5
+    link_latency: Annotated[float, "latency to its neighbour in the machine (seconds)", AtLeast(0)] = 1e-5
     link_bandwidth: Annotated[
-        float,
-        "bandwidth to its neighbour in the same machine, one way; default: PCIe 4.0 of 16 lanes (bytes a second)",
-        GreaterThan(0),
+        float, "to its neighbour, one way; default: PCIe 4.0 x16 (bytes a second)", GreaterThan(0)
     ] = 32e9
     operation_seconds: Annotated[
         float | None,
-        "what the host takes for an operation of torch, however small its tensors are; default: measured beside one H100, or on one CPU (seconds)",
+        "the host's time for any operation of torch; default: as measured with an H100, or on a CPU (seconds)",
         AtLeast(0),
     ] = None
 
@@ -59,12 +55,10 @@ class PartitionSpec:
         AtLeast(1),
         AtMost(NODES),
     ] = "per-block"
-    profile: Annotated[
-        str | None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
-    ] = None
+    profile: Annotated[str | None, "file of times that `petra-graph profile` measured; default: estimates"] = None
     devices: Annotated[
         int | tuple[str, ...],
-        'devices of each replica: their number, or names: ["cuda:0", "cpu"]',
+        'of each replica: their number, or names: ["cuda:0", "cpu"]',
         AtLeast(1),
         Length(at_least=1),
     ] = 1
@@ -72,8 +66,7 @@ class PartitionSpec:
         int, "copies of the pipeline, each with processes and rows of a micro-batch of its own", AtLeast(1)
     ] = 1
     untie: Annotated[
-        bool,
-        "nodes of several stages that share a parameter each update a copy, which is another model; otherwise they are refused",
+        bool, "nodes of several stages that share a parameter each update a copy: another model; default: refused"
     ] = False
     device_type: Annotated[
         str | tuple[str, ...] | None,
@@ -84,17 +77,15 @@ class PartitionSpec:
     ] = field(factory=dict)
     memory: Annotated[
         str | tuple[str, ...] | None,
-        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: what it has',
+        'memory limit of a device, as in "40GiB", one for all or one each; default: what it has',
         is_size,
         Each(is_size),
     ] = None
-    link_latency: Annotated[
-        float | None, "latency between devices, for plans; default: the device type's (seconds)", AtLeast(0)
-    ] = None
+    link_latency: Annotated[float | None, "between devices, for plans; default: the type's (seconds)", AtLeast(0)] = (
+        None
+    )
     link_bandwidth: Annotated[
-        float | None,
-        "bandwidth between devices, for plans; default: the device type's (bytes a second)",
-        GreaterThan(0),
+        float | None, "between devices, for plans; default: the type's (bytes a second)", GreaterThan(0)
     ] = None
 
 
@@ -109,43 +100,34 @@ class RunSpec:
     log_every: Annotated[int, "record the training loss every n micro-batches", AtLeast(1)] = 50
     micro_batches: Annotated[
         int | None,
-        "most micro-batches of an epoch, the first of its order; default: all; of a stream of samples, their number, which it needs",
+        "most micro-batches of an epoch, in its order; default: all; a stream of samples needs it",
         AtLeast(1),
     ] = None
     evaluation_batches: Annotated[
         int | None,
-        "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
+        "most batches of an evaluation, spread over the data, the same in all runs; default: all",
         AtLeast(1),
     ] = None
     compile: Annotated[
-        bool,
-        "compile what blocks compute in training, by torch.compile; takes up to minutes before the training, and changes the last bits of "
-        "results",
+        bool, "compile blocks by torch.compile; takes minutes at first, and changes the last bits of results"
     ] = False
     record: Annotated[
         Literal["off", "calls", "graphs"],
         'record the passes of segments, and replay them, with the same bits: "calls", as flat lists of torch\'s operations, on any device; '
-        '"graphs", as CUDA graphs, whose memory a plan does not count. What cannot be recorded is named once',
+        '"graphs", as CUDA graphs, whose memory a plan does not count',
     ] = "off"
-    directory: Annotated[
-        str,
-        "parent of the run directories; relative to the working directory, wherever the specification lies",
-        Length(at_least=1),
-    ] = "runs"
+    directory: Annotated[str, "parent of run directories, from the working directory", Length(at_least=1)] = "runs"
     watchdog: Annotated[
-        float,
-        "longest time of one operation of a stage, after which a run of several processes fails (seconds)",
-        GreaterThan(0),
+        float, "longest time of an operation, after which a run of several processes fails (seconds)", GreaterThan(0)
     ] = 300.0
     transport: Annotated[
         Transport,
-        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only; '
-        '"nccl" sends from GPU to GPU, and on CPUs gloo takes its place',
+        'channels between processes: "auto" is shared memory within a machine, "process-group" torch.distributed, "nccl" GPU to GPU',
     ] = "auto"
     scheduling: Annotated[
         Scheduling,
-        'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
-        'plan\'s fixed order; "auto" is static on CUDA; no result depends on it',
+        '"arrival" begins an operation when its messages have arrived, "static" follows the plan\'s order; "auto": static on CUDA; no result '
+        "depends on it",
     ] = "auto"
 
 
@@ -154,17 +136,16 @@ class InitSpec:
     """Parameters and running statistics at the start."""
 
     weights: Annotated[
-        str | None,
-        "a run, or a `state_dict` (safetensors or torch.save), to begin with; default: random, from the seed",
+        str | None, "a run, or a `state_dict` (safetensors or torch.save); default: random, from the seed"
     ] = None
     leave_out: Annotated[
         tuple[str, ...],
-        'nodes and tensors of the network, or of the file, that stay out, by name or pattern: "head", "*/alpha"',
+        'nodes and tensors that stay out, by name or pattern: "head", "*/alpha"',
         Each(Length(at_least=1)),
     ] = ()
     freeze: Annotated[
         tuple[str, ...],
-        'nodes and parameters that are not trained, by name or pattern: "stem", "layer*", "*.bias"',
+        'nodes and parameters that are not trained: "stem", "layer*", "*.bias"',
         Each(Length(at_least=1)),
     ] = ()
 
@@ -193,18 +174,13 @@ def interval(text: str) -> Interval:
 class CheckpointSpec:
     """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
 
-    every: Annotated[
-        str | None,
-        'interval between checkpoints, as in "1 epoch" or "500 updates"; default: only at an interruption',
-        interval,
-    ] = None
+    every: Annotated[str | None, 'as in "1 epoch" or "500 updates"; default: only at an interruption', interval] = None
     keep: Annotated[int, "latest checkpoints to keep", AtLeast(1), AtMost(1000)] = 3
     best: Annotated[
         str | None,
-        'metric of the evaluations, as in "validation/top1" or, without `data.validation`, "test/top1", whose best checkpoint is kept in '
-        "addition to the latest ones",
+        'metric of evaluations, as in "validation/top1" or "test/top1", whose best checkpoint is kept besides',
     ] = None
     signal: Annotated[
         Literal["SIGUSR1", "SIGUSR2"] | None,
-        "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand",
+        "a further signal at which the run stops with a checkpoint, as of batch systems",
     ] = None

@@ -38,7 +38,7 @@ from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import OBSERVES, Callback, missing_package
-from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
@@ -70,7 +70,7 @@ class Training:
         shared = schedule.build(length, stage=UNDELAYED)
 
         def rate(stage: StageFacts) -> LearningRate:
-            factor = schedule.build(length, stage=stage) if schedule.asks_for_stage else shared
+            factor = schedule.build(length, stage=stage) if asks_for_stage(schedule.code) else shared
             return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
 
         return cls(loss=loss, optimizer=optimizer, rate=rate)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.report.run_groups import run_records, run_rows
+from petra_graph.report.run_groups import list_runs
 
 NOW = datetime(2026, 1, 4, 12, tzinfo=UTC)
 
@@ -27,14 +27,14 @@ def folder(saved_runs, tmp_path):
 
 
 def test_the_youngest_first(folder):
-    records = run_records(folder, now=NOW)
+    records = [one.record(NOW) for one in list_runs(folder)]
     assert [record["run"].split("-")[1] for record in records] == ["empty", "probed", "second", "first"]
     assert [record["status"] for record in records] == ["damaged", "damaged", "killed", "done"]
     assert [record["age_seconds"] for record in records] == [12 * 3600 + 86_400 * day for day in range(4)]
 
 
 def test_rows(folder, saved_runs):
-    found = {row[0]: row for row in run_rows(run_records(folder, now=NOW))[1:]}
+    found = {row[0]: row for row in (one.row(NOW) for one in list_runs(folder))}
     row = found["20260101T000000Z-first-1"]
     assert row[1:3] == ("done", "2/2")
     assert row[3].startswith("test/top1 ")
@@ -61,6 +61,26 @@ def test_the_page_of_several_runs(saved_runs, here, capsys):
     assert facts["output"] == "report.html"
     assert ": 3 runs over " in (here / "report.html").read_text()
     assert sorted(run["seed"] for run in facts["runs"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"status": 3},
+        {"status": "failed", "error": 3},
+        {"samples_per_second": "fast"},
+        {"measured": {"processes": [1]}},
+        {"measured": [1]},
+        {"test_weights": {"weights": 1}},
+    ],
+)
+def test_a_summary_of_other_types_is_damaged(saved_run, values, here, capsys):
+    """A page of it ended in a traceback."""
+    path = saved_run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    assert main(["report", str(saved_run)]) == 2
+    assert f"{saved_run} is damaged: " in capsys.readouterr().err
+    assert list_runs(saved_run)[0].status == "damaged"
 
 
 def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):

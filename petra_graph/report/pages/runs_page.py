@@ -27,11 +27,11 @@ from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
 from petra_graph.report.run_groups import (
+    HEADS,
+    ListedRun,
     RunGroup,
     group_columns,
     group_runs,
-    record_of,
-    run_rows,
     short_key,
     spread_texts,
 )
@@ -91,7 +91,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         raise SpecError(problems)
     path = output or (runs[0].directory / FILE if len(runs) == 1 else Path(FILE))
     write_output(path, runs_page(runs))
-    return {"output": str(path), "runs": list(map(record_of, runs))}
+    return {"output": str(path), "runs": [ListedRun.of(run).record() for run in runs]}
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
@@ -155,7 +155,7 @@ def _state(run: RecordedRun) -> Iterator[str]:
 
 def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
     names = [group.name for group in groups for _ in group.runs]
-    rows = run_rows([record_of(run) for group in groups for run in group.runs])
+    rows = [HEADS, *(ListedRun.of(run).row() for group in groups for run in group.runs)]
     return [name_column(head, cells) for head, *cells in [("group", *names), *zip(*rows, strict=True)] if any(cells)]
 
 
