@@ -52,26 +52,12 @@ if TYPE_CHECKING:
     from petra_graph.spec.in_code import buffered, from_torch, head
     from petra_graph.spec.model import Spec
 
+# fmt: off
 __all__ = [
-    "DataFacts",
-    "Listener",
-    "PetraGraphError",
-    "PlanView",
-    "Run",
-    "Spec",
-    "SpecError",
-    "buffered",
-    "from_torch",
-    "head",
-    "load",
-    "load_spec",
-    "make_spec",
-    "open_run",
-    "plan",
-    "report_runs",
-    "reversible",
-    "train",
+    "DataFacts", "Listener", "PetraGraphError", "PlanView", "Run", "Spec", "SpecError", "buffered", "from_torch", "head", "load", "load_spec",
+    "make_spec", "open_run", "plan", "report_runs", "reversible", "train",
 ]
+# fmt: on
 _MODULES = {
     "api.finished_run": {"Run", "load", "open_run"},
     "api.spec_to_run": {"PlanView", "load_spec", "make_spec", "plan", "train"},

@@ -71,13 +71,13 @@ def printable(text: str) -> str:
 
     Line ends and tabs stay; other characters of that kind become escapes, as TOML and JSON write them.
     """
-    return "".join(
-        one if one in "\n\t" or unicodedata.category(one) not in _MOVES_OR_HIDES else _escape(ord(one)) for one in text
-    )
 
+    def shown_as(one: str) -> str:
+        if one in "\n\t" or unicodedata.category(one) not in _MOVES_OR_HIDES:
+            return one
+        return f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"  # noqa: PLR2004  four digits
 
-def _escape(code: int) -> str:
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004  four digits
+    return "".join(map(shown_as, text))
 
 
 def raised_text(error: BaseException) -> str:

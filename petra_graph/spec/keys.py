@@ -62,11 +62,10 @@ LessThan = partial(Limit, "<", "less than", operator.lt)
 
 @frozen
 class Length:
-    """The bound of the length of a list or a text."""
+    """The bound of the length of a list or a text: this one, or at least that."""
 
     exactly: int | None = None
     at_least: int = field(default=0, kw_only=True)
-    at_most: int | None = field(default=None, kw_only=True)
 
     def __call__(self, value: Any) -> None:
         if not isinstance(value, str | list | tuple):
@@ -74,18 +73,13 @@ class Length:
         thing = "character" if isinstance(value, str) else "item"
         if self.exactly not in {None, len(value)}:
             raise ValueError(f"must have {plural(self.exactly or 0, thing)}")
-        if self.at_most is not None and len(value) > self.at_most:
-            raise ValueError(f"must have at most {plural(self.at_most, thing)}")
         if len(value) < self.at_least:
-            raise ValueError(
-                "must not be empty" if self.at_least == 1 else f"must have at least {plural(self.at_least, thing)}"
-            )
+            few = "must not be empty" if self.at_least == 1 else f"must have at least {plural(self.at_least, thing)}"
+            raise ValueError(few)
 
     def __str__(self) -> str:
-        if self.exactly is not None:
-            return f"length {self.exactly}"
-        least = {0: "", 1: "not empty"}.get(self.at_least, f"length >= {self.at_least}")
-        return ", ".join(filter(None, [least, "" if self.at_most is None else f"length <= {self.at_most}"]))
+        least = "not empty" if self.at_least == 1 else f"length >= {self.at_least}"
+        return least if self.exactly is None else f"length {self.exactly}"
 
 
 class Each:

@@ -98,17 +98,13 @@ class Layers:
     def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems with their positions, without repetition and in reading order."""
         order = {source.file: index for index, source in reversed([*enumerate((*self.files, *self.settings))])}
-
-        def located(problem: Problem) -> Problem:
+        found: dict[Problem, tuple[int, int]] = {}
+        for problem in problems:
             source, path = self.origin(problem.path)
-            return problem if problem.where is not None else attrs.evolve(problem, where=source.where(path))
-
-        def place(problem: Problem) -> tuple[int, int]:
-            assert problem.where is not None, "it is located"
-            known = problem.where.file in order
-            return (order[problem.where.file], problem.where.line or 0) if known else (len(order), 0)
-
-        return tuple(sorted(dict.fromkeys(map(located, problems)), key=place))
+            where = problem.where or source.where(path)
+            place = (order[where.file], where.line or 0) if where.file in order else (len(order), 0)
+            found.setdefault(attrs.evolve(problem, where=where), place)
+        return tuple(sorted(found, key=found.__getitem__))
 
 
 def _is_there(path: Path, values: Any) -> bool:

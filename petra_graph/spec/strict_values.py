@@ -93,7 +93,11 @@ class Reader:
             if name in table:
                 given[one.alias or name] = self.read(table[name], one.type, (*path, name))
             elif one.default is attrs.NOTHING and name not in misspelt:
-                self._missing(one, path)
+                at, (kind, meaning, _) = (*path, name), annotated(one.type)
+                is_table = isinstance(kind, type) and attrs.has(kind)
+                what = f"[{'.'.join(map(str, at))}]" if is_table else f"{name} is missing in {self.table_name(path)}"
+                message = f"{what} is missing" if is_table else what
+                self.problems.append(Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=at))
             elif attrs.has(made := getattr(one.default, "factory", dict)):
                 self.parts[(*path, name)] = made()
             if len(self.problems) > known:
@@ -108,14 +112,6 @@ class Reader:
         if not any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             self.parts[path] = cls(**given)
         return self.parts[path] if len(self.problems) == before else None
-
-    def _missing(self, attribute: attrs.Attribute[Any], table: Path) -> None:
-        path, (kind, meaning, _) = (*table, attribute.name), annotated(attribute.type)
-        is_table = isinstance(kind, type) and attrs.has(kind)
-        what = f"[{'.'.join(map(str, path))}] is missing"
-        message = what if is_table else f"{attribute.name} is missing in {self.table_name(table)}"
-        hint = f"{attribute.name}: {meaning}" if meaning else ""
-        self.problems.append(Problem(message=message, hint=hint, path=path))
 
     def add(self, path: Path, rule: str, value: Any, hint: str = "") -> None:
         text = shown(value)
