@@ -20,9 +20,8 @@ from petra_graph.errors import shown
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.keys import annotated, brief
 from petra_graph.spec.model import PluginSpec, Spec
-from petra_graph.spec.strict_values import describe, is_list, is_mapping, members
+from petra_graph.spec.strict_values import annotated, brief, describe, is_list, is_mapping, members
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")

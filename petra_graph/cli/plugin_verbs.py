@@ -21,8 +21,7 @@ from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover
 from petra_graph.report.tables import aligned
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.keys import annotated
-from petra_graph.spec.strict_values import describe
+from petra_graph.spec.strict_values import annotated, describe
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin

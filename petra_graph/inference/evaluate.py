@@ -16,7 +16,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
-from petra_graph.report.metric_text import NO_SCALES, Scales, numbers
+from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.training.data import CheckedData, MicroBatches
 from petra_graph.training.evaluation import measure
 from petra_graph.training.identity import Fingerprint

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Head, Reversible, TwoFunctionCoupling
     from petra_graph.blocks.block_kinds import ParameterGroups
     from petra_graph.errors import Problem, SpecError
+    from petra_graph.plugins.author_code import named_code
     from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started
     from petra_graph.plugins.contract import Code
     from petra_graph.plugins.data_set import DataFacts, DataSet, Split, TextCodec
     from petra_graph.plugins.generators import fork_generators, seed_generators, seeded
-    from petra_graph.plugins.local_plugins import named_code
     from petra_graph.plugins.loss_and_metric import Loss, Metric, Scale, correct, scale_of
     from petra_graph.plugins.stage_facts import Horizon, StageFacts
     from petra_graph.spec.in_code import code_name
-    from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
     from petra_graph.spec.model import Kind, NodeSpec
+    from petra_graph.spec.strict_values import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
 
 # fmt: off
 __all__ = [
@@ -37,8 +37,15 @@ __all__ = [
 ]
 # fmt: on
 _HOMES = (
-    *("errors", "plugins.callback", "plugins.data_set", "plugins.generators", "plugins.local_plugins"),
-    *("plugins.loss_and_metric", "plugins.contract", "plugins.stage_facts", "spec.in_code", "spec.keys", "spec.model"),
+    *("errors", "plugins.author_code", "plugins.callback", "plugins.data_set", "plugins.generators"),
+    *(
+        "plugins.loss_and_metric",
+        "plugins.contract",
+        "plugins.stage_facts",
+        "spec.in_code",
+        "spec.model",
+        "spec.strict_values",
+    ),
     *("blocks", "blocks.block_kinds"),
 )
 """Each is imported when a name is asked for that is in none before it; the last ones import torch."""

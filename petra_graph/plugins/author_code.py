@@ -1,17 +1,32 @@
-"""Code of plugins' authors: what it raises is one problem before a training, and a traceback with a note in it. This imports no torch."""
+"""Code of plugins' authors: what it raises is one problem before a training, and a traceback with a note in it. This imports no torch.
+
+"my_module:Name" names code of a module that Python finds, or of a file beside a specification.
+
+Decision: a file beside the specification comes first, also where an installed module has its name (`test.py`), so that every way to start a run
+finds the same file. Where Python would find another one, or has imported another folder's, the file is loaded by its path under a name of its
+own, with the modules beside it that it imports: two folders' `net.py` never mix.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import os
 import re
+import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from attrs import field, frozen
 
-from petra_graph.errors import PetraGraphError, PluginError, Problem
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
 _PACKAGE, _LIBRARY = f"{Path(__file__).parents[1]}/", sysconfig.get_paths()["stdlib"]
 _CALL_AUTHORS = re.compile(r"/site-packages/torch/|/petra_graph_(text|vision)/")
@@ -67,3 +82,77 @@ class noted:  # noqa: N801  it is used like a function: `with noted(...):`
     def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if isinstance(raised, Exception):
             raised.add_note(self.note if isinstance(self.note, str) else self.note())
+
+
+# --- code by its name ---
+
+_PRIVATE = "_petra_graph_beside_"
+_added: list[str] = []
+"""Folders that are on Python's path because specifications lie there."""
+
+
+def find_code(location: str, folders: Sequence[str] = ()) -> Any:
+    """Return what "module:attribute" names, of a module that lies in one of the folders, or that Python finds.
+
+    Raises:
+        ImportError, AttributeError: the module or its attribute does not exist. What the module raises on import is passed on.
+    """
+    module, _, attribute = location.partition(":")
+    return reduce(getattr, attribute.split("."), _import(module, folders))
+
+
+def named_code(option: str, location: str) -> Any:
+    """Return what an option annotated as `Code` names; what importing its module raises is left to the caller's caller, which names the line.
+
+    Raises:
+        SpecError: there is no such module, or it has no such attribute.
+    """
+    try:
+        return find_code(location, getattr(location, "folders", ()))
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = 'write "module:attribute", of a module that can be imported, as in "my_file:make_it" of a file beside the specification'
+        raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
+
+
+def _import(module: str, folders: Sequence[str]) -> Any:
+    for folder in folders:
+        if folder not in sys.path:  # at its end: for what a module imports later
+            sys.path.append(folder)
+            _added.append(folder)
+    places = (Path(folder, *module.split(".")) for folder in folders)
+    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+    file = next((file.resolve() for file in files if file.is_file()), None)
+    if file is None:
+        return importlib.import_module(module)
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    top = module.partition(".")[0]
+    known = sys.modules.get(top) or PathFinder.find_spec(top)
+    found = getattr(known, "__file__", None) or getattr(known, "origin", None)
+    if found and Path(found).resolve().is_relative_to(root):
+        return importlib.import_module(module)
+    with _package_of(str(root)) as package:
+        return importlib.import_module(f"{package}.{module}")
+
+
+@contextmanager
+def _package_of(folder: str) -> Iterator[str]:
+    """Make a folder a package of its own name; plain imports of its modules find these, and move into it afterwards."""
+    package = _PRIVATE + hashlib.sha256(folder.encode()).hexdigest()[:12]
+    importlib.invalidate_caches()  # a file may be younger than the last import
+    sys.modules.setdefault(package, ModuleType(package)).__path__ = [folder]
+    files = (*Path(folder).glob("*.py"), *(file.parent for file in Path(folder).glob("*/__init__.py")))
+    own = {file.stem for file in files}
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
+    before = set(sys.modules)
+    for name in [name for name in before if name.startswith(f"{package}.")]:
+        sys.modules[name.removeprefix(f"{package}.")] = sys.modules[name]
+    path = sys.path.copy()
+    sys.path[:] = [*(one for one in path if one not in _added), folder]
+    try:
+        yield package
+    finally:
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name not in before and not name.startswith(package)]:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder + os.sep):
+                sys.modules[f"{package}.{name}"] = sys.modules.pop(name)
+        sys.modules.update(hidden)

@@ -116,9 +116,8 @@ class Registry:
             SpecError: no plugin has this name, or there is no such module.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the contract of its kind.
         """
-        from petra_graph.plugins.author_code import author_code
+        from petra_graph.plugins.author_code import author_code, find_code
         from petra_graph.plugins.contract import is_code_name, plugin_of
-        from petra_graph.plugins.local_plugins import find_code
 
         named, owner = f"{kind.noun} {shown(name)}", ""
         load: Callable[[], Any] = partial(find_code, name, self.folders)

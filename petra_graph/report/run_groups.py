@@ -20,7 +20,7 @@ from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.metric_text import EVALUATED, NO_SCALES, Scales, final_metrics, is_share, value_text
+from petra_graph.report.progress import EVALUATED, NO_SCALES, Scales, final_metrics, is_share, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import bounded, duration, memory, plural
 

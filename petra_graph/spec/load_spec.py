@@ -12,10 +12,9 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.keys import LONGEST_NAME
 from petra_graph.spec.layers import IN_CODE, STDIN, Layers, apply_overrides, parse_source, read_layers
 from petra_graph.spec.model import Spec
-from petra_graph.spec.strict_values import Reader
+from petra_graph.spec.strict_values import LONGEST_NAME, Reader
 
 _PATHS = (("partition", "profile"), ("init", "weights"))
 """The core's own keys that name files to read; their names are relative to the folder of the file that gives them."""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from attrs import field, frozen
 
-from petra_graph.spec.keys import NODES, AtLeast, AtMost, Each, GreaterThan, Length, LessThan, is_file_name
 from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, PartitionSpec, RunSpec
+from petra_graph.spec.strict_values import NODES, AtLeast, AtMost, Each, GreaterThan, Length, LessThan, is_file_name
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from attrs import field, frozen
 
 from petra_graph.errors import shown
-from petra_graph.spec.keys import NODES, AtLeast, AtMost, Each, GreaterThan, Length, is_size
+from petra_graph.spec.strict_values import NODES, AtLeast, AtMost, Each, GreaterThan, Length, is_size
 
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]

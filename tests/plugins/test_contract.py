@@ -27,7 +27,7 @@ from petra_graph.plugins.kinds import (
     OPTIMIZER,
 )
 from petra_graph.plugins.stage_facts import DELAYED
-from petra_graph.spec.keys import annotated
+from petra_graph.spec.strict_values import annotated
 
 FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)
 LENGTH = Horizon(updates=10, updates_per_epoch=5, warmup_updates=0)

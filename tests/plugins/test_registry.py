@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
+from petra_graph.plugins.author_code import find_code
 from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
-from petra_graph.plugins.local_plugins import find_code
 from petra_graph.plugins.registry import Entry, Registry, discover, scan
 
 CODE = """\

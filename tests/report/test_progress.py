@@ -9,8 +9,7 @@ import pytest
 from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
-from petra_graph.report.metric_text import numbers
-from petra_graph.report.progress import Progress, heading, summary_lines
+from petra_graph.report.progress import Progress, heading, numbers, summary_lines
 
 STARTED = Started(
     name="quick[start]",

@@ -8,10 +8,19 @@ import pytest
 from attrs import field, fields, frozen
 
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.keys import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, annotated, brief
 from petra_graph.spec.load_spec import load
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec
-from petra_graph.spec.strict_values import Reader
+from petra_graph.spec.strict_values import (
+    AtLeast,
+    AtMost,
+    Each,
+    GreaterThan,
+    Length,
+    LessThan,
+    Reader,
+    annotated,
+    brief,
+)
 
 
 def read(given, path):

@@ -20,12 +20,12 @@ from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
-from petra_graph.report.metric_text import FIRST, chosen_on, is_share
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
 from petra_graph.report.pages.plan_page import memory_bars
 from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
+from petra_graph.report.progress import FIRST, chosen_on, is_share
 from petra_graph.report.run_groups import (
     HEADS,
     ListedRun,
