@@ -132,11 +132,7 @@ class RunFailedByPlugin(PluginError, RunFailed):
 
 @frozen
 class placed:  # noqa: N801  it is used like a function: `with placed(...):`
-    """Begin the messages of what fails inside with a place of the network: a stage, a node.
-
-    Raises:
-        PluginError, RunFailed: with that beginning.
-    """
+    """Begin the messages of what fails inside with a place of the network: a stage, a node. Raises PluginError, RunFailed: with that beginning."""
 
     where: str
 

@@ -55,11 +55,7 @@ _SIZES = {
 
 
 def byte_count(text: str) -> int:
-    """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123".
-
-    Raises:
-        ValueError: the text is not a size.
-    """
+    """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123". Raises ValueError: the text is not a size."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f'must be a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')

@@ -35,19 +35,11 @@ __all__ = [
     "Reversible", "Scale", "SpecError", "Split", "StageFacts", "Started", "TextCodec", "TwoFunctionCoupling", "code_name", "correct",
     "fork_generators", "named_code", "scale_of", "seed_generators", "seeded",
 ]
-# fmt: on
 _HOMES = (
-    *("errors", "plugins.author_code", "plugins.callback", "plugins.data_set", "plugins.generators"),
-    *(
-        "plugins.loss_and_metric",
-        "plugins.contract",
-        "plugins.stage_facts",
-        "spec.in_code",
-        "spec.model",
-        "spec.strict_values",
-    ),
-    *("blocks", "blocks.block_kinds"),
+    "errors", "plugins.author_code", "plugins.callback", "plugins.data_set", "plugins.generators", "plugins.loss_and_metric", "plugins.contract",
+    "plugins.stage_facts", "spec.in_code", "spec.model", "spec.strict_values", "blocks", "blocks.block_kinds",
 )
+# fmt: on
 """Each is imported when a name is asked for that is in none before it; the last ones import torch."""
 
 

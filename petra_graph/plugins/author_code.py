@@ -33,19 +33,15 @@ _CALL_AUTHORS = re.compile(r"/site-packages/torch/|/petra_graph_(text|vision)/")
 """Libraries that call the code of authors, or read their files."""
 
 
-def is_author_code(file: str) -> bool:
-    """Whether a file of code is an author's."""
-    of_python = file.startswith(("<", _LIBRARY)) and "site-packages" not in file
-    return not of_python and not file.startswith(_PACKAGE) and _CALL_AUTHORS.search(file) is None
-
-
 def author_line(error: BaseException) -> str:
     """Return file:line of the author's code that raised an error; "" where none of it did."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if is_author_code(frame.filename)]
-    return lines[-1] if lines else ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        of_python = frame.filename.startswith(("<", _LIBRARY)) and "site-packages" not in frame.filename
+        if not of_python and not frame.filename.startswith(_PACKAGE) and not _CALL_AUTHORS.search(frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 @contextmanager
@@ -97,8 +93,23 @@ def find_code(location: str, folders: Sequence[str] = ()) -> Any:
     Raises:
         ImportError, AttributeError: the module or its attribute does not exist. What the module raises on import is passed on.
     """
-    module, _, attribute = location.partition(":")
-    return reduce(getattr, attribute.split("."), _import(module, folders))
+    name, _, attribute = location.partition(":")
+    for folder in folders:
+        if folder not in sys.path:  # at its end: for what a module imports later
+            sys.path.append(folder)
+            _added.append(folder)
+    places = (Path(folder, *name.split(".")) for folder in folders)
+    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+    file = next((file.resolve() for file in files if file.is_file()), None)
+    root, top = file and file.parents[name.count(".") + (file.name == "__init__.py")], name.partition(".")[0]
+    known = sys.modules.get(top) or PathFinder.find_spec(top)
+    found = getattr(known, "__file__", None) or getattr(known, "origin", None)
+    if root is None or (found and Path(found).resolve().is_relative_to(root)):
+        module = importlib.import_module(name)
+    else:
+        with _package_of(str(root)) as package:
+            module = importlib.import_module(f"{package}.{name}")
+    return reduce(getattr, attribute.split("."), module)
 
 
 def named_code(option: str, location: str) -> Any:
@@ -112,26 +123,6 @@ def named_code(option: str, location: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         hint = 'write "module:attribute", of a module that can be imported, as in "my_file:make_it" of a file beside the specification'
         raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
-
-
-def _import(module: str, folders: Sequence[str]) -> Any:
-    for folder in folders:
-        if folder not in sys.path:  # at its end: for what a module imports later
-            sys.path.append(folder)
-            _added.append(folder)
-    places = (Path(folder, *module.split(".")) for folder in folders)
-    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
-    file = next((file.resolve() for file in files if file.is_file()), None)
-    if file is None:
-        return importlib.import_module(module)
-    root = file.parents[module.count(".") + (file.name == "__init__.py")]
-    top = module.partition(".")[0]
-    known = sys.modules.get(top) or PathFinder.find_spec(top)
-    found = getattr(known, "__file__", None) or getattr(known, "origin", None)
-    if found and Path(found).resolve().is_relative_to(root):
-        return importlib.import_module(module)
-    with _package_of(str(root)) as package:
-        return importlib.import_module(f"{package}.{module}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -172,10 +172,13 @@ class Plugin:
             SpecError: it refuses its options, by ValueError or TypeError.
             PluginError: it raised another exception that is not one of ours, or what it built breaks the contract of its kind.
         """
-        from petra_graph.plugins.generators import seeded_by
+        from petra_graph.blocks.randomness import random_key
+        from petra_graph.plugins.generators import seeded
 
+        # What a constructor draws follows from the run's seed and the plugin, in every process.
+        drawn = nullcontext() if self.seed is None else seeded(random_key(self.seed, self.label, "built"))
         try:
-            with self._called(" cannot be built"), seeded_by(self.seed, self.label):
+            with self._called(" cannot be built"), drawn:
                 return self.make(*given, stage=stage)
         except (SpecError, PluginError) as error:
             raise type(error)(map(self.locate, error.problems)) from error.__cause__ or error
@@ -214,11 +217,7 @@ class Plugin:
 
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
-    """Return a class or function as a plugin.
-
-    Raises:
-        PluginError: it is none, or cannot be called as its kind is.
-    """
+    """Return a class or function as a plugin. Raises PluginError: it is none, or cannot be called as its kind is."""
     code = kind.adapt(code)
     form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
     fault = "" if callable(code) else f"is {kind_of(code)}, not a class or function {form}"
@@ -286,7 +285,13 @@ def _signature(
 
 def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     """Return a parameter as a field of the class of options."""
-    annotation: Any = _evaluated(parameter.annotation, code)
+    annotation: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
+    if isinstance(annotation, str):  # each by itself, since some names may be there for type checkers alone
+        names = getattr(inspect.unwrap(code), "__globals__", None) or vars(sys.modules[code.__module__])
+        try:
+            annotation = eval(annotation, names)  # noqa: S307  the author's own code
+        except Exception:  # noqa: BLE001  whatever it names
+            annotation = Any
     said: Sequence[Any] = ()
     if get_origin(annotation) is Annotated:
         annotation, *said = get_args(annotation)
@@ -301,19 +306,6 @@ def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
         default=default,
         alias=parameter.name,  # attrs would leave out a leading "_"
     )
-
-
-def _evaluated(annotation: Any, code: Callable[..., Any]) -> Any:
-    """Return an annotation's type; each is evaluated by itself, since some names may be there for type checkers alone."""
-    if annotation is inspect.Parameter.empty:
-        return Any
-    if not isinstance(annotation, str):
-        return annotation
-    names = getattr(inspect.unwrap(code), "__globals__", None) or vars(sys.modules[code.__module__])
-    try:
-        return eval(annotation, names)  # noqa: S307  the author's own code
-    except Exception:  # noqa: BLE001  whatever it names
-        return Any
 
 
 _SCALARS = (bool, int, float, str)

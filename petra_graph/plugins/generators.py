@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 
 def seed_generators(key: int) -> None:
@@ -34,15 +34,6 @@ def seeded_as_torch() -> Iterator[None]:
     with _kept():
         random.seed(torch.initial_seed())
         np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
-        yield
-
-
-@contextmanager
-def seeded_by(seed: int | None, name: str) -> Iterator[None]:
-    """Run with the global generators seeded by a run's seed and a name, so that what a constructor draws follows from both; None: as they are."""
-    from petra_graph.blocks.randomness import random_key
-
-    with nullcontext() if seed is None else seeded(random_key(seed, name, "built")):
         yield
 
 

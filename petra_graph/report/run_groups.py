@@ -44,14 +44,13 @@ class Spread:
     n: int
     mean: float
     standard_deviation: float | None
-    """The standard deviation of the sample; None for a single run."""
+    """Of the sample; None for a single run."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
         """Return the spread of values, None of none."""
-        if not values:
-            return None
-        return cls(n=len(values), mean=fmean(values), standard_deviation=stdev(values) if len(values) > 1 else None)
+        deviation = stdev(values) if len(values) > 1 else None
+        return cls(n=len(values), mean=fmean(values), standard_deviation=deviation) if values else None
 
 
 @frozen(kw_only=True)

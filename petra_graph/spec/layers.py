@@ -209,11 +209,7 @@ def _read_source(path: str) -> Source:
 
 
 def parse_source(text: str, file: str, folder: str | None = None) -> Source:
-    """Return a TOML text, parsed.
-
-    Raises:
-        SpecError: the text of this file is not TOML.
-    """
+    """Return a TOML text, parsed. Raises SpecError: the text of this file is not TOML."""
     try:
         values = tomllib.loads(text)
         return Source(file=file, text=text, values=values, paths=frozenset(_paths(values)), folder=folder)

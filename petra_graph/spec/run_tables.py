@@ -159,11 +159,7 @@ class Interval:
 
 
 def interval(text: str) -> Interval:
-    """Read an interval.
-
-    Raises:
-        ValueError: the text is not an interval.
-    """
+    """Read an interval. Raises ValueError: the text is not an interval."""
     match = re.fullmatch(r"0*([1-9]\d*) ?(epoch|update)s?", text.strip())
     if match is None:
         raise ValueError(f'must be a whole number of epochs or updates, as in "500 updates" (got {shown(text)})')

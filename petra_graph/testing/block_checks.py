@@ -86,10 +86,6 @@ class Trial(AnyTrial):
         """Make a trial of a block's class, with its `options` table; errors as of `AnyTrial.of`."""
         return super().of(block, options, inputs=tuple(map(tuple, inputs)), **more)
 
-    def tried(self, *computes: Compute) -> Sequence[Compute]:
-        """Return the precision of the run, or all of those in which a check is made."""
-        return computes if self.compute is None else (self.compute,)
-
 
 class RoundTrip(NamedTuple):
     """A micro-batch through a block and back; `gradients` are those of the outputs."""
@@ -203,15 +199,14 @@ def check_shapes(trial: Trial) -> None:
 
 def check_inverse(trial: Trial) -> None:
     """The inputs follow from the outputs, in training mode and with the forward's random numbers."""
-    for compute in trial.tried("float64", "float32"):
-        harness = Harness(trial, compute)
-        if not isinstance(harness.runner, Reconstruct):
-            raise NotTried("it is not reversible")
-        for trip in harness.train():
-            found = harness.runner.invert(trip.m, trip.outputs)
-            expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, harness.dtype)
-            message = "the input that the backward reconstructs is not x"
-            expect_close(message, trip.back.inputs, trip.inputs, harness.dtype)
+    if not issubclass(trial.plugin.code, Reversible):
+        raise NotTried("it is not reversible")
+    for harness, trip in _trips(trial, "float64", "float32"):
+        assert isinstance(harness.runner, Reconstruct)
+        found = harness.runner.invert(trip.m, trip.outputs)
+        expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, harness.dtype)
+        message = "the input that the backward reconstructs is not x"
+        expect_close(message, trip.back.inputs, trip.inputs, harness.dtype)
 
 
 def check_gradients(trial: Trial) -> None:
@@ -279,11 +274,10 @@ def check_randomness(trial: Trial) -> None:
 
 def check_recomputation(trial: Trial) -> None:
     """A micro-batch gives the same outputs again, with a graph and after others have passed; under autocast as well."""
-    for compute in trial.tried("float64", "bfloat16"):
-        harness = Harness(trial, compute)
-        message = "under autocast " * (compute == "bfloat16") + "the same micro-batch gives other outputs a second time"
-        for trip in harness.train():
-            expect_close(f"{message}, with a graph", harness.plain(trip)[0], trip.outputs, harness.dtype)
+    for harness, trip in _trips(trial, "float64", "bfloat16"):
+        autocast = "under autocast " * (harness.compute == "bfloat16")
+        message = f"{autocast}the same micro-batch gives other outputs a second time, with a graph"
+        expect_close(message, harness.plain(trip)[0], trip.outputs, harness.dtype)
 
 
 def check_statistics(trial: Trial) -> None:
@@ -346,6 +340,14 @@ Trial.checks = (
     check_every_parameter, check_evaluation, check_state_dictionary,
 )
 # fmt: on
+
+
+def _trips(trial: Trial, *computes: Compute) -> Iterator[tuple[Harness, RoundTrip]]:
+    """Yield the micro-batches of a stage in the precision of the run, or in each of these."""
+    for compute in computes if trial.compute is None else (trial.compute,):
+        harness = Harness(trial, compute)
+        for trip in harness.train():
+            yield harness, trip
 
 
 def _trained(trial: Trial) -> Harness:

@@ -139,11 +139,7 @@ def _template() -> Template:
 
 
 def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None], **about: Any) -> Picture:
-    """Draw a picture in the pages' style, of a size in inches.
-
-    Raises:
-        SpecError: matplotlib is not installed.
-    """
+    """Draw a picture in the pages' style, of a size in inches. Raises SpecError: matplotlib is not installed."""
     with _needing("matplotlib"):
         from matplotlib import style
         from matplotlib.figure import Figure

@@ -35,7 +35,7 @@ from petra_graph.report.run_groups import (
     short_key,
     spread_texts,
 )
-from petra_graph.report.tables import Column, name_column
+from petra_graph.report.tables import name_column
 from petra_graph.units import listed, plural
 
 FILE = "report.html"
@@ -95,20 +95,20 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
-    """Write runs as a page.
-
-    Raises:
-        SpecError: what draws is not installed.
-    """
+    """Write runs as a page. Raises SpecError: what draws is not installed."""
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     keys = listed(map(short_key, groups[0].values))
+    rows = [("group", *HEADS), *((group.name, *ListedRun.of(run).row()) for group in groups for run in group.runs)]
     return render_page(
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
         [
             Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
             Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
-            Section(name="runs", tables=[("", _run_columns(groups))]),
+            Section(
+                name="runs",
+                tables=[("", [name_column(head, cells) for head, *cells in zip(*rows, strict=True) if any(cells)])],
+            ),
             *(_sections_of(runs[0]) if len(runs) == 1 else []),
         ],
         about=[str(runs[0].directory)] if len(runs) == 1 else [],
@@ -151,12 +151,6 @@ def _state(run: RecordedRun) -> Iterator[str]:
 
 
 # --- tables ---
-
-
-def _run_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    names = [group.name for group in groups for _ in group.runs]
-    rows = [HEADS, *(ListedRun.of(run).row() for group in groups for run in group.runs)]
-    return [name_column(head, cells) for head, *cells in [("group", *names), *zip(*rows, strict=True)] if any(cells)]
 
 
 def _sections_of(run: RecordedRun) -> list[Section]:
