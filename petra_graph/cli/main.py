@@ -34,26 +34,20 @@ if TYPE_CHECKING:
     from petra_graph.plugins.registry import Entry
 
 VERBS = {
-    "spec_verbs": {
-        "run": "Train a spec.",
-        "plan": "Show stages, memory, staleness and speed before anything runs.",
-        "validate": "Check specs: keys, types, plugins, options, graph, shapes.",
-        "profile": "Time a spec's nodes on the real device, for plans.",
-    },
-    "run_verbs": {
-        "runs": "List runs: status, best metric, age.",
-        "report": "Write a page about a run, or compare several.",
-        "evaluate": "Evaluate a run's network on data.",
-        "predict": "Print a run's predictions for files.",
-        "export": "Write a run's network for other programs.",
-    },
-    "plugin_verbs": {
-        "list": "List the installed plugins; of one, its options.",
-        "check": "Check that plugins keep what training relies on.",
-        "new": "Start a package of plugins.",
-    },
+    "run": ("spec_verbs", "Train a spec."),
+    "plan": ("spec_verbs", "Show stages, memory, staleness and speed before anything runs."),
+    "validate": ("spec_verbs", "Check specs: keys, types, plugins, options, graph, shapes."),
+    "profile": ("spec_verbs", "Time a spec's nodes on the real device, for plans."),
+    "runs": ("run_verbs", "List runs: status, best metric, age."),
+    "report": ("run_verbs", "Write a page about a run, or compare several."),
+    "evaluate": ("run_verbs", "Evaluate a run's network on data."),
+    "predict": ("run_verbs", "Print a run's predictions for files."),
+    "export": ("run_verbs", "Write a run's network for other programs."),
+    "list": ("plugin_verbs", "List the installed plugins; of one, its options."),
+    "check": ("plugin_verbs", "Check that plugins keep what training relies on."),
+    "new": ("plugin_verbs", "Start a package of plugins."),
 }
-"""The verbs with their lines in the help, by the module that they are in."""
+"""The module of each verb, and its line in the help."""
 
 
 class Verbs(click.Group):
@@ -71,10 +65,9 @@ class Verbs(click.Group):
 
 def load_verb(name: str) -> click.Command:
     """Import a verb: one of ours, or of a distribution."""
-    for module, verbs in VERBS.items():
-        if name in verbs:
-            imported = vars(importlib.import_module(f"petra_graph.cli.{module}")).values()
-            return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
+    if name in VERBS:
+        imported = vars(importlib.import_module(f"petra_graph.cli.{VERBS[name][0]}")).values()
+        return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
     from petra_graph.plugins.author_code import author_code
 
     entry = next(one for one in _others() if one.name == name)
@@ -93,7 +86,7 @@ def _others() -> list[Entry]:
 
 def command_line() -> click.Group:
     """Return the group of all verbs that are installed, as their lines; ours come first."""
-    lines = {name: line for verbs in VERBS.values() for name, line in verbs.items()}
+    lines = {name: line for name, (_, line) in VERBS.items()}
     for entry in _others():
         lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
 

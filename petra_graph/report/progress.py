@@ -40,10 +40,10 @@ def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
     return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
 
 
-def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
-    """Write all metrics, the loss first."""
+def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES, part: str = "") -> str:
+    """Write all metrics, the loss first, and which part of the samples they are of, where not all were read."""
     first = sorted(means.items(), key=lambda item: item[0] != "loss")
-    return " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
+    return " ".join([f"{name} {value_text(name, value, scales)}" for name, value in first] + [f"({part})"] * bool(part))
 
 
 def chosen_on(metric: str) -> str:
@@ -114,7 +114,11 @@ class Progress(Listener):
             self._show(epoch, "evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:
-        self._print(epoch_line(report, self._run))
+        run, found = self._run, report.evaluated
+        evaluated = f"   {run.evaluates} {numbers(found, run.metrics, run.tested)}" if found else ""
+        means = f"train {numbers(report.train)}{evaluated}"
+        speed = f"lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
+        self._print(f"{self._title(report.epoch)}   {means}   {speed}")
         self._epoch_began, self._before_in_epoch = self._clock(), 0
 
     def stopped(self) -> None:
@@ -123,11 +127,14 @@ class Progress(Listener):
     def testing(self, weights: str) -> None:
         self._print(f"test of the {weights}")
 
+    def _title(self, epoch: int) -> str:
+        return f"epoch {epoch:>{len(str(self._run.epochs))}}/{self._run.epochs}"
+
     def _is_due(self) -> bool:
         return self._clock() - self._written >= (_REFRESH_SECONDS if self._live else _LINE_SECONDS)
 
     def _show(self, epoch: int, state: str) -> None:
-        text = f"{_title(epoch, self._run.epochs)}   {state}"
+        text = f"{self._title(epoch)}   {state}"
         if not self._live:
             self._print(text)
             return
@@ -161,24 +168,6 @@ def heading(run: Started) -> str:
     )
 
 
-def epoch_line(report: EpochEnded, run: Started) -> str:
-    found = report.evaluated
-    evaluated = f"   {run.evaluates} {_evaluation(found, run.tested, run.metrics)}" if found else ""
-    return (
-        f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{evaluated}"
-        f"   lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
-    )
-
-
-def _title(epoch: int, epochs: int) -> str:
-    return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
-
-
-def _evaluation(means: Mapping[str, float], part: str, scales: Scales) -> str:
-    """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return numbers(means, scales) + (f" ({part})" if part else "")
-
-
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
     done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
@@ -190,10 +179,10 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"stopped early {reason}{caveat}")
     if summary.get("validation"):
         of = ", with the last weights" if tested and tested["weights"] == "best" else ""
-        lines.append(f"validation {_evaluation(summary['validation'], summary.get('validated', ''), scales)}{of}")
+        lines.append(f"validation {numbers(summary['validation'], scales, summary.get('validated', ''))}{of}")
     if summary["test"]:
         of = f", with the {tested['weights']} weights, of epoch {tested['epoch']}" if tested else ""
-        lines.append(f"test {_evaluation(summary['test'], summary.get('tested', ''), scales)}{of}")
+        lines.append(f"test {numbers(summary['test'], scales, summary.get('tested', ''))}{of}")
     if found := summary.get("best"):
         split, _, name = found["metric"].partition("/")
         value = numbers({name: found["value"]}, scales)
