@@ -28,7 +28,7 @@ def _as_block(code: Any) -> Any:
     """Return a class of blocks as it is; of any other class of modules, and of a function that makes one, the class of blocks that call it."""
     torch = sys.modules.get("torch")
     of_modules = torch is not None and isinstance(code, type) and issubclass(code, torch.nn.Module)
-    if hasattr(code, "kind") or not (of_modules or inspect.isroutine(code)):
+    if hasattr(code, "kind") or not (of_modules or inspect.isfunction(code)):
         return code
     from petra_graph.blocks.module_block import block_of
 

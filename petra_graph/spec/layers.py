@@ -213,6 +213,8 @@ def parse_source(text: str, file: str, folder: str | None = None) -> Source:
     try:
         values = tomllib.loads(text)
         return Source(file=file, text=text, values=values, paths=frozenset(_paths(values)), folder=folder)
+    except RecursionError:
+        raise SpecError(Problem(message="nested too deeply", where=Where(file=file))) from None
     except ValueError as error:
         message, at = str(error), re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
         message = message[: at.start()] if at else message

@@ -126,7 +126,7 @@ def test_paths_code_tables_and_what_toml_cannot_say():
     ("kind", "code", "fault"),
     [
         (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) -> a Block"),
-        (BLOCK, dict, "has no signature"),
+        (BLOCK, torch.relu, "has no signature"),
         (BLOCK, nn.Flatten(), "each node makes its own, with its own parameters"),
         (BLOCK, type("Old", (Wide,), {"__init__": lambda self, inputs, options: None}), "is written for petra-graph 0.2"),
         (ARCHITECTURE, lambda *, depth=1: (), "its parameters are (depth)"),
