@@ -282,19 +282,19 @@ class StageMemory:
         match segment.keeps:
             case "graph":
                 inputs = self._graphs[name][0][0][1]
-                return inputs, self._replay(name, gradients, stored=segment.backward == "stored")
+                return inputs, self._replay(name, gradients)
             case "input":
                 waiting = self._inputs[name]
                 if (inputs := self.restored(segment, waiting[0])) is not waiting[0]:
                     waiting.popleft()
-                    return inputs, self._rerun(segment.nodes, inputs, gradients, stored=stored)
-                through = self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                    return inputs, self._rerun(segment.nodes, inputs, gradients)
+                through = self._rerun(segment.nodes, inputs, gradients)
                 waiting.popleft()
                 return inputs, through
             case "nothing" if stored:
                 self.device.moment(node.work["invert"].working_bytes)
                 inputs = self._results(node.work["invert"], outputs, node.input_bytes)
-                return inputs, self._rerun(segment.nodes, inputs, gradients, stored=True)
+                return inputs, self._rerun(segment.nodes, inputs, gradients)
             case "nothing":
                 self._differentiate(name, node.work["reverse"])
                 both = self._results(node.work["reverse"], [*outputs, *gradients], node.input_bytes * 2)
@@ -315,13 +315,13 @@ class StageMemory:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
         return 1.0 if samples else self._share.buffer
 
-    def _rerun(self, nodes: Sequence[str], inputs: Tensors, gradients: Tensors, *, stored: bool) -> Tensors:
+    def _rerun(self, nodes: Sequence[str], inputs: Tensors, gradients: Tensors) -> Tensors:
         name = nodes[0]
         if len(nodes) > 1:
             self._record(nodes, inputs)
-            return self._replay(name, gradients, stored=stored)
+            return self._replay(name, gradients)
         node = self._nodes[name]
-        self._differentiate(name, node.work["recompute"], stored=stored)
+        self._differentiate(name, node.work["recompute"])
         return self._results(node.work["recompute"], [*gradients, *inputs], node.input_bytes)
 
     def _record(self, nodes: Iterable[str], streams: Tensors) -> Tensors:
@@ -337,22 +337,22 @@ class StageMemory:
                 self._graphs[name].append(graph)
         return streams
 
-    def _replay(self, first: str, through: Tensors, *, stored: bool) -> Tensors:
+    def _replay(self, first: str, through: Tensors) -> Tensors:
         """Differentiate the oldest graph that is kept, node by node."""
         graph = self._graphs[first][0]
         while graph:
             name, inputs = graph[-1][:2]
             node = self._nodes[name]
-            self._differentiate(name, node.work["replay"], stored=stored)
+            self._differentiate(name, node.work["replay"])
             through = self._results(node.work["replay"], [*through, *inputs], node.input_bytes)
             graph.pop()
         self._graphs[first].popleft()
         return through
 
-    def _differentiate(self, name: str, work: Work, *, stored: bool = False) -> None:
-        """Differentiate a node; gradients at stored parameters are new tensors, which are then handed or added to the live ones."""
+    def _differentiate(self, name: str, work: Work) -> None:
+        """Differentiate a node."""
         first = name not in self._gradients
-        self.device.moment(work.working_bytes if first or stored else work.accumulating_bytes)
+        self.device.moment(work.working_bytes if first else work.accumulating_bytes)
         if first:
             self._gradients[name] = self._new(self._nodes[name].gradient_bytes)
 

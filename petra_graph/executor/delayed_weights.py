@@ -29,25 +29,12 @@ import torch
 from attrs import define, field
 from torch import Tensor, nn
 
+from petra_graph.executor.runners import exchanged
 from petra_graph.executor.update import Updater
 from petra_graph.plugins.author_code import noted
 
 if TYPE_CHECKING:
     from petra_graph.executor.stage import StageExecutor
-
-
-@contextmanager
-def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
-    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes."""
-    own: list[tuple[nn.Parameter, Tensor]] = []
-    try:
-        for parameter, value in values:
-            own.append((parameter, parameter.data))
-            parameter.data = value
-        yield
-    finally:
-        for parameter, data in reversed(own):  # nodes of a stage may share one
-            parameter.data = data
 
 
 @define(eq=False)

@@ -58,7 +58,7 @@ class HeadRunner(SegmentRunner):
         loss, one, share = result.loss, self._one, result.weight / result.samples
         if one is None or one.dtype != loss.dtype:
             one = self._one = torch.ones_like(loss)
-        gradients = self.differentiate([loss], (one if share == 1.0 else torch.full_like(loss, share),), leaves)
+        gradients = self.differentiate((loss,), (one if share == 1.0 else torch.full_like(loss, share),), leaves)
         self.pending.append((micro_batch, Reversed(inputs, gradients)))
         metrics = self._metrics(mapped(Tensor.detach, output), beside) if self.measures else {}
         return result._replace(loss=loss.detach(), metrics=metrics)

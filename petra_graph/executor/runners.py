@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, partial
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from attrs import define, field
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.blocks.differentiation import without_graph
@@ -33,10 +31,7 @@ from petra_graph.executor.recorded import RecordedSegment
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
-observed: ContextVar[Callable[[nn.Parameter, Tensor], None] | None] = ContextVar("petra_graph_observed", default=None)
-"""Called with each gradient of an older version before it is added, which hooks of the parameters do not see. None: nobody asks.
-A context variable, since `accumulate_grad` is reached through segment runners, which take no observer."""
-
+_NOTHING = nullcontext()
 Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
 ParameterVersions = WeightVersions[Parameters]
@@ -51,31 +46,30 @@ def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
     }
 
 
-def parameter_leaves(parameters: Parameters, modules: Mapping[str, nn.Module]) -> Parameters:
-    """Return leaves over the same memory for one micro-batch's backward, for the nodes in `modules`.
+@contextmanager
+def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
+    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes.
 
-    Those of frozen parameters, which may be integers, ask for no gradient.
+    Gradients are added to their own `grad` all the while.
     """
-    return {
-        name: {
-            key: parameters[name][key].detach().requires_grad_(own.requires_grad)
-            for key, own in module.named_parameters()
-        }
+    own: list[tuple[nn.Parameter, Tensor]] = []
+    try:
+        for parameter, value in values:
+            own.append((parameter, parameter.data))
+            parameter.data = value
+        yield
+    finally:
+        for parameter, data in reversed(own):  # nodes of a stage may share one
+            parameter.data = data
+
+
+def having(modules: Mapping[str, nn.Module], parameters: Parameters) -> AbstractContextManager[None]:
+    """Return a context in which modules have these parameters in place of their own."""
+    return exchanged(
+        (own, parameters[name][key].detach())
         for name, module in modules.items()
-    }
-
-
-@torch.no_grad()
-def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) -> None:
-    """Add the gradients of an older version to those of the modules' own parameters, which the optimizer steps."""
-    for name, of_node in parameters.items():
-        live = dict(modules[name].named_parameters())
-        for key, tensor in of_node.items():
-            if tensor.grad is not None:
-                if (observer := observed.get()) is not None:
-                    observer(live[key], tensor.grad)
-                grad = live[key].grad
-                live[key].grad = tensor.grad if grad is None else grad.add_(tensor.grad)
+        for key, own in module.named_parameters()
+    )
 
 
 def stored_versions(program: StageProgram, modules: Mapping[str, nn.Module]) -> ParameterVersions | None:
@@ -136,22 +130,19 @@ class SegmentRunner(ABC):
         """Put back what `kept` returned, in the order of the micro-batches."""
         raise AssertionError(f"nothing is kept of micro-batch {micro_batch}")
 
-    def run(self, micro_batch: int | None, streams: Streams, parameters: Parameters | None = None) -> Streams:
+    def run(self, micro_batch: int | None, streams: Streams) -> Streams:
         """Evaluate the modules in the mode that they are in.
 
         Args:
             micro_batch: whose random numbers are drawn; None in an evaluation.
             streams: the inputs.
-            parameters: to use in place of the modules' own.
         """
         numerics = self.numerics
         if self.reads_samples:
             streams = tuple(map(numerics.prepare, streams))
         for name, module in self.modules.items():
             with numerics.node(name, micro_batch, module):
-                streams = (
-                    module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
-                )
+                streams = module(*streams)
             streams = numerics.canonicalize(streams)
         return streams
 
@@ -169,14 +160,9 @@ class SegmentRunner(ABC):
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
         return tuple(map(Tensor.detach if self.reads_samples else leaf, inputs))
 
-    def differentiate(
-        self, outputs: Sequence[Tensor], gradients: Streams, leaves: Streams, parameters: Parameters | None = None
-    ) -> Streams:
-        """Return the gradient of each leaf; those of `parameters`, where given, go to the modules' own."""
-        found = self.numerics.canonicalize(backpropagate(outputs, gradients, leaves))
-        if parameters is not None:
-            accumulate_grad(parameters, self.modules)
-        return found
+    def differentiate(self, outputs: Streams, gradients: Streams, leaves: Streams) -> Streams:
+        """Return the gradient of each leaf; those of parameters are added to their `grad`."""
+        return self.numerics.canonicalize(backpropagate(outputs, gradients, leaves))
 
 
 class BodyRunner(SegmentRunner):
@@ -186,27 +172,23 @@ class BodyRunner(SegmentRunner):
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run the segment on a training micro-batch; the outputs have no graph."""
 
-    def recompute(
-        self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
-    ) -> Reversed:
+    def recompute(self, micro_batch: int, inputs: Streams, gradients: Streams) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
         count = len(inputs)
 
         def differentiated(*tensors: Tensor) -> Streams:
             leaves = self.leaves(tensors[:count])
-            outputs = self.run(micro_batch, leaves, parameters)
-            return self.differentiate(outputs, tensors[count:], leaves, parameters)
+            return self.differentiate(self.run(micro_batch, leaves), tensors[count:], leaves)
 
         return Reversed(inputs, self._backward(differentiated, (*inputs, *gradients)))
 
     def _backward(self, function: Callable[..., Streams], tensors: Streams) -> Streams:
         return function(*tensors) if self.recorded is None else self.recorded.backward(function, tensors)
 
-    def older_parameters(self, micro_batch: int) -> Parameters | None:
-        """Return the parameters of the forward, where versions are stored; None where they are the modules' current ones."""
-        assert self.versions is not None
-        older = self.versions.older(micro_batch)
-        return None if older is None else parameter_leaves(older, self.modules)
+    def older_weights(self, micro_batch: int) -> AbstractContextManager[None] | None:
+        """Return a context with the parameters of the forward, where they are stored and others than now; else None."""
+        older = None if self.versions is None else self.versions.older(micro_batch)
+        return None if older is None else having(self.modules, older)
 
 
 class Reconstruct(BodyRunner):
@@ -220,9 +202,10 @@ class Reconstruct(BodyRunner):
         Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
         """
         assert outputs is not None
-        parameters = None if self.versions is None else self.older_parameters(micro_batch)
-        if parameters is not None:
-            return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
+        if (older := self.older_weights(micro_batch)) is not None:
+            inputs = self.invert(micro_batch, outputs)
+            with older:
+                return self.recompute(micro_batch, inputs, gradients)
         count, (name, module) = len(outputs), self.reversible
 
         def reconstructed(*tensors: Tensor) -> Streams:
@@ -262,8 +245,8 @@ class Recompute(BodyRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
         inputs = decode(self.buffer.take(micro_batch))
-        parameters = None if self.versions is None else self.older_parameters(micro_batch)
-        return self.recompute(micro_batch, inputs, gradients, parameters)
+        with self.older_weights(micro_batch) or _NOTHING:
+            return self.recompute(micro_batch, inputs, gradients)
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs as they wait."""
@@ -274,39 +257,38 @@ class Recompute(BodyRunner):
         self.buffer.append((micro_batch, kept))
 
 
-class _Graph(NamedTuple):
-    """A forward whose graph waits for its backward."""
-
-    inputs: Streams
-    outputs: Streams
-    parameters: Parameters | None
-    """The leaves that the graph ends in; None: the modules' own parameters."""
-
-
 @define(eq=False, slots=False)
 class StashGraph(BodyRunner):
     """Nodes whose forward keeps its graph, as plain backpropagation does."""
 
-    graphs: InFlight[_Graph] = field(factory=InFlight, init=False)
+    graphs: InFlight[tuple[Streams, Streams]] = field(factory=InFlight, init=False)
+    """The inputs and outputs of forwards whose graphs wait."""
+
+    def copied_weights(self, micro_batch: int) -> AbstractContextManager[object]:
+        """Return a context with the copy of the parameters that the forward uses, where the backward is to have those of the forward.
+
+        Both passes have it: a graph saves some parameters as they are found in the backward, and others, as views, in the forward's memory.
+        """
+        return _NOTHING if self.versions is None else having(self.modules, self.versions.copy_for(micro_batch))
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Run with a graph; over a copy of the parameters, where the backward is to have those of the forward."""
-        versions = self.versions
-        parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
+        """Run with a graph, which waits."""
         leaves = self.leaves(inputs)
-        outputs = self.run(micro_batch, leaves, parameters)
-        self.graphs.append((micro_batch, _Graph(leaves, outputs, parameters)))
+        with self.copied_weights(micro_batch):
+            outputs = self.run(micro_batch, leaves)
+        self.graphs.append((micro_batch, (leaves, outputs)))
         return tuple(map(Tensor.detach, outputs))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the stashed graph."""
-        graph = self.graphs.take(micro_batch)
-        found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
-        return Reversed(tuple(map(Tensor.detach, graph.inputs)), found)
+        leaves, ends = self.graphs.take(micro_batch)
+        with self.copied_weights(micro_batch):
+            found = self.differentiate(ends, gradients, leaves)
+        return Reversed(tuple(map(Tensor.detach, leaves)), found)
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs of the graphs."""
-        return [(micro_batch, graph.inputs) for micro_batch, graph in self.graphs]
+        return [(micro_batch, leaves) for micro_batch, (leaves, _) in self.graphs]
 
     def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""

@@ -37,7 +37,6 @@ from petra_graph.executor.runners import (
     InFlight,
     Recompute,
     Reconstruct,
-    SegmentRunner,
     StashGraph,
     stored_versions,
 )
@@ -79,11 +78,8 @@ class StageObserver:
     def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         """Receive the inputs of a segment before its forward, samples as the data set stores them."""
 
-    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
-        """Receive the inputs of a segment in its backward, reconstructed or stored."""
-
-    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
-        """Learn that the gradients of a segment's parameters are complete for this micro-batch."""
+    def segment_backward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment behind its backward, reconstructed or stored; the gradients of its parameters are complete for this micro-batch."""
 
 
 class Forwarded(NamedTuple):
@@ -146,21 +142,16 @@ class StageExecutor:
         """Of the head's micro-batches."""
         self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
         inside = {INPUT, *program.nodes}  # what no other stage sends
-        self._bodies = [
+        self._forwards = [
             (segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs])
             for segment, runner in self.runners
-            if isinstance(runner, BodyRunner)
         ]
-        """Each segment but the head with where its outputs go, and whether they stay inside the stage."""
-        self._head = next(((one, runner) for one, runner in self.runners if isinstance(runner, HeadRunner)), None)
-        """It comes last."""
+        """Each segment with where its outputs go, and whether they stay inside the stage; the head's come last, and go nowhere."""
         self._backwards = [
             (segment, runner, list(_returned_edges(segment, inside))) for segment, runner in reversed(self.runners)
         ]
         """From the last segment to the first, each with what it sends back."""
-        old_graphs = program.delayed and any(
-            isinstance(runner, StashGraph) and runner.versions is None for _, runner in self.runners
-        )
+        old_graphs = program.delayed and any(isinstance(runner, StashGraph) for _, runner in self.runners)
         self._in_graphs = tuple(updater.parameters) if old_graphs else ()
         """Parameters that an update changes while graphs wait which saved them."""
         self.observers: list[StageObserver] = []
@@ -192,8 +183,9 @@ class StageExecutor:
 
     def measure(self, *, metrics: bool) -> None:
         """Compute the metrics of training micro-batches from now on, or leave them out: nobody asks for them."""
-        if self._head is not None:
-            self._head[1].measures = metrics
+        for _, runner in self.runners:
+            if isinstance(runner, HeadRunner):
+                runner.measures = metrics
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
@@ -210,10 +202,15 @@ class StageExecutor:
             result: HeadResult | None = None
             if self.versions is not None:
                 self.versions.begin(micro_batch)
-            for segment, runner, sends in self._bodies:
+            for segment, runner, sends in self._forwards:
                 inputs = self._taken(segment, received)
                 for observer in self.observers:
                     observer.segment_forward(micro_batch, segment, inputs)
+                if isinstance(runner, HeadRunner):
+                    assert target is not None
+                    result = runner.forward_backward(micro_batch, inputs, target)
+                    self._weights.append((micro_batch, result.weight / result.samples))
+                    continue
                 outputs = runner.forward(micro_batch, inputs)
                 for edge, stays in sends:
                     if stays:
@@ -221,14 +218,6 @@ class StageExecutor:
                     else:
                         sent[edge] = encode(outputs, self._stored) if self._encodes else outputs
                 del inputs, outputs
-            if self._head is not None:
-                assert target is not None
-                segment, head = self._head
-                inputs = self._taken(segment, received)
-                for observer in self.observers:
-                    observer.segment_forward(micro_batch, segment, inputs)
-                result = head.forward_backward(micro_batch, inputs, target)
-                self._weights.append((micro_batch, result.weight / result.samples))
             return Forwarded(sent, result)
 
     def backward(
@@ -256,8 +245,7 @@ class StageExecutor:
                     gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
                 inputs, through = runner.backward(micro_batch, outputs, gradients)
                 for observer in self.observers:
-                    observer.segment_reconstructed(micro_batch, segment, inputs)
-                    observer.segment_backward(micro_batch, segment)
+                    observer.segment_backward(micro_batch, segment, inputs)
                 for edge, own, returns_activation, stays in returns:
                     passed: EncodedTensors = through[own]
                     activation: EncodedTensors | None = inputs[own] if returns_activation else None
@@ -281,7 +269,7 @@ class StageExecutor:
             for weights in (self.predicted, self.earlier):
                 if weights is not None:
                     weights.drop()
-            # Graphs that wait are differentiated at the new parameters (PACI), which torch would take for a mistake by their versions.
+            # Graphs that wait are differentiated at the new parameters (PACI), or at copies of the old ones: torch would take both for a mistake.
             with self._located, _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
                 self.updater.step(norm)
         for name, companion in self.companions.items():
@@ -302,14 +290,16 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         with torch.no_grad():
-            for segment, runner, sends in self._bodies:
-                outputs = runner.run(None, self._taken(segment, received))
+            for segment, runner, sends in self._forwards:
+                inputs = self._taken(segment, received)
+                if isinstance(runner, HeadRunner):
+                    assert target is not None
+                    result = runner.evaluate(inputs, target)
+                    continue
+                outputs = runner.run(None, inputs)
                 for edge, stays in sends:
                     (received if stays else sent)[edge] = outputs
-            if self._head is not None:
-                assert target is not None
-                segment, head = self._head
-                result = head.evaluate(self._taken(segment, received), target)
+                del inputs, outputs
         return Forwarded(sent, result)
 
     def set_training(self, mode: bool) -> None:
@@ -335,7 +325,7 @@ class StageExecutor:
                 entered.enter_context(weights.of(arguments[0]))
             return entered.pop_all()
 
-    def _runner(self, segment: Segment, loss: Loss) -> SegmentRunner:
+    def _runner(self, segment: Segment, loss: Loss) -> HeadRunner | BodyRunner:
         own = {name: self.modules[name] for name in segment.nodes}
         reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if segment.kind == "head":

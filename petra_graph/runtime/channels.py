@@ -1,12 +1,14 @@
 """A channel: its two ends, and what carries its messages: a queue within a process, or slots, preallocated memory.
 
     sender                                       receiver
-    takes a free slot, writes the message   |
-    passes the slot on                     --->  copies the message out
-    the slot is free again                 <---  gives the slot back
+    writes the message into the next slot   |
+    tells that it is there                 --->  copies the message out
+    the slot is free again                 <---  tells that it has
 
-    shared memory    two processes of a machine: both see the slots, whose numbers go through pipes
+    shared memory    two processes of a machine: both see the slots, and a byte through a pipe tells of a message, or of room
     process group    gloo, between machines: each end has slots of its own, and a thread that waits for the other end in its place
+
+Messages are received in their order, so both ends take the slots in turn, and need to count alone.
 
 Decision: a received message is copied out of its slot, which is free at once. So nobody has to know for how long a block, a hook or a
 reference cycle keeps what a stage has received; a message costs its bytes once more, on the receiver's side.
@@ -26,6 +28,8 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import cycle
 from queue import SimpleQueue
 from threading import Thread
 from typing import Protocol
@@ -167,56 +171,59 @@ class SlotSender(ABC):
     """The sending end of a channel with slots."""
 
     def __init__(self, slots: Sequence[Tensor]) -> None:
-        self._slots, self._free = slots, deque(range(len(slots)))
+        self._slots, self._count = cycle(slots), len(slots)
+        self._sent = self._freed = 0
+        """Messages; each number is written by one thread alone."""
         self._forms: Iterator[Form] = iter(())
 
     def begin(self, messages: Iterable[Form]) -> None:
         self._forms = iter(messages)
 
     def has_room(self) -> bool:
-        return bool(self._free)
+        return self._sent - self._freed < self._count
 
     def send(self, message: EncodedTensors) -> None:
-        """Copy a message into a free slot."""
-        slot = self._free.popleft()
+        """Copy a message into the next slot, which is free."""
+        slot = next(self._slots)
         with torch.no_grad():
-            size = write_message(next(self._forms)[0], self._slots[slot], message)
-        self._pass_on(slot, size)
+            size = write_message(next(self._forms)[0], slot, message)
+        self._sent += 1
+        self._pass_on(slot[:size])
 
     @abstractmethod
-    def _pass_on(self, slot: int, size: int) -> None:
-        """Let the receiver have a message of `size` bytes."""
+    def _pass_on(self, message: Tensor) -> None:
+        """Let the receiver have a message, uint8 [bytes]."""
 
 
 class SlotReceiver(ABC):
     """The receiving end of a channel with slots."""
 
     def __init__(self, slots: Sequence[Tensor]) -> None:
-        self._slots = slots
-        self._full: deque[int] = deque()
+        self._slots = cycle(slots)
+        self._come = self._received = 0
+        """Messages; each number is written by one thread alone."""
         self._forms: Iterator[Form] = iter(())
 
     def begin(self, messages: Iterable[Form]) -> None:
         self._forms = iter(messages)
 
     def ready(self) -> bool:
-        return bool(self._full)
+        return self._come > self._received
 
     def receive(self) -> EncodedTensors:
         """Return a copy of the oldest message, and give its slot back."""
-        slot = self._full.popleft()
         layout, samples = next(self._forms)
-        message = read_message(layout, self._slots[slot], samples)
-        self._give_back(slot)
+        message = read_message(layout, next(self._slots), samples)
+        self._received += 1
+        self._give_back()
         return message
 
     @abstractmethod
-    def _give_back(self, slot: int) -> None: ...
+    def _give_back(self) -> None: ...
 
 
 # --- shared memory ----------------------------------------------------------------------------------------------------
 
-_NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
 Address = Mapping[str, int]
 """The receiver's process, and the descriptors of its memory and pipes there."""
@@ -242,15 +249,15 @@ class SharedMemoryReceiver(SlotReceiver):
         waker.attach(self._filled, self._drain)
 
     def ready(self) -> bool:
-        if not self._full:
+        if self._come == self._received:
             self._drain()
-        return bool(self._full)
+        return self._come > self._received
 
-    def _give_back(self, slot: int) -> None:
-        _write_number(self._freeing, slot)
+    def _give_back(self) -> None:
+        _tell(self._freeing)
 
     def _drain(self) -> None:
-        self._full.extend(_numbers(self._filled))
+        self._come += _told(self._filled)
 
 
 class SharedMemorySender(SlotSender):
@@ -258,47 +265,43 @@ class SharedMemorySender(SlotSender):
 
     def __init__(self, address: Address, waker: Waker) -> None:
         def opened(name: str, flags: int) -> int:
-            try:
-                return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
-            except OSError as error:
-                message = f"cannot share memory with process {address['process']}: {error}"
-                raise RunFailed(message, hint='set run.transport = "process-group"') from error
+            return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
 
         count, slot_bytes = address["count"], address["slot_bytes"]
-        memory = opened("memory", os.O_RDWR)
-        super().__init__(slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes)))
-        os.close(memory)
-        self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
-        self._freed = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
-        waker.attach(self._freed, self._drain)
+        try:
+            memory = opened("memory", os.O_RDWR)
+            super().__init__(slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes)))
+            os.close(memory)
+            self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
+            self._emptied = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            message = f"cannot share memory with process {address['process']}: {error}"
+            raise RunFailed(message, hint='set run.transport = "process-group"') from error
+        waker.attach(self._emptied, self._drain)
 
     def has_room(self) -> bool:
-        if not self._free:
+        if self._sent - self._freed == self._count:
             self._drain()
-        return bool(self._free)
+        return self._sent - self._freed < self._count
 
-    def _pass_on(self, slot: int, size: int) -> None:
-        _write_number(self._filling, slot)
+    def _pass_on(self, message: Tensor) -> None:
+        _tell(self._filling)
 
     def _drain(self) -> None:
-        self._free.extend(_numbers(self._freed))
+        self._freed += _told(self._emptied)
 
 
-def _numbers(pipe: int) -> Iterator[int]:
-    """Yield all numbers in a pipe; each was written whole."""
+def _told(pipe: int) -> int:
+    """Return how often the other end has told since the last time."""
     try:
-        found = os.read(pipe, 65536)
+        return len(os.read(pipe, 65536))
     except BlockingIOError:
-        return
-    for start in range(0, len(found), _NUMBER_BYTES):
-        yield int.from_bytes(found[start : start + _NUMBER_BYTES], "little")
+        return 0
 
 
-def _write_number(pipe: int, number: int) -> None:
-    try:
-        os.write(pipe, number.to_bytes(_NUMBER_BYTES, "little"))
-    except BrokenPipeError:
-        return  # The other process has died, which the watchdog reports.
+def _tell(pipe: int) -> None:
+    with suppress(BrokenPipeError):  # the other process has died, which the watchdog reports
+        os.write(pipe, b"!")
 
 
 # --- a process group --------------------------------------------------------------------------------------------------
@@ -310,26 +313,21 @@ class ProcessGroupReceiver(SlotReceiver):
     def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
         """Receive from a rank; `tag` is the channel's number, which keeps apart the channels between two processes."""
         super().__init__(slots)
-        self._expected = SimpleQueue[Form]()
-        self._free = free = SimpleQueue[int]()
-        for slot in range(len(slots)):
-            free.put(slot)
-
-        def post() -> tuple[int, dist.Work]:
-            layout, samples = self._expected.get()
-            slot = free.get()
-            work = dist.irecv(slots[slot][: layout.extents(samples)[1]], rank, tag=tag)
-            assert work is not None
-            return slot, work
+        self._expected, self._free = SimpleQueue[Form](), SimpleQueue[Tensor]()
+        for slot in slots:
+            self._free.put(slot)
+        self._in_turn = cycle(slots)
 
         def serve() -> None:
-            posted: deque[tuple[int, dist.Work]] = deque()
+            posted: deque[dist.Work] = deque()
             while True:
-                while not posted or not (self._expected.empty() or free.empty()):
-                    posted.append(post())
-                slot, work = posted.popleft()
-                work.wait()
-                self._full.append(slot)
+                while not posted or not (self._expected.empty() or self._free.empty()):
+                    layout, samples = self._expected.get()
+                    work = dist.irecv(self._free.get()[: layout.extents(samples)[1]], rank, tag=tag)
+                    assert work is not None
+                    posted.append(work)
+                posted.popleft().wait()
+                self._come += 1
                 waker.wake()
 
         _serve(serve, lost, f"channel {tag} from rank {rank}")
@@ -340,8 +338,8 @@ class ProcessGroupReceiver(SlotReceiver):
         for form in forms:
             self._expected.put(form)
 
-    def _give_back(self, slot: int) -> None:
-        self._free.put(slot)
+    def _give_back(self) -> None:
+        self._free.put(next(self._in_turn))
 
 
 class ProcessGroupSender(SlotSender):
@@ -350,19 +348,18 @@ class ProcessGroupSender(SlotSender):
     def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
         """Send to a rank; `tag` as that of the receiver."""
         super().__init__(slots)
-        self._full = SimpleQueue[tuple[int, int]]()
+        self._full = SimpleQueue[Tensor]()
 
         def serve() -> None:
             while True:
-                slot, size = self._full.get()
-                dist.send(slots[slot][:size], rank, tag=tag)
-                self._free.append(slot)
+                dist.send(self._full.get(), rank, tag=tag)
+                self._freed += 1
                 waker.wake()
 
         _serve(serve, lost, f"channel {tag} to rank {rank}")
 
-    def _pass_on(self, slot: int, size: int) -> None:
-        self._full.put((slot, size))
+    def _pass_on(self, message: Tensor) -> None:
+        self._full.put(message)
 
 
 def _serve(serve: Callable[[], None], lost: Lost, name: str) -> None:

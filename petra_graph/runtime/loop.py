@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import repeat
 from operator import call, itemgetter
 from typing import Any, NoReturn
@@ -46,12 +45,11 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Policy, static_order
 from petra_graph.runtime.cut_recorder import CutRecorder
-from petra_graph.runtime.failure import OperationStatus
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.stage_io import Feed, MicroBatch, Observer, StageAtWork
 from petra_graph.runtime.store import StoreGone
-from petra_graph.runtime.watchdog import Failed, Supervisor
+from petra_graph.runtime.watchdog import Failed, OperationStatus, Supervisor
 
 
 class Scheduler:
@@ -196,7 +194,12 @@ class Scheduler:
 
     def measured(self, stage: int) -> Mapping[str, Any]:
         """Return a stage's operations since this process's start as JSON: by kind, how many there were and their seconds."""
-        return next(one.measured() for one in self._stages if one.index == stage)
+        tallies = next(one.tallies for one in self._stages if one.index == stage)
+        return {
+            operation: {"operations": count, "seconds": round(total, 6)}
+            for operation, (count, total) in tallies.items()
+            if count
+        }
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
@@ -249,11 +252,12 @@ class Scheduler:
             supervisor.status = self._status(stage, action, began)
         try:
             result = operation.perform(action.micro_batch)
-        except BaseException as error:
-            named = named_failure(error, self._status(stage, action, began))
-            if named is error:
-                raise
-            raise named from error
+        except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
+            raise  # it says where it comes from
+        except BaseException as error:  # a block that calls sys.exit() fails as well, and does not end the program
+            where = self._status(stage, action, began)
+            message = f"{where.stage} failed in the {where.task}: {raised_text(error)}"
+            raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
         operation.tally[0] += 1
         operation.tally[1] += time.monotonic() - began
         stage.done, stage.next = action, next(stage.actions, None)
@@ -296,12 +300,9 @@ class Scheduler:
             dist.all_reduce(norms)  # every element has one addend that is not zero
             norm = norms.sum().sqrt()  # squares are summed in the order of stages
         for stage in self._stages:
-            began, tally = time.monotonic(), stage.operations["update"].tally
-            with stage.on_device or nullcontext():
-                stage.executor.update(norm)
-            tally[0] += 1
-            tally[1] += time.monotonic() - began
-            stage.next = next(stage.actions, None)
+            assert stage.next is not None
+            stage.norm = norm
+            self._perform(stage, stage.next)
 
     def _sleep(self, candidates: Sequence[StageAtWork]) -> None:
         """Sleep until one of these stages can begin its operation; meanwhile the status is that of one that waits for another process, if there is one."""
@@ -333,14 +334,3 @@ class Scheduler:
         verb = action.verb if self._batches is None else "evaluation"
         program = stage.executor.program
         return OperationStatus(program=program, operation=verb, micro_batch=action.micro_batch, since=since)
-
-
-def named_failure(error: BaseException, status: OperationStatus) -> BaseException:
-    """Return what to raise for an error of a stage's operation: one that names both, unless it says where it comes from.
-
-    A block that calls sys.exit() fails as well, and does not end the program.
-    """
-    if isinstance(error, PetraGraphError | Interrupted | Failed | StoreGone | KeyboardInterrupt | GeneratorExit):
-        return error
-    message = f"{status.stage} failed in the {status.task}: {raised_text(error)}"
-    return RunFailed(message, hint="failure.txt in the run directory has the traceback")

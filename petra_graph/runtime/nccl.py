@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 
 import torch
@@ -67,15 +67,8 @@ class DevicePeer:
     """Of the two ranks, for this channel alone."""
     device: torch.device
     """Of this end."""
-    lost: Callable[[Exception], object]
-    """Called with what torch raised where the other end does not answer; does not return."""
-
-    @contextmanager
-    def answers(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:  # torch's own errors are among them
-            self.lost(error)
+    answered: Callable[[], AbstractContextManager[None]]
+    """Returns a context in which the other end is to answer."""
 
     def memory(self, channel: Channel) -> Tensor:
         """Allocate memory for a message."""
@@ -92,7 +85,7 @@ class DeviceSender:
         )
         """With the sends of the messages in them, the oldest first."""
         self._forms: Iterator[Form] = iter(())
-        with peer.answers():
+        with peer.answered():
             dist.send(self._slots[0][0][:1], peer.rank, group=peer.group)
 
     def begin(self, messages: Iterable[Form]) -> None:
@@ -109,12 +102,12 @@ class DeviceSender:
         layout, _ = next(self._forms)
         count = len(layout.tensors)
         memory, sent = self._slots.popleft()
-        with self._peer.answers():
+        with self._peer.answered():
             if sent is not None:
                 sent.wait()
         with torch.no_grad():
             size = write_message(layout, memory, message[:count])
-        with self._peer.answers():
+        with self._peer.answered():
             self._slots.append((memory, dist.isend(memory[:size], self._peer.rank, group=self._peer.group)))
         self._announcements.send(message[count:] or _NO_WEIGHT)
 
@@ -130,7 +123,7 @@ class DeviceReceiver:
         """Behind it, receives wait for the buffer alone, not for what is queued on the stream that computes."""
         self._weighted = False
         self._forms: Iterator[Form] = iter(())
-        with peer.answers():
+        with peer.answered():
             dist.recv(self._buffer[:1], peer.rank, group=peer.group)
 
     def begin(self, messages: Iterable[Form]) -> None:
@@ -147,7 +140,7 @@ class DeviceReceiver:
         """Enqueue the receive of the oldest message, and return a copy of it."""
         layout, samples = next(self._forms)
         buffer = self._buffer[: layout.extents(samples)[1]]
-        with self._peer.answers():
+        with self._peer.answered():
             with self._streams.stream(self._ahead):
                 received = dist.irecv(buffer, self._peer.rank, group=self._peer.group)
             assert received is not None

@@ -5,7 +5,7 @@ Messages that NCCL carries from device to device are announced between hosts, by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -28,12 +28,9 @@ from petra_graph.runtime.channels import (
     slots,
 )
 from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender, announcing
-from petra_graph.runtime.waiting import Waker, wait_for_failure
+from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.run_tables import Transport
-
-PeerLost = Callable[[str, int, Exception], None]
-"""Called with a channel, the rank of its other end, and what torch raised, where that rank does not answer."""
 
 
 @define(kw_only=True)
@@ -76,16 +73,12 @@ class ProcessChannels:
 
     def is_local(self, key: ChannelKey) -> bool:
         """Whether one process has both ends."""
-        sender, receiver = self.ends(self.channels[key])
-        return sender == receiver
+        return len(set(self.ends(key))) == 1
 
-    def ends(self, channel: Channel) -> tuple[int, int]:
+    def ends(self, key: ChannelKey) -> tuple[int, int]:
+        """Return the ranks of the sender and of the receiver."""
+        channel = self.channels[key]
         return self.ranks[channel.sender - 1], self.ranks[channel.receiver - 1]
-
-    def peer(self, key: ChannelKey, own: int) -> int:
-        """Return the rank of a channel's other end."""
-        sender, receiver = self.ends(self.channels[key])
-        return receiver if sender == own else sender
 
 
 def local_channels(programs: Sequence[StageProgram]) -> ProcessChannels:
@@ -100,43 +93,41 @@ def open_channels(
     programs: Sequence[StageProgram],
     ranks: Sequence[int],
     world: World,
+    watchdog: Watchdog,
     *,
-    waker: Waker,
-    peer_lost: PeerLost,
     transport: Transport,
     device: str = "cpu",
 ) -> ProcessChannels:
     """Open this process's ends; all processes do so at the same time.
 
     Args:
+        watchdog: is told where the other end of a channel does not answer; its waker wakes this process where a message or room has come.
         device: of this process's stages, in whose memory messages lie where they go from device to device.
-        waker: wakes this process where a message or room has come.
-        peer_lost: called, from any thread, where the other end of a channel does not answer.
 
     Raises:
         RunFailed: there is no memory for the slots, or another process has not come.
         SpecError: torch has no NCCL.
     """
-    channels, nccl = ProcessChannels(programs=programs, ranks=ranks), transport == "nccl"
+    channels, nccl, waker = ProcessChannels(programs=programs, ranks=ranks), transport == "nccl", watchdog.waker
     attaching: list[tuple[str, Channel]] = []
     for tag, channel in enumerate(channels.channels.values()):
-        key, ends, name = channel.key, channels.ends(channel), f"channel/{ranks[0]}/{tag}"
+        key, name = channel.key, f"channel/{ranks[0]}/{tag}"
+        sender, receiver = ends = channels.ends(key)
         if world.rank not in ends:
             continue
+        receives = receiver == world.rank
+        other = sender if receives else receiver
         if nccl:
             channel = announcing(channel)  # noqa: PLW2901  what goes between hosts
-        other = channels.peer(key, world.rank)
-        lost = partial(peer_lost, str(channel), other)
-        shares_memory = transport != "process-group" and world.share_machine(other)
         if other == world.rank:
             channels.senders[key] = channels.receivers[key] = LocalChannel()
-        elif not shares_memory:
-            memory = slots(channel.capacity, channel.slot_bytes)
-            if ends[1] == world.rank:
+        elif transport == "process-group" or not world.share_machine(other):
+            memory, lost = slots(channel.capacity, channel.slot_bytes), partial(watchdog.lost, str(channel), other)
+            if receives:
                 channels.receivers[key] = ProcessGroupReceiver(other, tag, memory, waker, lost)
             else:
                 channels.senders[key] = ProcessGroupSender(other, tag, memory, waker, lost)
-        elif ends[1] == world.rank:
+        elif receives:
             end = channels.receivers[key] = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
             world.store.set(name, end.address)
         else:
@@ -144,32 +135,27 @@ def open_channels(
     for name, channel in attaching:  # when every receiver has made its memory: none waits for another one's
         channels.senders[channel.key] = SharedMemorySender(world.wait(name), waker)
     if nccl:
-        _join_devices(channels, world, torch.device(device), peer_lost)
+        _join_devices(channels, world, watchdog, torch.device(device))
     return channels
 
 
-def _join_devices(channels: ProcessChannels, world: World, device: torch.device, peer_lost: PeerLost) -> None:
+def _join_devices(channels: ProcessChannels, world: World, watchdog: Watchdog, device: torch.device) -> None:
     """Let the channels to other processes announce messages that go from device to device.
 
     All processes make the groups of all replicas in the order of the program's channels, and connect their own at once.
     """
     processes = len(set(channels.ranks))
     for key, channel in channels.channels.items():
-        ends = channels.ends(channel)
-        if len(set(ends)) == 1:
+        if channels.is_local(key):
             continue
+        sender, receiver = ends = channels.ends(key)
         pairs = [[first + rank % processes for rank in ends] for first in range(0, world.size, processes)]
         group = next(filter(None, [world.group(pair, device.type) for pair in pairs]), None)
         if group is None:
             continue
-        other = channels.peer(key, world.rank)
-
-        def lost(error: Exception, name: str = str(key), other: int = other) -> None:
-            peer_lost(name, other, error)
-            wait_for_failure(world.check)
-
-        peer = DevicePeer(rank=other, group=group, device=device, lost=lost)
-        if ends[0] == world.rank:
+        answered, sends = partial(watchdog.answered, str(key), ends), sender == world.rank
+        peer = DevicePeer(rank=receiver if sends else sender, group=group, device=device, answered=answered)
+        if sends:
             channels.senders[key] = DeviceSender(peer, channel, channels.senders[key])
         else:
             channels.receivers[key] = DeviceReceiver(peer, channel, channels.receivers[key])

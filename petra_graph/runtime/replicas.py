@@ -28,16 +28,13 @@ import torch.distributed as dist
 from attrs import define, field
 from torch import Tensor, nn
 
+from petra_graph.blocks import Streams
 from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.stage_program import Segment
-from petra_graph.runtime.waiting import wait_for_failure
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import NEVER
-
-_PATIENCE_SECONDS = 45.0
-"""Longer than the watchdog takes to detect a dead process on another machine."""
 
 
 class Replicas:
@@ -73,7 +70,7 @@ class Replicas:
             for module in stage.executor.modules.values():
                 for buffer in module.buffers():
                     if buffer.is_floating_point():
-                        with stage.peers_answer("the running statistics"):
+                        with stage.answered("the running statistics"):
                             dist.all_reduce(buffer, group=stage.group)
                         buffer.div_(len(stage.peers))
 
@@ -122,7 +119,7 @@ class _StageReducer(StageObserver):
         self.forwards += 1
         return nullcontext()
 
-    def segment_backward(self, micro_batch: int, segment: Segment) -> None:
+    def segment_backward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):
@@ -151,7 +148,7 @@ class _StageReducer(StageObserver):
         """Replace the gradients by their means; the all-reduces are done."""
         for sums in self.pending:
             assert sums.work.get_future().done()
-            with self.peers_answer("the gradients"):
+            with self.answered("the gradients"):
                 sums.work.wait()  # Returns at once, or raises what went wrong.
             if sums.carries_request and sums.flat[-1] > 0:
                 self.watchdog.stop_after(self.forwards)
@@ -170,19 +167,6 @@ class _StageReducer(StageObserver):
         self.pending.clear()
         yield
 
-    @contextmanager
-    def peers_answer(self, what: str) -> Iterator[None]:
-        """Where another replica does not answer, wait for the watchdog, which learns which one and why.
-
-        Raises:
-            Failed: the watchdog has learned it.
-            RuntimeError: what torch raised, where no other process has failed.
-        """
-        try:
-            yield
-        except RuntimeError as error:
-            others = [peer for peer in self.peers if peer != dist.get_rank()]
-            if len(others) == 1:
-                self.watchdog.lost(f"{what} of stage {self.executor.program.index}", others[0], error)
-            wait_for_failure(self.watchdog.check, _PATIENCE_SECONDS)
-            raise
+    def answered(self, what: str) -> AbstractContextManager[None]:
+        """Return a context in which the other replicas are to answer."""
+        return self.watchdog.answered(f"{what} of stage {self.executor.program.index}", self.peers)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from attrs import evolve
@@ -91,6 +91,8 @@ class StageAtWork:
         """Number and seconds of the operations, by kind."""
         self.done: Action | None = None
         """The latest operation."""
+        self.norm: Tensor | None = None
+        """Of all stages' gradients, where they are clipped by one."""
         self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
         self._opens_source = bool(self.samples) or (program.holds_head and not feed.reads_samples)
         self._result_observer: Observer | None = None
@@ -219,15 +221,7 @@ class StageAtWork:
             executor.check()
 
     def update(self, _: int) -> None:
-        self.executor.update()
-
-    def measured(self) -> Mapping[str, Any]:
-        """Return the operations since this process's start as JSON: by kind, how many there were and their seconds."""
-        return {
-            operation: {"operations": count, "seconds": round(total, 6)}
-            for operation, (count, total) in self.tallies.items()
-            if count
-        }
+        self.executor.update(self.norm)
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object] | None:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
@@ -257,16 +256,15 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
             master_listen_fd=None if listening is None else listening.detach(),
         )
         store.set_timeout(_STORE_ANSWERS)
-    except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         does, hint = (
-            "reach the run's store at",
-            "MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
-        )
-        if serves:
-            does, hint = (
-                "listen on",
-                "another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one",
+            ("listen on", "another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one")
+            if serves
+            else (
+                "reach the run's store at",
+                "MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
             )
+        )
         where = f"{rank_info.address}:{rank_info.port}"
         raise SpecError(f"rank {rank_info.rank} cannot {does} {where}: {first_line(error)}", hint=hint) from error
     return store

@@ -1,4 +1,4 @@
-"""The watchdog of one process: a thread that publishes heartbeats and detects processes that are dead or stuck.
+"""What a process does, how a run fails, and the watchdog: a thread that publishes heartbeats and detects processes that are dead or stuck.
 
 With each heartbeat the watchdog publishes the status of its process and reads what concerns all processes: a failure, a
 request to stop, and the forward before which to stop. So every process knows within about a second, whatever its
@@ -19,25 +19,83 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
-import torch.distributed as dist
+import attrs
+from attrs import define, frozen
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.failure import Failure, OperationStatus, stages_text
-from petra_graph.runtime.store import STORE_ENDED, first_line
-from petra_graph.runtime.waiting import AwakeTime, Waker
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.runtime.store import STORE_ENDED, StoreGone, first_line
+from petra_graph.runtime.waiting import AwakeTime, Waker, wait_for_failure
 from petra_graph.runtime.world import World
 
 _HEARTBEAT_SECONDS = 0.25
 _GRACE_SECONDS = 3.0
 """From a failure until a process that is still busy is ended, and from a lost connection until its cause must be known."""
 _SILENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 45.0
+"""Longer than a dead process on another machine takes to be detected."""
 _KILLED = "it was killed: by a signal, or by the system for want of memory"
 _SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
+
+
+@define(kw_only=True, eq=False)
+class OperationStatus:
+    """The present operation of a process, or its wait."""
+
+    program: StageProgram
+    operation: str
+    """A verb of `program.schedule`, or "evaluation"."""
+    micro_batch: int
+    """Counted from the run's start; of an evaluation, its batches."""
+    since: float
+    """On this process's monotonic clock, in seconds."""
+    channel: str | None = None
+    """The channels or event that it waits for; None: it computes."""
+
+    @property
+    def stage(self) -> str:
+        return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
+
+    @property
+    def task(self) -> str:
+        """The operation and its micro-batch or batch, as people read them."""
+        what = "batch" if self.operation == "evaluation" else "micro-batch"
+        return f"{self.operation} of {what} {self.micro_batch}"
+
+    def __str__(self) -> str:
+        """Write stage, operation, micro-batch and wait."""
+        text = f"{self.stage}, {self.task}"
+        return text if self.channel is None else f"{text}, waiting on {self.channel}"
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "stage": self.program.index,
+            "nodes": list(self.program.nodes),
+            "operation": self.operation,
+            "micro_batch": self.micro_batch,
+            "channel": self.channel,
+        }
+
+
+@frozen(kw_only=True)
+class Failure:
+    """The first failure of a run, on any process."""
+
+    rank: int
+    """The process that failed."""
+    problems: Sequence[Sequence[str]]
+    """Messages with their hints."""
+    exit_code: int = 1
+    lost: bool = False
+    """The process has died, or does not answer."""
+    where: dict[str, Any] | None = None
+    """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
+    traceback: str = ""
 
 
 class Failed(Exception):
@@ -86,9 +144,10 @@ class Watchdog(Supervisor):
 
     watches = True
 
-    def __init__(self, world: World, waker: Waker) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__()
-        self.waker = waker
+        self.waker = Waker()
+        """Wakes this process."""
         self.limit_seconds = float("inf")
         """The longest that one operation may take."""
         self.failure: Failure | None = None
@@ -97,12 +156,12 @@ class Watchdog(Supervisor):
         self.stages: Sequence[Sequence[int]] = ((),) * world.size
         """Indices of each rank's stages, once they are known."""
         self._world, self._parent = world, os.getppid()
+        world.check = self.check
         self.store = world.another_connection()
         """A connection for the watchdog's thread alone."""
         self._launch = self.store.beside(world.rank_info.launch)
         self._latest: OperationStatus | None = None
         """The latest status, kept while the process runs no stage."""
-        self._published_request = False
         self._suspect: Failure | None = None
         """That a channel's other end does not answer."""
         self._awake, self._now = AwakeTime(), 0.0
@@ -135,6 +194,23 @@ class Watchdog(Supervisor):
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
         message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {first_line(error)}"
         self._suspect = Failure(rank=rank, lost=True, problems=((message, ""),))
+
+    @contextmanager
+    def answered(self, what: str, ranks: Collection[int]) -> Iterator[None]:
+        """Within the context, torch waits for something of some ranks; where one does not answer, the watchdog learns which one, and why.
+
+        Raises:
+            Failed: it has learned it.
+            RuntimeError: what torch raised, where no other process has failed.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            others = [rank for rank in ranks if rank != self._world.rank]
+            if len(others) == 1:
+                self.lost(what, others[0], error)
+            wait_for_failure(self.check, _PATIENCE_SECONDS)
+            raise
 
     def report(self, failure: Failure) -> Failure:
         """Publish a failure; return the first one that any process published."""
@@ -169,7 +245,7 @@ class Watchdog(Supervisor):
                 return
             try:
                 self._heartbeat(gone)
-            except (dist.DistError, RuntimeError) as error:
+            except StoreGone as error:
                 self._accept(self.without_store(error))
             if gone:
                 time.sleep(_HEARTBEAT_SECONDS)
@@ -190,7 +266,7 @@ class Watchdog(Supervisor):
             },
         )
         if self.failure is None and (known := store.get("failure")) is not None:
-            self._accept(Failure.of(known))
+            self._accept(Failure(**known))
         if self.failure is not None:
             return
         self._exchange_requests()
@@ -212,13 +288,12 @@ class Watchdog(Supervisor):
 
     def _exchange_requests(self) -> None:
         """Hand on a request to stop, and learn of one, and where to stop."""
-        if self.stop_signal is not None and not self._published_request:
-            self.store.set("asked", self.stop_signal)
-            self._published_request = True
-        elif self.stop_signal is None and (asked := self.store.get("asked") or self._launch.get("asked")) is not None:
-            self.stop_signal, self._published_request = asked, True
+        if (asked := self.stop_signal or self.store.get("asked") or self._launch.get("asked")) is not None:
+            if self.stop_signal is None:
+                self.stop_signal = asked
+                self.waker.wake()
+            self.store.set("asked", asked)
             self._launch.set(f"heard/{self._world.rank}", True)
-            self.waker.wake()
         if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
@@ -269,10 +344,13 @@ class Watchdog(Supervisor):
     def _lost(self, rank: int, how: str, hint: str) -> Failure:
         """Return the failure of a run of which a process has ended, or does not answer."""
         process, known = self._world.neighbours[rank], None
-        with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
+        with suppress(StoreGone):  # it may have died with the process
             known = self.store.get(f"status/{rank}")
-        did = known["status"] if known else None
-        message = f"rank {rank} ({stages_text(self.stages[rank])}; process {process.process} on {process.host}) {how}"
+        did, stages = known["status"] if known else None, self.stages[rank]
+        hosted = (
+            f"stages {stages[0]} to {stages[-1]}" if len(stages) > 1 else f"stage {stages[0]}" if stages else "no stage"
+        )
+        message = f"rank {rank} ({hosted}; process {process.process} on {process.host}) {how}"
         if known is not None and did is not None:
             message += f"; last heard of {max(0.0, time.time() - known['at']):.1f} s ago in {did['text']}"
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
@@ -286,8 +364,8 @@ class Watchdog(Supervisor):
         self._publish(self.store.set_default, failure)
 
     def _publish(self, set_default: Callable[[str, Any], Any], failure: Failure) -> Failure:
-        with suppress(dist.DistError, RuntimeError):
-            failure = Failure.of(set_default("failure", failure.json()))
+        with suppress(StoreGone):
+            failure = Failure(**set_default("failure", attrs.asdict(failure)))
         self._accept(failure)
         return failure
 

@@ -50,6 +50,8 @@ class ProcessInfo:
     host: str
     machine: str
     """Equal for two processes that can share memory: the same boot, and the same numbering of processes."""
+    size: int
+    """The number of processes that it was told."""
     drawn: str
     """Its random number."""
 
@@ -91,12 +93,13 @@ class World:
 
         Raises:
             RunFailed: some have not come in time.
-            SpecError: another process has this one's rank.
+            SpecError: another process has this one's rank, or another WORLD_SIZE.
         """
         own = {
             "process": os.getpid(),
             "host": socket.gethostname(),
             "machine": machine_of_process(),
+            "size": self.size,
             "drawn": token_hex(),
         }
         first = self.store.set_default(f"process/{self.rank}", own)
@@ -115,6 +118,11 @@ class World:
                 known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
             except StoreGone as error:
                 raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
+            if known["size"] != self.size:
+                message = (
+                    f"rank {self.rank} is to be one of {self.size} processes, and rank {rank} one of {known['size']}"
+                )
+                raise SpecError(message, hint="give every process of a run the same WORLD_SIZE")
             found.append(ProcessInfo(**known))
         self.neighbours = tuple(found)
         # Whoever has strayed into this store from another run has met others, and is in another part of it.
@@ -230,7 +238,7 @@ class World:
         """
         if self.rank_info.hosted:
             return
-        with suppress(dist.DistError, RuntimeError):
+        with suppress(StoreGone):
             if self.rank != 0:
                 store.set(f"left/{self.rank}", True)
                 return

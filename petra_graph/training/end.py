@@ -33,11 +33,10 @@ from petra_graph.errors import (
 )
 from petra_graph.record.run_directory import read_json, run_directory
 from petra_graph.record.weights import SUMMARY
-from petra_graph.runtime.failure import Failure
 from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.system import hard_exit, stop_requests
 from petra_graph.runtime.waiting import AwakeTime
-from petra_graph.runtime.watchdog import Failed
+from petra_graph.runtime.watchdog import Failed, Failure
 from petra_graph.training.run_record import RunRecord, problems_of
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def _conclude(
                 if process.record is None:
                     trained = store.get("trained") or trained
                 statuses += [store.get(f"status/{rank}") for rank in range(world.size)]
-            where = {**failure.json(), "ranks": statuses}
+            where = {**attrs.asdict(failure), "ranks": statuses}
             record.record_failure(error, trained, failure.traceback or f"{error}\n", where)
         with suppress(RuntimeError):
             store.set("reported", True)

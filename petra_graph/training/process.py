@@ -27,7 +27,6 @@ from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.store import RankInfo, RunStore, gpu_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
-from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
@@ -153,9 +152,7 @@ class OneOfSeveral(RunProcess):
         self.world = world = World(rank_info)
         world.rendezvous()
         self.size, self.rank = world.size, world.rank
-        self.waker = Waker()
-        self.supervisor = self.watchdog = Watchdog(world, self.waker)
-        world.check = self.watchdog.check
+        self.supervisor = self.watchdog = Watchdog(world)
         at_end_of_parent(0)  # from now on the watchdog looks
         self.watchdog.on_stuck = lambda failure: end.end_at_once(self, failure)
         self._of_thread = world.another_connection()
@@ -240,8 +237,7 @@ class OneOfSeveral(RunProcess):
             prepared.programs,
             pipeline,
             world,
-            waker=self.waker,
-            peer_lost=self.watchdog.lost,
+            self.watchdog,
             transport=prepared.spec.run.transport,
             device=executors[0].program.device,
         )

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from petra_graph.runtime import watchdog as module
-from petra_graph.runtime.failure import Failure
-from petra_graph.runtime.waiting import Waker
-from petra_graph.runtime.watchdog import Watchdog
+from petra_graph.runtime.watchdog import Failure, Watchdog
 from petra_graph.runtime.world import ProcessInfo
 
 
@@ -33,7 +31,7 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Thread", lambda **_: SimpleNamespace(start=lambda: None))
         neighbours = tuple(
-            ProcessInfo(process=os.getpid(), host="here", machine=str(rank), drawn="") for rank in (0, 1)
+            ProcessInfo(process=os.getpid(), host="here", machine=str(rank), size=2, drawn="") for rank in (0, 1)
         )
         world = SimpleNamespace(
             rank=0,
@@ -44,7 +42,7 @@ class Watched:
             share_machine=lambda _: False,
             another_connection=lambda: self.store,
         )
-        self.watchdog = Watchdog(world, Waker())
+        self.watchdog = Watchdog(world)
         self.watchdog.limit_seconds = 300.0
         self.watchdog.on_stuck = self.ended.append
 

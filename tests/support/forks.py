@@ -127,7 +127,7 @@ def ranks(
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
     program: str = PETRA_GRAPH,
-    **environment: str,
+    **environment: str | Sequence[str],
 ) -> Iterator[list[Rank]]:
     """Start one process for each list of arguments of a program, in the current folder.
 
@@ -135,7 +135,7 @@ def ranks(
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
         folders: of each rank, in place of the current one.
-        environment: beside torchrun's variables.
+        environment: beside torchrun's variables; one value for all ranks, or one for each.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
@@ -151,7 +151,8 @@ def ranks(
             "words": words,
             "folder": Path(folders[rank] if folders else "").absolute(),
             "program": program,
-            "variables": {"RANK": str(rank), **common},
+            "variables": {"RANK": str(rank)}
+            | {n: one if isinstance(one, str) else one[rank] for n, one in common.items()},
             "most": (file_bytes or {}).get(rank),
         }
         for rank, words in enumerate(arguments)

@@ -27,7 +27,6 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import hard_exit
-from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.model import ClipSpec
@@ -206,7 +205,7 @@ def delay(executors: Sequence[Any], key: str) -> None:
                 setattr(executor, verb, late(getattr(executor, verb)))
 
 
-def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) -> dict[str, str]:
+def in_this_process(case: Case, world: World, watchdog: Watchdog) -> dict[str, str]:
     """Do this process's part of a case."""
     built = case.built()
     programs = built.programs
@@ -214,7 +213,7 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
     if case.delayed:
         delay(own, f"{world.rank} {case.name}")
-    channels = open_channels(programs, places, world, waker=waker, peer_lost=watchdog.lost, transport=case.transport)
+    channels = open_channels(programs, places, world, watchdog, transport=case.transport)
     world.wait_for_all("channels")
     clipped = case.settings.get("clip") is not None
     runtime = Scheduler(
@@ -242,14 +241,13 @@ def main(words: Sequence[str]) -> None:
     world = World(place)
     world.rendezvous()
     world.connect()
-    waker = Waker()
-    watchdog = Watchdog(world, waker)
+    watchdog = Watchdog(world)
     watchdog.limit_seconds = STALLED_SECONDS
     watchdog.on_stuck = lambda failure: hard_exit(failure.exit_code)
     found, store = {}, world.store
     for name in names:
         world.store = store.beside(name)
-        found[name] = in_this_process(CASES[name], world, waker, watchdog)
+        found[name] = in_this_process(CASES[name], world, watchdog)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
     world.wait_for_all("cases")
     watchdog.close()

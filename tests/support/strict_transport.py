@@ -12,9 +12,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from threading import Semaphore, Thread, local
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from attrs import define, field, frozen
@@ -296,20 +297,16 @@ def run(
     for rank in range(size):
         supervisors.append(ToldLater(Process(world, rank, partial(act, rank)), supervisors))
     for key, channel in channels[0].channels.items():
-        sender, receiver = channels[0].ends(channel)
+        sender, receiver = channels[0].ends(key)
         if sender == receiver:
             channels[sender].senders[key] = channels[sender].receivers[key] = LocalChannel()
             continue
-        peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), lost=_raised)
+        peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), answered=nullcontext)
         announcements = HostChannel(channel.capacity, Late(world, supervisors[sender], supervisors[receiver]))
         channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
         channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
     world.run()
     return returned
-
-
-def _raised(error: Exception) -> NoReturn:
-    raise error
 
 
 class AllReduce:

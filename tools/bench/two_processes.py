@@ -45,7 +45,6 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import hard_exit, keep_freed_memory
-from petra_graph.runtime.waiting import Waker
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.training.prepare import Prepared, executors, prepare
@@ -156,8 +155,7 @@ class Pair:
 
     def __init__(self, world: World, spec: str, batch: int, updates: int) -> None:
         self.world, self.spec, self.batch, self.updates = world, spec, batch, updates
-        self.waker, self.store = Waker(), world.store
-        self.watchdog = Watchdog(world, self.waker)
+        self.store, self.watchdog = world.store, Watchdog(world)
         self.ready = self.prepared()
         self.loss = loss_of(self.ready)
         generator = torch.Generator().manual_seed(0)
@@ -211,8 +209,7 @@ class Pair:
         ready, rank = self.prepared(f"partition.stages={json.dumps(self.cut)}", *overrides), self.world.rank
         own = executors([ready.programs[rank]], ready.network, ready.facts, ready.training, [ready.stages[rank]])
         self.world.store = self.store.beside(name)
-        lost = self.watchdog.lost
-        channels = open_channels(ready.programs, (0, 1), self.world, waker=self.waker, peer_lost=lost, transport="auto")
+        channels = open_channels(ready.programs, (0, 1), self.world, self.watchdog, transport="auto")
         self.world.wait_for_all("channels")
         return trainer(Scheduler(own, channels, size=RANKS, supervisor=self.watchdog), self.data)
 

@@ -287,7 +287,7 @@ class _ProbeObserver(StageObserver):
         elif segment.keeps == "nothing":
             probed.stages[self._index].inputs[segment.nodes] = inputs
 
-    def segment_reconstructed(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+    def segment_backward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return

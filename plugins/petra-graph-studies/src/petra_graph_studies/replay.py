@@ -23,8 +23,7 @@ it is a convention. Without delay, and where the pipeline flushes after each win
 Decision: the clock counts; it does not read the run. A runtime may let a stage be ahead of the clock for a while, which
 changes no number that the stage computes, and so must not change a probe's reference either.
 
-**Contributions** are exact: hooks of parameters report the gradients that autograd adds, and `accumulate_grad` those of a backward at older
-parameters. Neither changes a bit of the sum.
+**Contributions** are exact: hooks of parameters report the gradients that autograd adds, and change no bit of the sum.
 
 **The replay** leaves no trace. The network is the stages' own: their modules, random keys, normalisation, precision and devices. Parameters as they
 were after given numbers of updates take the place of the modules' own, and running statistics are frozen.
@@ -45,7 +44,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Streams, frozen_statistics
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.runners import Parameters, copied_parameters, observed
+from petra_graph.executor.runners import Parameters, copied_parameters, having
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.stage_facts import backwards_before, updates_after
@@ -97,17 +96,12 @@ Contributions = dict[nn.Parameter, Tensor]
 def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]:
     """Record the gradients that are added to `parameters` inside the context."""
     record: Contributions = {}
-    add = partial(_add, record)
-    token = observed.set(add)
     with ExitStack() as hooks:
         for parameter in parameters:
             if parameter.requires_grad:
-                handle = parameter.register_hook(partial(add, parameter))  # type: ignore[no-untyped-call]
+                handle = parameter.register_hook(partial(_add, record, parameter))  # type: ignore[no-untyped-call]
                 hooks.callback(handle.remove)
-        try:
-            yield record
-        finally:
-            observed.reset(token)
+        yield record
 
 
 def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
@@ -136,36 +130,31 @@ def gradients(
     """
     read = (edge for executor in executors for edge in executor.program.receives if edge.producer == INPUT)
     edges: dict[Edge, Streams] = dict.fromkeys(read, samples)
-    leaves: dict[tuple[int, nn.Parameter], Tensor] = {}
     loss: Tensor | None = None
-    for index, executor in enumerate(executors):
-        detached = {
-            name: {key: value.detach() for key, value in of_node.items()} for name, of_node in parameters[index].items()
-        }
-        if index in stages:
-            for name, module in executor.modules.items():
-                for key, live in module.named_parameters():
-                    if live.requires_grad:
-                        leaves[index, live] = detached[name][key].requires_grad_()
-        loss = _forward(executor, micro_batch, edges, target, detached)
-    assert loss is not None
-    found: dict[int, dict[nn.Parameter, Tensor]] = {index: {} for index in stages}
-    if leaves and loss.requires_grad:
-        made = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        for (index, live), gradient in zip(leaves, made, strict=True):
-            if gradient is not None:
-                found[index][live] = gradient
+    with ExitStack() as entered:
+        for executor, own in zip(executors, parameters, strict=True):
+            entered.enter_context(having(executor.modules, own))
+        for index, executor in enumerate(executors):
+            with torch.set_grad_enabled(index >= min(stages)):
+                loss = _forward(executor, micro_batch, edges, target)
+        assert loss is not None
+        wanted = [
+            (index, one)
+            for index in stages
+            for one in dict.fromkeys(p for module in executors[index].modules.values() for p in module.parameters())
+            if one.requires_grad
+        ]
+        found: dict[int, dict[nn.Parameter, Tensor]] = {index: {} for index in stages}
+        if wanted and loss.requires_grad:
+            made = torch.autograd.grad(loss, [one for _, one in wanted], allow_unused=True)
+            for (index, one), gradient in zip(wanted, made, strict=True):
+                if gradient is not None:
+                    found[index][one] = gradient
     return found
 
 
-def _forward(
-    executor: StageExecutor,
-    micro_batch: int,
-    edges: dict[Edge, Streams],
-    target: Tree,
-    parameters: Parameters,
-) -> Tensor | None:
-    """Run the forward of a stage with a graph that ends in `parameters`; it leaves no trace.
+def _forward(executor: StageExecutor, micro_batch: int, edges: dict[Edge, Streams], target: Tree) -> Tensor | None:
+    """Run the forward of a stage; it leaves no trace.
 
     Args:
         edges: what earlier stages have sent; the stage takes what it reads, and adds what it sends.
@@ -175,10 +164,10 @@ def _forward(
     """
     loss: Tensor | None = None
     device = torch.device(executor.program.device)
-    with torch.enable_grad(), frozen_statistics(*executor.modules.values()):
+    with frozen_statistics(*executor.modules.values()):
         for segment, runner in executor.runners:
             read = chain.from_iterable(moved(edges.pop(entry.edge), device) for entry in segment.inputs)
-            outputs = runner.run(micro_batch, cast(Streams, tuple(read)), parameters)
+            outputs = runner.run(micro_batch, cast(Streams, tuple(read)))
             edges |= dict.fromkeys(segment.outputs, outputs)
             if isinstance(runner, HeadRunner):
                 result, _ = runner.compare(micro_batch, runner.returned(outputs), target)
