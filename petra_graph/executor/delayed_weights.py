@@ -60,8 +60,13 @@ class DelayedWeights:
         if delay != self._delay:
             self.drop()  # before another one takes memory
         if delay and not self._delay:
-            with self.located:
-                self._weights, self._delay = self._ask(delay), delay
+            found, owner = [], f"{self.updater.owner}, at {self.method}({delay})"
+            with self.located, torch.no_grad(), noted(owner):
+                for parameter, weights in getattr(self.updater.optimizer, self.method)(delay):
+                    # In the layout of the parameter, since kernels round differently in others.
+                    alike = weights.stride() == parameter.stride()
+                    found.append((parameter, weights.detach() if alike else torch.empty_like(parameter).copy_(weights)))
+            self._weights, self._delay = found, delay
         return exchanged(self._weights)
 
     def drop(self) -> None:
@@ -72,15 +77,6 @@ class DelayedWeights:
         """Return the delay in updates for which the optimizer is asked; 0: the pass has the stage's own parameters."""
         stage = self.updater.stage
         return 0 if stage is None else stage.staleness(micro_batch)
-
-    def _ask(self, delay: int) -> Sequence[tuple[nn.Parameter, Tensor]]:
-        found, updater = [], self.updater
-        with torch.no_grad(), noted(f"{updater.owner}, at {self.method}({delay})"):
-            for parameter, weights in getattr(updater.optimizer, self.method)(delay):
-                # In the layout of the parameter, since kernels round differently in others.
-                alike = weights.stride() == parameter.stride()
-                found.append((parameter, weights.detach() if alike else torch.empty_like(parameter).copy_(weights)))
-        return found
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from petra_graph.blocks.differentiation import without_graph
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedSegment
-from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 
 _NOTHING = nullcontext()
@@ -70,14 +69,6 @@ def having(modules: Mapping[str, nn.Module], parameters: Parameters) -> Abstract
         for name, module in modules.items()
         for key, own in module.named_parameters()
     )
-
-
-def stored_versions(program: StageProgram, modules: Mapping[str, nn.Module]) -> ParameterVersions | None:
-    """Return the versions of the parameters that a backward may need at an older version; None where none does."""
-    stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
-    names = [name for segment in stored for name in segment.nodes]
-    own = {name: modules[name] for name in names}
-    return WeightVersions(partial(copied_parameters, own)) if own else None
 
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ its rounding.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -37,8 +37,9 @@ from petra_graph.executor.runners import (
     InFlight,
     Recompute,
     Reconstruct,
+    SegmentRunner,
     StashGraph,
-    stored_versions,
+    copied_parameters,
 )
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
@@ -50,6 +51,7 @@ from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.channels import Edge
 from petra_graph.program.schedule import Verb
 from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import Keeps
 
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
@@ -130,27 +132,42 @@ class StageExecutor:
             for name in (PREDICTED, EARLIER)
         )
         """What the stage's optimizer gives late passes."""
-        self._numerics = numerics
         self._stored = numerics.precision.channel_dtype
         self._encodes = self._stored != "as-streams"
         """Whether messages are other tensors than streams."""
-        self.versions = stored_versions(program, modules)
+        stored = [one for one in program.segments if one.backward == "stored" and one.kind != "head"]
+        of_versions = {name: modules[name] for segment in stored for name in segment.nodes}
+        self.versions = WeightVersions(partial(copied_parameters, of_versions)) if of_versions else None
+        """The parameters that a backward may need as they were at the forward; None where none does."""
         self.read_interval = read_interval
         self.reads_later = updater.deferred
         """Whether `check` may have something to read."""
         self._weights: InFlight[float] = InFlight()
         """Of the head's micro-batches."""
-        self.runners = [(segment, self._runner(segment, loss)) for segment in program.segments]
-        inside = {INPUT, *program.nodes}  # what no other stage sends
-        self._forwards = [
-            (segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs])
-            for segment, runner in self.runners
-        ]
+        self.runners: list[tuple[Segment, HeadRunner | BodyRunner]] = []
+        self._forwards: list[tuple[Segment, HeadRunner | BodyRunner, Sequence[tuple[Edge, bool]]]] = []
         """Each segment with where its outputs go, and whether they stay inside the stage; the head's come last, and go nowhere."""
-        self._backwards = [
-            (segment, runner, list(_returned_edges(segment, inside))) for segment, runner in reversed(self.runners)
-        ]
-        """From the last segment to the first, each with what it sends back."""
+        self._backwards: list[tuple[Segment, SegmentRunner, Sequence[tuple[Edge, slice, bool, bool]]]] = []
+        """From the last segment to the first, each with what it sends back: edge, streams, whether their producer reconstructs from them,
+        and whether it is inside the stage."""
+        inside = {INPUT, *program.nodes}  # what no other stage sends
+        for segment in program.segments:
+            own = {name: modules[name] for name in segment.nodes}
+            reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+            runner: HeadRunner | BodyRunner
+            if segment.kind == "head":
+                runner = HeadRunner(own, numerics, reads_samples=reads_samples, loss=loss)
+            else:
+                versions = self.versions if segment.backward == "stored" else None
+                runner = _BODY[segment.keeps](own, numerics, reads_samples=reads_samples, versions=versions)
+            returned, first = [], 0
+            for entry in segment.inputs:
+                streams = slice(first, first := first + entry.streams)
+                if (producer := entry.edge.producer) != INPUT:
+                    returned.append((entry.edge, streams, entry.returns_activation, producer in inside))
+            self.runners.append((segment, runner))
+            self._forwards.append((segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs]))
+            self._backwards.insert(0, (segment, runner, returned))
         old_graphs = program.delayed and any(isinstance(runner, StashGraph) for _, runner in self.runners)
         self._in_graphs = tuple(updater.parameters) if old_graphs else ()
         """Parameters that an update changes while graphs wait which saved them."""
@@ -324,23 +341,6 @@ class StageExecutor:
             if weights is not None:
                 entered.enter_context(weights.of(arguments[0]))
             return entered.pop_all()
-
-    def _runner(self, segment: Segment, loss: Loss) -> HeadRunner | BodyRunner:
-        own = {name: self.modules[name] for name in segment.nodes}
-        reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
-        if segment.kind == "head":
-            return HeadRunner(own, self._numerics, reads_samples=reads_samples, loss=loss)
-        versions = self.versions if segment.backward == "stored" else None
-        return _BODY[segment.keeps](own, self._numerics, reads_samples=reads_samples, versions=versions)
-
-
-def _returned_edges(segment: Segment, inside: Collection[str]) -> Iterator[tuple[Edge, slice, bool, bool]]:
-    """Yield where a segment sends something back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
-    first = 0
-    for entry in segment.inputs:
-        own = slice(first, first := first + entry.streams)
-        if entry.edge.producer != INPUT:
-            yield entry.edge, own, entry.returns_activation, entry.edge.producer in inside
 
 
 def _joined(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:

@@ -52,8 +52,7 @@ class SavedTensors:
         # Where a tensor's elements fill a piece of memory in some order of dimensions, torch makes others like it.
         if not value.is_contiguous() and torch.empty_like(value, device="meta").stride() == value.stride():
             self._fact("strides")[name] = list(value.stride())
-        copy = torch.empty(value.shape, dtype=value.dtype)
-        self.tensors[name] = copy.copy_(value.detach())
+        self.tensors[name] = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
 
     def put_all(self, name: str, values: EncodedTensors) -> None:
         """Copy several tensors, as they are encoded."""
@@ -69,27 +68,21 @@ class SavedTensors:
 
     def get_all(self, name: str, device: torch.device) -> EncodedTensors:
         """Return several tensors on a device, each in the layout that it had."""
-
-        def get(own: str) -> Tensor | EncodedTensor:
+        found: list[Tensor | EncodedTensor] = []
+        for own in (f"{name}/{index}" for index in range(self._fact("counts")[name])):
             if (dtype := self._fact("encoded").get(own)) is None:
-                return self.tensor(own, device)
+                found.append(self.tensor(own, device))
+                continue
             scale = self.tensor(f"{own}/scale", device) if f"{own}/scale" in self.tensors else None
-            return EncodedTensor(
-                payload=self.tensor(f"{own}/payload", device), scale=scale, dtype=getattr(torch, dtype)
-            )
-
-        return tuple(get(f"{name}/{index}") for index in range(self._fact("counts")[name]))
+            payload = self.tensor(f"{own}/payload", device)
+            found.append(EncodedTensor(payload=payload, scale=scale, dtype=getattr(torch, dtype)))
+        return tuple(found)
 
     def tensor(self, name: str, device: torch.device) -> Tensor:
         """Return a tensor on a device, in the layout that it had."""
         stored = self.tensors[name]
-        strides = self._fact("strides").get(name)
-        shaped = (
-            torch.empty_like(stored, device=device)
-            if strides is None
-            else torch.empty_strided(stored.shape, strides, dtype=stored.dtype, device=device)
-        )
-        return shaped.copy_(stored)
+        strides = self._fact("strides").get(name, stored.stride())
+        return torch.empty_strided(stored.shape, strides, dtype=stored.dtype, device=device).copy_(stored)
 
     def below(self, prefix: str, device: torch.device) -> dict[str, Tensor]:
         """Return the tensors whose names begin so, by the rest of their names."""

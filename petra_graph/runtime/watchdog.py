@@ -29,7 +29,7 @@ from attrs import define, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.store import STORE_ENDED, StoreGone, first_line
+from petra_graph.runtime.store import STORE_ENDED, RunStore, StoreGone, first_line
 from petra_graph.runtime.waiting import AwakeTime, Waker, wait_for_failure
 from petra_graph.runtime.world import World
 
@@ -212,9 +212,12 @@ class Watchdog(Supervisor):
             wait_for_failure(self.check, _PATIENCE_SECONDS)
             raise
 
-    def report(self, failure: Failure) -> Failure:
-        """Publish a failure; return the first one that any process published."""
-        return self._publish(self._world.store.set_default, failure)
+    def report(self, failure: Failure, store: RunStore | None = None) -> Failure:
+        """Publish a failure; return the first one that any process published. The watchdog's thread has a store of its own."""
+        with suppress(StoreGone):
+            failure = Failure(**(store or self._world.store).set_default("failure", attrs.asdict(failure)))
+        self._accept(failure)
+        return failure
 
     def retire(self) -> None:
         self._closing.set()
@@ -361,13 +364,7 @@ class Watchdog(Supervisor):
         return Failure(rank=self._world.rank, problems=((message, hint),), exit_code=code)
 
     def _fail(self, failure: Failure) -> None:
-        self._publish(self.store.set_default, failure)
-
-    def _publish(self, set_default: Callable[[str, Any], Any], failure: Failure) -> Failure:
-        with suppress(StoreGone):
-            failure = Failure(**set_default("failure", attrs.asdict(failure)))
-        self._accept(failure)
-        return failure
+        self.report(failure, self.store)
 
     def _accept(self, failure: Failure) -> None:
         if self.failure is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from attrs import frozen
+from attrs import asdict, frozen
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
@@ -60,25 +60,18 @@ class World:
     """All processes of a run, as one of them sees them."""
 
     def __init__(self, rank_info: RankInfo) -> None:
-        self.rank_info = rank_info
+        self.rank_info, self.rank, self.size = rank_info, rank_info.rank, rank_info.size
         self._server = connect_store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
         self._part = rank_info.attempt
         self.store = RunStore(self._server, self._part)
         """Of this run alone, once its processes have met."""
         self.launch = self.store.beside(rank_info.launch)
         """What the launcher finds there, and a run that it starts again."""
-        self.neighbours: tuple[ProcessInfo, ...] = ()
+        self.neighbours: Sequence[ProcessInfo] = ()
+        """All processes, by rank, once they have met."""
         self.check: Callable[[], object] = lambda: None
         """Called while this process waits for others; raises where one of them has failed."""
         self._groups: list[dist.ProcessGroup] = []
-
-    @property
-    def rank(self) -> int:
-        return self.rank_info.rank
-
-    @property
-    def size(self) -> int:
-        return self.rank_info.size
 
     @property
     def own(self) -> ProcessInfo:
@@ -95,38 +88,34 @@ class World:
             RunFailed: some have not come in time.
             SpecError: another process has this one's rank, or another WORLD_SIZE.
         """
-        own = {
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "machine": machine_of_process(),
-            "size": self.size,
-            "drawn": token_hex(),
-        }
-        first = self.store.set_default(f"process/{self.rank}", own)
+        own = ProcessInfo(
+            process=os.getpid(),
+            host=socket.gethostname(),
+            machine=machine_of_process(),
+            size=self.size,
+            drawn=token_hex(),
+        )
+        first = ProcessInfo(**self.store.set_default(f"process/{self.rank}", asdict(own)))
         if first != own:
-            raise SpecError(
-                f"two processes have rank {self.rank}: {first['process']} on {first['host']} and {own['process']} on "
-                f"{own['host']}",
-                hint="give every process a RANK of its own, and every run a store of its own",
-            )
+            both = f"{first.process} on {first.host} and {own.process} on {own.host}"
+            hint = "give every process a RANK of its own, and every run a store of its own"
+            raise SpecError(f"two processes have rank {self.rank}: {both}", hint=hint)
         waits, found = AwakeTime(), []
+        where = f"rank {self.rank} waits at {self.rank_info.address}:{self.rank_info.port}"
         for rank in range(self.size):
             left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
-            where = f"{self.rank_info.address}:{self.rank_info.port}"
-            otherwise = f"rank {self.rank} waits at {where}, and rank {rank} has not come"
+            otherwise = f"{where}, and rank {rank} has not come"
             try:
-                known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
+                known = ProcessInfo(**self.store.wait(f"process/{rank}", left, otherwise))
             except StoreGone as error:
                 raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
-            if known["size"] != self.size:
-                message = (
-                    f"rank {self.rank} is to be one of {self.size} processes, and rank {rank} one of {known['size']}"
-                )
+            if known.size != self.size:
+                message = f"rank {self.rank} is to be one of {self.size} processes, and rank {rank} one of {known.size}"
                 raise SpecError(message, hint="give every process of a run the same WORLD_SIZE")
-            found.append(ProcessInfo(**known))
-        self.neighbours = tuple(found)
+            found.append(known)
+        self.neighbours = found
         # Whoever has strayed into this store from another run has met others, and is in another part of it.
-        self._part += "/" + sha256("".join(process.drawn for process in found).encode()).hexdigest()
+        self._part += "/" + sha256("".join(known.drawn for known in found).encode()).hexdigest()
         self.store = RunStore(self._server, self._part)
 
     def share_machine(self, rank: int) -> bool:
@@ -228,13 +217,12 @@ class World:
                 dist.send(_bytes(value), target, tag=_GATHERED)
         return found
 
-    def shutdown(self, store: RunStore, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
+    def shutdown(self, store: RunStore, missing: int = 0) -> None:
         """Leave the run; the process that keeps the store, where no launcher does, leaves last.
 
         Args:
             store: a connection on which no other thread waits; it is not used afterwards.
             missing: processes that have died.
-            seconds: how long to wait for the others.
         """
         if self.rank_info.hosted:
             return
@@ -244,7 +232,7 @@ class World:
                 return
             waits = AwakeTime()
             staying = set(range(1, self.size))
-            while len(staying) > missing and waits.seconds < seconds:
+            while len(staying) > missing and waits.seconds < _PART_SECONDS:
                 staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
                 time.sleep(_LOOK_SECONDS)
 
