@@ -44,8 +44,6 @@ class DelayedWeights:
     updater: Updater
     method: str
     """Of the optimizer: `PREDICTED` or `EARLIER` of `kinds.optimizer`."""
-    located: AbstractContextManager[None]
-    """Names the stage in problems."""
     _delay: int = field(default=0, init=False)
     """Of the answer that is held, in updates; 0: none is."""
     _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
@@ -61,7 +59,7 @@ class DelayedWeights:
             self.drop()  # before another one takes memory
         if delay and not self._delay:
             found, owner = [], f"{self.updater.owner}, at {self.method}({delay})"
-            with self.located, torch.no_grad(), noted(owner):
+            with torch.no_grad(), noted(owner):
                 for parameter, weights in getattr(self.updater.optimizer, self.method)(delay):
                     # In the layout of the parameter, since kernels round differently in others.
                     alike = weights.stride() == parameter.stride()

@@ -112,15 +112,8 @@ class StageExecutor:
         numerics: NumericsContext,
         updater: Updater,
         loss: Loss,
-        *,
-        read_interval: int = 1,
     ) -> None:
-        """Build the runners of a stage.
-
-        Args:
-            modules: of its nodes, on its device.
-            read_interval: micro-batches between two readings of the stage's device, by `read_interval`.
-        """
+        """Build the runners of a stage; `modules` are those of its nodes, on its device."""
         self.program = program
         self.modules = modules
         self.updater = updater
@@ -128,7 +121,7 @@ class StageExecutor:
         """Names the stage in problems of its update."""
         optimizer = None if updater.stage is None else updater.optimizer  # without delays, nothing is late
         self.predicted, self.earlier = (
-            DelayedWeights(updater, name, self._located) if getattr(optimizer, name, None) is not None else None
+            DelayedWeights(updater, name) if getattr(optimizer, name, None) is not None else None
             for name in (PREDICTED, EARLIER)
         )
         """What the stage's optimizer gives late passes."""
@@ -139,9 +132,6 @@ class StageExecutor:
         of_versions = {name: modules[name] for segment in stored for name in segment.nodes}
         self.versions = WeightVersions(partial(copied_parameters, of_versions)) if of_versions else None
         """The parameters that a backward may need as they were at the forward; None where none does."""
-        self.read_interval = read_interval
-        self.reads_later = updater.deferred
-        """Whether `check` may have something to read."""
         self._weights: InFlight[float] = InFlight()
         """Of the head's micro-batches."""
         self.runners: list[tuple[Segment, HeadRunner | BodyRunner]] = []

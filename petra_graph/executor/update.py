@@ -122,8 +122,8 @@ class Updater:
     """None where the stage has no parameters."""
     rate: LearningRate
     clip: ClipSpec | None
-    deferred: bool = False
-    """Whether the norms of gradients are read later, together."""
+    read_interval: int = 1
+    """Micro-batches between two readings of the stage's device; above 1, the norms of gradients are read later, together."""
     owner: str = "the optimizer"
     """As messages name the optimizer's plugin."""
     ratios: Sequence[float] = ()
@@ -190,7 +190,7 @@ class Updater:
         if self.optimizer is not None:
             if self.clip is not None:
                 self._clip(self.clip, norm)
-            if self.deferred:
+            if self.read_interval > 1:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios, self.staleness)
             try:
@@ -212,7 +212,7 @@ class Updater:
         pending, self.norms = self.norms, []
         for (update, _), norm in zip(pending, floats([norm for _, norm in pending]), strict=True):
             if not math.isfinite(norm):
-                hint = "" if self.deferred else "the parameters are as before that update; "
+                hint = "the parameters are as before that update; " if self.read_interval == 1 else ""
                 message = f"update {update}: the norm of the gradient is {norm}, and cannot be clipped"
                 raise RunFailed(message, hint=f"{hint}a lower learning rate, or a warm-up, may help")
 
@@ -223,7 +223,7 @@ class Updater:
         gradients = self._gradients()
         total = self.squared_norm().sqrt() if norm is None else norm
         self.norms.append((self.updates + 1, total))
-        if not self.deferred:
+        if self.read_interval == 1:
             self.check()
         if gradients:
             factor = torch.where(total > clip.limit, clip.limit / total, 1.0)

@@ -212,13 +212,12 @@ class StageAtWork:
             share = 1.0 if weight is _ONE else float(cast(Tensor, weight).numpy()[0])
             messages[key.edge] = BackwardMessage(tensors[:streams], tensors[streams:] or None, share)
             del tensors
-        executor = self.executor
-        for edge, message in executor.backward(micro_batch, messages).items():
+        for edge, message in self.executor.backward(micro_batch, messages).items():
             weight = _ONE if message.weight == 1.0 else torch.tensor([message.weight], dtype=torch.float64)
             self._send["backward"][edge]((*message.gradients, *(message.activation or ()), weight))
         # Half as often as the head's loss is read, which says more of the same failure.
-        if executor.reads_later and (micro_batch + 1) % (2 * executor.read_interval) == 0:
-            executor.check()
+        if (interval := self.executor.updater.read_interval) > 1 and (micro_batch + 1) % (2 * interval) == 0:
+            self.executor.check()
 
     def update(self, _: int) -> None:
         self.executor.update(self.norm)

@@ -347,12 +347,12 @@ def executors(
             optimizer,
             training.rate(stage),
             spec.optimizer.clip,
-            interval > 1,
+            interval,
             training.optimizer.owned,
             () if optimizer is None else rate_ratios(optimizer, training.optimizer.options.lr),
             stage if needs_delays(optimizer) else None,
         )
-        made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
+        made.append(StageExecutor(program, modules, numerics, updater, training.loss))
     if spec.run.record != "off":
         record(made, spec.run.record, compiled=spec.run.compile)
     return tuple(made)

@@ -275,7 +275,7 @@ class Trainer:
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, opened = self.position, self.meters, self.prepared.opened
         length, every = opened.length, self.prepared.spec.run.log_every
-        first, interval, means = (epoch - 1) * length, self.executors[-1].read_interval, meters.means()
+        first, interval, means = (epoch - 1) * length, self.executors[-1].updater.read_interval, meters.means()
         told: list[Callable[..., object]] = [*(partial(one.call, "trained") for one in self.led), self.listener.trained]
         warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 

@@ -115,7 +115,7 @@ def test_read_later_a_gradient_that_is_not_finite_is_zeros_for_the_whole_stage(b
     if bad is not None:
         other.grad[1] = bad
     expected = [torch.zeros_like(p.grad) if bad else -p.grad for p in (one, other)]
-    made = Updater([one, other], torch.optim.SGD([one, other], lr=1.0), lambda _: 1.0, None, deferred=True)
+    made = Updater([one, other], torch.optim.SGD([one, other], lr=1.0), lambda _: 1.0, None, read_interval=2)
     made.step()
     assert all(torch.equal(p.detach(), value) for p, value in zip((one, other), expected, strict=True))
     if bad is None:
