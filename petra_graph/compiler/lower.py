@@ -194,7 +194,6 @@ class Lowering:
             key=ChannelKey(entry.edge, "forward"),
             sender=sender,
             receiver=receiver,
-            streams=entry.streams,
             training=self.messages.forward(producer),
             evaluation=self.messages.evaluation(producer),
             capacity=capacity(depth[sender - 1], depth[receiver - 1]),

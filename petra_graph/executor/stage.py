@@ -34,7 +34,6 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
 from petra_graph.executor.runners import (
     BodyRunner,
-    InFlight,
     Recompute,
     Reconstruct,
     SegmentRunner,
@@ -92,16 +91,6 @@ class Forwarded(NamedTuple):
     """From the stage that holds the head."""
 
 
-class BackwardMessage(NamedTuple):
-    """The message that a consumer sends back along an edge (algorithm 1, lines 11 and 24)."""
-
-    gradients: EncodedTensors
-    activation: EncodedTensors | None
-    """The producer's output, for a producer that reconstructs from it."""
-    weight: float
-    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
-
-
 class StageExecutor:
     """Executes one `StageProgram`."""
 
@@ -132,8 +121,6 @@ class StageExecutor:
         of_versions = {name: modules[name] for segment in stored for name in segment.nodes}
         self.versions = WeightVersions(partial(copied_parameters, of_versions)) if of_versions else None
         """The parameters that a backward may need as they were at the forward; None where none does."""
-        self._weights: InFlight[float] = InFlight()
-        """Of the head's micro-batches."""
         self.runners: list[tuple[Segment, HeadRunner | BodyRunner]] = []
         self._forwards: list[tuple[Segment, HeadRunner | BodyRunner, Sequence[tuple[Edge, bool]]]] = []
         """Each segment with where its outputs go, and whether they stay inside the stage; the head's come last, and go nowhere."""
@@ -216,7 +203,6 @@ class StageExecutor:
                 if isinstance(runner, HeadRunner):
                     assert target is not None
                     result = runner.forward_backward(micro_batch, inputs, target)
-                    self._weights.append((micro_batch, result.weight / result.samples))
                     continue
                 outputs = runner.forward(micro_batch, inputs)
                 for edge, stays in sends:
@@ -228,38 +214,33 @@ class StageExecutor:
             return Forwarded(sent, result)
 
     def backward(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
-    ) -> Mapping[Edge, BackwardMessage]:
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], weight: float
+    ) -> Mapping[Edge, EncodedTensors]:
         """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
 
         Args:
             micro_batch: counted from the run's start.
-            received: one entry an edge of `program.sends`; emptied.
+            received: one entry an edge of `program.sends`; emptied. A message has the gradients of the edge's streams and behind them, for a
+                producer that reconstructs from it, its output (algorithm 1, lines 11 and 24).
+            weight: of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied.
 
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
         with self._around("backward", self.earlier, micro_batch):
-            sent: dict[Edge, BackwardMessage] = {}
-            gradients: Any
-            outputs: Any
-            weight = self._weights.take(micro_batch) if self._weights else next(iter(received.values())).weight
+            sent: dict[Edge, EncodedTensors] = {}
             self.updater.accumulated(micro_batch, weight)
             for segment, runner, returns in self._backwards:
-                if len(segment.outputs) == 1 and not self._encodes:
-                    gradients, outputs, _ = received.pop(segment.outputs[0])
-                else:
-                    gradients, outputs = _joined([received.pop(edge) for edge in segment.outputs])
+                gradients, outputs = self._returned(segment, received)
                 inputs, through = runner.backward(micro_batch, outputs, gradients)
                 for observer in self.observers:
                     observer.segment_backward(micro_batch, segment, inputs)
                 for edge, own, returns_activation, stays in returns:
-                    passed: EncodedTensors = through[own]
-                    activation: EncodedTensors | None = inputs[own] if returns_activation else None
-                    if self._encodes and not stays:
-                        passed = encode(through[own], self._stored)
-                        activation = encode(inputs[own], self._stored) if returns_activation else None
-                    (received if stays else sent)[edge] = BackwardMessage(passed, activation, weight)
+                    message = (*through[own], *inputs[own]) if returns_activation else through[own]
+                    if stays:
+                        received[edge] = message
+                    else:
+                        sent[edge] = encode(message, self._stored) if self._encodes else message
             if self.versions is not None:
                 self.versions.end(micro_batch)
             return sent
@@ -321,6 +302,22 @@ class StageExecutor:
             return decode(message) if self._encodes else cast(Streams, message)
         return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
+    def _returned(
+        self, segment: Segment, received: MutableMapping[Edge, EncodedTensors]
+    ) -> tuple[Streams, Streams | None]:
+        """Take the gradients of a segment's outputs, summed over its consumers in declared order, and the outputs, if one of them returns them."""
+        gradients: list[Streams] = []  # none of the head
+        outputs: Streams | None = None
+        for edge in segment.outputs:
+            message = received.pop(edge)
+            own = decode(message) if self._encodes else cast(Streams, message)
+            if edge == segment.activation_from:
+                own, outputs = own[: len(own) // 2], own[len(own) // 2 :]
+            gradients.append(own)
+        if len(gradients) == 1:
+            return gradients[0], outputs
+        return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True)), outputs
+
     def _around(self, verb: Verb, weights: DelayedWeights | None, *arguments: Any) -> AbstractContextManager[object]:
         """Return the context of an operation: of all who observe it, and within those of the weights that it has."""
         if weights is None and not self.observers:
@@ -331,15 +328,3 @@ class StageExecutor:
             if weights is not None:
                 entered.enter_context(weights.of(arguments[0]))
             return entered.pop_all()
-
-
-def _joined(messages: list[BackwardMessage]) -> tuple[Streams, Streams | None]:
-    """Sum the consumers' gradients, stream by stream, in declared order, () for the head; with the activation of the first that has one."""
-    gradients = [decode(message.gradients) for message in messages]
-    summed = (
-        gradients[0]
-        if len(gradients) == 1
-        else tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
-    )
-    activation = next((message.activation for message in messages if message.activation is not None), None)
-    return summed, None if activation is None else decode(activation)

@@ -49,10 +49,9 @@ class Channel:
     """Index of the stage that sends."""
     receiver: int
     """Index of the stage that receives."""
-    streams: int
-    """Streams of the edge. A backward message holds their gradients, the activation if the producer reconstructs, and the
-    weight of the micro-batch's targets."""
     training: MessageLayout
+    """Of a backward message: the gradients of the edge's streams, the activation if the producer reconstructs, and the weight of the micro-batch's
+    targets."""
     evaluation: MessageLayout | None
     """None for a backward channel, which carries nothing in an evaluation."""
     capacity: int

@@ -184,7 +184,7 @@ class Scheduler:
             Failed: the run has failed elsewhere.
         """
         for stage in self._stages:
-            for key, receive, *_ in stage.incoming["backward"]:
+            for key, receive, _ in stage.incoming["backward"]:
                 sender = self._programs[self._channels.channels[key].sender - 1]
                 for micro_batch in cut.in_flight(sender, stage.executor.program):
                     while not self._channels.receivers[key].ready():

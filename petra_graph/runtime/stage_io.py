@@ -19,13 +19,13 @@ from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
-from petra_graph.runtime.channels import LocalChannel, Sender, moved
+from petra_graph.runtime.channels import LocalChannel, PutBack, Sender, moved
 from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.open_channels import ProcessChannels
 
@@ -54,7 +54,6 @@ class Incoming(NamedTuple):
     receive: Callable[[], EncodedTensors]
     device: torch.device | None
     """To which messages are brought; None: they come from there."""
-    streams: int
 
 
 class Operation(NamedTuple):
@@ -91,6 +90,8 @@ class StageAtWork:
         """Number and seconds of the operations, by kind."""
         self.done: Action | None = None
         """The latest operation."""
+        self._weights: deque[float] = deque()
+        """Of the targets of micro-batches between the head's forward and backward, by which gradients are multiplied (`HeadResult.weight`)."""
         self.norm: Tensor | None = None
         """Of all stages' gradients, where they are clipped by one."""
         self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
@@ -131,9 +132,11 @@ class StageAtWork:
             key, direction = channel.key, channel.key.direction
             if channel.receiver == self.index:
                 end = channels.receivers[key]
-                source = channels.programs[channel.sender - 1].device if channels.is_local(key) else "cpu"
+                # What a checkpoint had in flight comes from the host, and so do messages of other processes.
+                here = channels.is_local(key) and not isinstance(end, PutBack)
+                source = channels.programs[channel.sender - 1].device if here else "cpu"
                 device = None if source == program.device else self.device
-                self.incoming[direction].append(Incoming(key, end.receive, device, channel.streams))
+                self.incoming[direction].append(Incoming(key, end.receive, device))
                 waits[direction].append((end.ready, key))
             if channel.sender == self.index:
                 sender: Sender = channels.senders[key]
@@ -176,8 +179,10 @@ class StageAtWork:
         for edge, message in sent.items():
             self._send["forward"][edge](message)
         self.forwards += 1
-        if result is not None and self._result_observer is not None:
-            self._result_observer(result)
+        if result is not None:
+            self._weights.append(result.weight / result.samples)
+            if self._result_observer is not None:
+                self._result_observer(result)
 
     def evaluate(self, _: int) -> HeadResult | None:
         """Receive, evaluate the stage, and send; return the head's result."""
@@ -195,26 +200,29 @@ class StageAtWork:
                 received[edge] = moved(inputs_of(samples), self.device)
             if feed.holds_head:
                 feed.targets.append(targets)
-        for key, receive, device, _ in self.incoming["forward"]:
+        for key, receive, device in self.incoming["forward"]:
             received[key.edge] = receive() if device is None else moved(receive(), device)
         return received, feed.targets.popleft() if self._holds_head else None
 
     def backward(self, micro_batch: int) -> None:
-        """Receive, differentiate the stage, and send."""
-        messages: dict[Edge, BackwardMessage] = {}
-        for key, receive, device, streams in self.incoming["backward"]:
-            *carried, weight = receive()
-            tensors = tuple(carried) if device is None else moved(tuple(carried), device)
+        """Receive, differentiate the stage, and send; the weight of the micro-batch's targets goes along with each message."""
+        received: dict[Edge, EncodedTensors] = {}
+        if self._holds_head:
+            share = self._weights.popleft()
+            weight = _ONE if share == 1.0 else torch.tensor([share], dtype=torch.float64)
+        for key, receive, device in self.incoming["backward"]:
+            *carried, last = receive()
+            message = tuple(carried) if device is None else moved(tuple(carried), device)
             del carried  # else the messages would outlive their use
+            weight = cast(Tensor, last)
             if self._cuts is not None:
-                self._cuts.received(key, micro_batch, (*tensors, weight))
+                self._cuts.received(key, micro_batch, (*message, weight))
             # `item` would be an operation of torch.
-            share = 1.0 if weight is _ONE else float(cast(Tensor, weight).numpy()[0])
-            messages[key.edge] = BackwardMessage(tensors[:streams], tensors[streams:] or None, share)
-            del tensors
-        for edge, message in self.executor.backward(micro_batch, messages).items():
-            weight = _ONE if message.weight == 1.0 else torch.tensor([message.weight], dtype=torch.float64)
-            self._send["backward"][edge]((*message.gradients, *(message.activation or ()), weight))
+            share = 1.0 if weight is _ONE else float(weight.numpy()[0])
+            received[key.edge] = message
+            del message
+        for edge, message in self.executor.backward(micro_batch, received, share).items():
+            self._send["backward"][edge]((*message, weight))
         # Half as often as the head's loss is read, which says more of the same failure.
         if (interval := self.executor.updater.read_interval) > 1 and (micro_batch + 1) % (2 * interval) == 0:
             self.executor.check()

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.executor.stage import BackwardMessage
 from tests.support import ROOT
 from tests.support.pipelines import node, pipeline, relative_error
 
@@ -41,7 +40,7 @@ def test_a_backward_has_the_activations_of_its_forward_and_the_weights_of_now():
         w1, w2 = first.weight.detach().clone(), second.weight.detach().clone()
         dy, passed = gradients[m]
         da = (dy @ w2) * (1 - hidden[m] ** 2)
-        dx, dt = stage.backward(m, {leaves: BackwardMessage(gradients[m], None, 1.0)})[arrives].gradients
+        dx, dt = stage.backward(m, {leaves: gradients[m]}, 1.0)[arrives]
         found = {"w1": first.weight.grad, "w2": second.weight.grad, "x": dx, "t": dt}
         expected = {"w1": da.T @ inputs[m][0], "w2": dy.T @ hidden[m], "x": da @ w1 + passed, "t": dy}
         assert relative_error(found, expected) < 1e-12

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors, copied
-from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
+from petra_graph.executor.stage import Forwarded, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
@@ -132,14 +132,14 @@ class _MeasuredExecutor(StageExecutor):
             return super().forward(micro_batch, received, target)
 
     def backward(
-        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
-    ) -> Mapping[Edge, BackwardMessage]:
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], weight: float
+    ) -> Mapping[Edge, EncodedTensors]:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             for edge in received:
                 if not self._from(edge.consumer):
-                    received[edge] = _copied(received[edge])
-            return super().backward(micro_batch, received)
+                    received[edge] = copied(received[edge])
+            return super().backward(micro_batch, received, weight)
 
     def update(self, norm: Tensor | None = None) -> None:
         """Do the operation as the stage."""
@@ -149,8 +149,3 @@ class _MeasuredExecutor(StageExecutor):
     def _from(self, node: str) -> bool:
         """Whether what a node sends is on the same device."""
         return self._peaks.owner_of[node] == self.device
-
-
-def _copied(message: BackwardMessage) -> BackwardMessage:
-    activation = None if message.activation is None else copied(message.activation)
-    return message._replace(gradients=copied(message.gradients), activation=activation)
