@@ -60,9 +60,6 @@ class Channel:
     def __str__(self) -> str:
         return str(self.key)
 
-    def peer(self, stage: int) -> int:
-        return self.receiver if stage == self.sender else self.sender
-
     @property
     def slot_bytes(self) -> int:
         """Bytes of the largest message in memory, rounded up so that slots in a row are aligned."""

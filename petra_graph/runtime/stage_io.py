@@ -211,16 +211,14 @@ class StageAtWork:
             share = self._weights.popleft()
             weight = _ONE if share == 1.0 else torch.tensor([share], dtype=torch.float64)
         for key, receive, device in self.incoming["backward"]:
-            *carried, last = receive()
-            message = tuple(carried) if device is None else moved(tuple(carried), device)
-            del carried  # else the messages would outlive their use
-            weight = cast(Tensor, last)
+            message = receive()
             if self._cuts is not None:
-                self._cuts.received(key, micro_batch, (*message, weight))
+                self._cuts.received(key, micro_batch, message)
+            weight = cast(Tensor, message[-1])
             # `item` would be an operation of torch.
             share = 1.0 if weight is _ONE else float(weight.numpy()[0])
-            received[key.edge] = message
-            del message
+            received[key.edge] = message[:-1] if device is None else moved(message[:-1], device)
+            del message  # else it would outlive its use
         for edge, message in self.executor.backward(micro_batch, received, share).items():
             self._send["backward"][edge]((*message, weight))
         # Half as often as the head's loss is read, which says more of the same failure.

@@ -13,7 +13,6 @@ import os
 import select
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 
 _LOOK_SECONDS = 0.01
@@ -31,8 +30,8 @@ class Waker:
     def __init__(self) -> None:
         self._poll = select.poll()
         self._drains: dict[int, Callable[[], object]] = {}
-        self._read_end, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.attach(self._read_end, lambda: os.read(self._read_end, 4096))
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.attach(self._woken, lambda: os.eventfd_read(self._woken))
 
     def attach(self, descriptor: int, drain: Callable[[], object]) -> None:
         """Wake up when `descriptor` is readable; `drain` then reads all of it."""
@@ -41,8 +40,7 @@ class Waker:
 
     def wake(self) -> None:
         """End the present `wait`, or the next one; from any thread."""
-        with suppress(BlockingIOError):  # the pipe is full, so the process wakes up anyway
-            os.write(self._wake_end, b"!")
+        os.eventfd_write(self._woken, 1)
 
     def wait(self) -> None:
         """Sleep until an event has come."""

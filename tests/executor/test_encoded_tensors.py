@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.executor.encoded import LEVELS, EncodedTensor, copied, decode, encode
+from petra_graph.executor.encoded import LEVELS, EncodedTensor, decode, encode
 
 STORED = ("bfloat16", "int8")
 DIVISIONS = 4 * LEVELS
@@ -51,13 +51,6 @@ def test_what_is_not_finite_does_not_become_finite(x, stored, broken):
     if stored == "int8":
         assert bool(value.scale.isnan())
         assert bool(back.isnan().all())
-
-
-def test_a_copy_shares_no_memory():
-    (value,) = encode((torch.ones(3),), "int8")
-    (copy,) = copied((value,))
-    assert copy.payload.data_ptr() != value.payload.data_ptr()
-    assert copy.scale.data_ptr() != value.scale.data_ptr()
 
 
 @pytest.mark.parametrize("stored", ["as-streams", *STORED])

@@ -72,7 +72,7 @@ class PartlyFrozen(Buffered):
 
 
 @pytest.mark.parametrize("runner_type", [Recompute, StashGraph])
-def test_a_stored_version_asks_for_no_gradient_of_what_is_frozen(runner_type):
+def test_a_stored_version_has_no_gradient_of_what_is_frozen(runner_type):
     """It crashed on integer parameters."""
     mine = PartlyFrozen().double()
     versions = WeightVersions(partial(copied_parameters, {"mine": mine}))

@@ -226,7 +226,7 @@ def run_by_clock(executors, data, accumulation):
             if not 0 <= (m := tick - (deepest + distance[index])) <= last:
                 continue
             returned = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
-            for edge, message in executor.backward(m, returned).items():
+            for edge, message in executor.backward(m, returned, 1.0).items():
                 edges["backward", edge, m] = message
             done[index] += 1
             if done[index] % accumulation == 0 or m == last:

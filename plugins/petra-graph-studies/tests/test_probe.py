@@ -162,7 +162,7 @@ def by_the_clock(built, data, probed, accumulation):  # noqa: C901  a clock with
             if 0 <= m < len(data):
                 received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
                 before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
-                sent = executor.backward(m, received)
+                sent = executor.backward(m, received, 1.0)
                 edges |= {("backward", edge, m): message for edge, message in sent.items()}
                 if m == probed:
                     own.setdefault(index, difference(executor, before))
