@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -165,41 +165,31 @@ class ParameterGroups:
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
     """Split the parameters of blocks that are trained."""
-    modules = list(modules)
-    tables = {id(parameter) for block in modules for parameter in _tables(block)}
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
-    seen: set[int] = set()
+    seen, tables = set[int](), set[int]()
     for block in modules:
-        named = {id(parameter) for parameter in _stated(block, "undecayed").values()}
+        tables |= _named_by(block, "tables")
+        exempt = _named_by(block, "undecayed")
         for module in block.modules():
-            normalises = _normalises(module)
-            for name, parameter in module.named_parameters(recurse=False):
+            own = dict(module.named_parameters(recurse=False))
+            if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                tables |= set(map(id, own.values()))
+            # Torch's normalisations, and an author's with a name like theirs (ScaleNorm, LayerNorm2d); NormFreeConv is a convolution.
+            like_them = re.search(r"Norm([123]d)?$", type(module).__name__) and not isinstance(
+                module, _ConvNd | nn.Linear
+            )
+            normalises = like_them or isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm)
+            for name, parameter in own.items():
                 if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
                     continue
                 seen.add(id(parameter))
-                exempt = normalises or name.endswith("bias") or id(parameter) in named
-                (undecayed if exempt else decayed).append(parameter)
+                spared = normalises or name.endswith("bias") or id(parameter) in exempt
+                (undecayed if spared else decayed).append(parameter)
     return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
 
 
-def _tables(block: nn.Module) -> Iterator[nn.Parameter]:
-    yield from _stated(block, "tables").values()
-    for module in block.modules():
-        if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            yield from module.parameters(recurse=False)
-
-
-def _normalises(module: nn.Module) -> bool:
-    """Whether a module is one of torch's normalisations, or an author's with a name like theirs: ScaleNorm, LayerNorm2d."""
-    if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
-        return True
-    named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
-    return named and not isinstance(module, _ConvNd | nn.Linear)
-
-
-def _stated(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> Mapping[str, nn.Parameter]:
-    """Return the parameters that an attribute of a block names; one that two layers share has both names."""
-    patterns = getattr(block, attribute, ())
-    parameters = block.named_parameters(remove_duplicate=False)
-    return {name: one for name, one in parameters if any(fnmatchcase(name, pattern) for pattern in patterns)}
+def _named_by(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> set[int]:
+    """Return the identities of the parameters that an attribute of a block names; one that two layers share has both names."""
+    patterns, named = getattr(block, attribute, ()), block.named_parameters(remove_duplicate=False)
+    return {id(one) for name, one in named if any(fnmatchcase(name, pattern) for pattern in patterns)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from typing import Annotated, Any, Literal, cast
 
@@ -57,15 +57,13 @@ def _is_hooked(module: nn.Module) -> bool:
     return bool(forward or own["_backward_hooks"] or own["_backward_pre_hooks"])
 
 
-def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> ConvNorm:
-    """Return a convolution, padded to keep the size at stride 1, and its batch normalisation."""
-    return ConvNorm(nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2), nn.BatchNorm2d(outputs))
+def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> ConvNorm:
+    """Return a convolution, padded to keep the size at stride 1, its batch normalisation, and perhaps ReLU."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2)
+    return ConvNorm(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
 
 
-def conv_norm_relu(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> ConvNorm:
-    made = conv_norm(inputs, outputs, kernel=kernel, stride=stride)
-    made.append(nn.ReLU(inplace=True))
-    return made
+conv_norm_relu = partial(conv_norm, relu=True)
 
 
 def _dropped(rate: float) -> nn.Module:
@@ -88,7 +86,6 @@ class RevBasic(AdditiveCoupling):
         self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
-        """Return F(x)."""
         value: Tensor = self.dropout(self.second(self.first(x)))
         return value
 
@@ -110,7 +107,6 @@ class RevBottleneck(AdditiveCoupling):
         self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
-        """Return F(x)."""
         value: Tensor = self.dropout(self.expand(self.spatial(self.reduce(x))))
         return value
 
@@ -141,7 +137,6 @@ class RevMlp(AdditiveCoupling):
         )
 
     def residual(self, x: Tensor) -> Tensor:
-        """Return F(x)."""
         value: Tensor = self.function(x)
         return value
 
@@ -164,7 +159,6 @@ class DownBasic(Buffered):
         self.shortcut = conv_norm(t_width, channels, kernel=1, stride=stride)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
-        """Return (F(x) + shortcut(t), first half of F)."""
         half = self.first(x)
         return self.second(half) + self.shortcut(t), half
 
@@ -189,7 +183,6 @@ class DownBottleneck(Buffered):
         self.shortcut_x = conv_norm(x_width, channels, kernel=1, stride=stride)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
-        """Return (F(x) + shortcut(t), shortcut(x))."""
         return self.expand(self.spatial(self.reduce(x))) + self.shortcut_t(t), self.shortcut_x(x)
 
 
@@ -269,7 +262,6 @@ class ConvStem(Buffered):
         self.parts = streams
 
     def forward(self, image: Tensor) -> Streams:  # type: ignore[override]
-        """Return the streams."""
         joined: Tensor = self.relu(self.norm(self.pool(self.conv(image))))
         return joined.chunk(self.parts, dim=1)
 
@@ -293,7 +285,6 @@ class LinearStem(Buffered):
         self.parts = streams
 
     def forward(self, sample: Tensor) -> Streams:  # type: ignore[override]
-        """Return the streams."""
         joined: Tensor = self.relu(self.linear(sample.flatten(1)))
         return joined.chunk(self.parts, dim=1)
 
@@ -318,7 +309,6 @@ class Add(Buffered):
             raise ValueError(f"its inputs carry {len(inputs)} streams, which is not a multiple of streams = {streams}")
 
     def forward(self, *streams: Tensor) -> Streams:
-        """Return the sums, added in the order of the inputs."""
         return tuple(reduce(torch.add, streams[index :: self.parts]) for index in range(self.parts))
 
 
@@ -342,7 +332,6 @@ class PoolLinear(Head):
         self.linear = nn.Linear(sum(shape[0] for shape in inputs), outputs)
 
     def forward(self, *streams: Tensor) -> Streams:
-        """Return the output."""
         joined = torch.cat(streams, dim=1)
         space = tuple(range(2, joined.dim()))
         return (self.linear(joined.mean(space) if space else joined),)
@@ -362,19 +351,14 @@ class Additive(AdditiveCoupling):
     ) -> None:
         super().__init__(inputs)
         make = named_code("f", f)
-        self.f = make(**kwargs) if callable(make) and not isinstance(make, nn.Module) else make
+        self.f = make if isinstance(make, nn.Module) or not callable(make) else make(**kwargs)
         if self.f is make or not isinstance(self.f, nn.Module):
             found = (
-                "is an object already"
-                if self.f is make
-                else f"returned {type(self.f).__name__}, and no torch.nn.Module"
+                "an object already" if self.f is make else f"no torch.nn.Module: it returned {type(self.f).__name__}"
             )
-            hint = (
-                "name a class, or a function that makes a new module at each call: each node has parameters of its own"
-            )
-            raise SpecError(Problem(message=f"{f} {found}", hint=hint, path=("f",)))
+            hint = "name a class, or a function that makes a new module at each call, so that nodes share no parameters"
+            raise SpecError(Problem(message=f"{f} is {found}", hint=hint, path=("f",)))
 
     def residual(self, x: Tensor) -> Tensor:
-        """Return F(x)."""
         value: Tensor = self.f(x)
         return value

@@ -43,7 +43,7 @@ def test_what_is_no_module_and_no_stream():
     ("name", "reason"),
     [
         ("THERE", "THERE is an object already"),
-        ("number", "number returned int, and no torch.nn.Module"),
+        ("number", "number is no torch.nn.Module: it returned int"),
         ("absent", "there is no .*absent"),
     ],
 )

@@ -20,12 +20,13 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
+from petra_graph.blocks.couplings import Alpha, Beta
 from petra_graph.blocks.module_block import StructuredHead, as_outputs
 from petra_graph.blocks.randomness import may_draw
 from petra_graph.catalog.blocks import NO_ARGUMENTS, Arguments
 from petra_graph.catalog.networks.parts import Link, Maker, layout_of, network_of, parts_of, reads_names, wrong
 from petra_graph.errors import Problem, SpecError
-from petra_graph.plugins import AtLeast, Code, DataFacts, GreaterThan, Kind, NodeSpec
+from petra_graph.plugins import AtLeast, Code, DataFacts, Kind, NodeSpec
 
 Coupling = Annotated[
     Literal["dual-residual"] | None,
@@ -36,8 +37,6 @@ Anchors = Annotated[
     "every n-th part of a chain is buffered, where reconstruction begins anew; default: none",
     AtLeast(1),
 ]
-Alpha = Annotated[float, "of dual residual parts: coefficient of their own connection at the start"]
-Beta = Annotated[float, "of dual residual parts: coefficient of the part before at the start", GreaterThan(0)]
 
 
 def module_nodes(
@@ -83,7 +82,8 @@ def module_nodes(
         elif list(own) != there and there:
             options["reads"] = tuple(there.index(one) for one in own)
         if inputs and not made:
-            options |= {"by_name": own == inputs, "hands_on": tuple(inputs.index(one) for one in handed_on)}
+            by_name = own == inputs and reads_names(layout.parts[name], inputs)
+            options |= {"by_name": by_name, "hands_on": tuple(inputs.index(one) for one in handed_on)}
         follows = not made or producers == [made[-1].name]
         reading = None if follows else tuple(producers)
         made.append(NodeSpec(name=name, block=block, kind=kind, inputs=reading, options=shared | options))
@@ -155,9 +155,7 @@ class _OfNetwork(Block):
         part: Annotated[str, "name of the part"],
         reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
         names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
-        by_name: Annotated[
-            bool, "whether the part is given all of them, by name where its forward has such names"
-        ] = False,
+        by_name: Annotated[bool, "whether the part is given all of them by name"] = False,
         hands_on: Annotated[
             tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
         ] = (),
@@ -173,7 +171,7 @@ class _OfNetwork(Block):
             links=links,
             of=f"the part {part} of {build}",
             reads=reads,
-            names=names if by_name and reads_names(taken, names) else (),
+            names=names if by_name else (),
             hands_on=hands_on,
             draws=may_draw(taken),
             shared_parameters=network.shared_by(self),

@@ -57,18 +57,3 @@ def test_a_stage_knows_its_own_updates(schedule, stages, micro_batches, accumula
                     assert found.at_backward(action.micro_batch, j)[j] == updates
                 case "update":
                     updates += 1
-
-
-@given(stages=st.integers(1, 6), micro_batches=counts, accumulation=windows)
-def test_lockstep_is_equation_5(stages, micro_batches, accumulation):
-    """Stage j, d before the head, does its backward of m at tick m + (J-1) + d; an update comes last in its tick."""
-    found = clock("lockstep", stages, micro_batches, accumulation)
-    updates = [0] * stages
-    for tick in range(micro_batches + 2 * stages):
-        done = [tick - 2 * (stages - 1) + j for j in range(stages)]  # the micro-batch whose backward is due
-        for j, m in enumerate(done):
-            if 0 <= m < micro_batches:
-                assert found.at_backward(m, j) == tuple(updates)
-        for j, m in enumerate(done):
-            if 0 <= m < micro_batches and ((m + 1) % accumulation == 0 or m == micro_batches - 1):
-                updates[j] += 1

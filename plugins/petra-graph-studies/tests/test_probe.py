@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from petra_graph_studies.figures import quantity_and_stage
+from petra_graph_studies.figures import quantity_and_stage, report_fidelity
 from petra_graph_studies.probe import Probe
 from torch.nn.functional import cross_entropy
 
@@ -18,7 +18,18 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.method_cases import DELAYED, EXACT, MethodCase
-from tests.support.pipelines import CHAIN, GRAPHS, SHAPES, batches, pipeline, plain_network
+from tests.support.pipelines import (
+    BRANCHES,
+    CHAIN,
+    CLASSES,
+    GRAPHS,
+    REVNET,
+    SHAPES,
+    batches,
+    node,
+    pipeline,
+    plain_network,
+)
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 ROUNDING = 1e-12
@@ -112,8 +123,7 @@ def test_delay_is_seen(schedule, accumulation):
 # --- against gradients made without it -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("graph", "accumulation"), [("chain", 1), ("revnet", 3), ("skip", 1)])
 def test_end_to_end_gradients_are_those_of_equation_5s_tick(graph, accumulation):
     """By a global clock, plain autograd on plain modules at the parameters that all stages have at that tick."""
     data, m = batches(SHAPES[graph], 16), 7
@@ -210,12 +220,6 @@ def watch_runner(runner, nodes, read, reconstructed):
     runner.forward, runner.backward = watched_forward, watched_backward
 
 
-# --- nothing to say, and no harm done --------------------------------------------------------------------------------
-
-
-# --- which micro-batches -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(accumulation):
     """In a network whose stages all predict; end-to-end gradients are those of the true parameters."""
@@ -254,6 +258,70 @@ def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(
     assert any(not torch.equal(first.delayed[own], first.end_to_end[own]) for own in first.delayed)
 
 
+# --- it changes nothing ------------------------------------------------------------------------------------------------
+
+DROPOUT = (
+    node("stem", "linear-stem", features=6),
+    node("rev0", "rev-mlp", hidden=16, dropout=0.5),
+    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
+    node("anchor", "rev-mlp", kind="buffered", hidden=16, dropout=0.5),
+    node("rev2", "rev-mlp", hidden=16, dropout=0.5),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+NETWORKS = {"batch statistics": (REVNET, (3, 6, 6)), "dropout": (DROPOUT, (8,)), "branches": (BRANCHES, (8,))}
+"""Six stages each."""
+COUNT = 10
+PAIRS = {name: tuple(zip(*[(table.name for table in nodes)] * 2, strict=True)) for name, (nodes, _) in NETWORKS.items()}
+"""Stages of two nodes each, so that the last one holds more than the head."""
+ROWS = [
+    ("1f1b-flush", "1f1b", "batch statistics", "per-block", 3, "float32"),
+    ("pipedream", "lockstep", "branches", "pairs", 3, "float32"),
+    ("petra", (8, 8, 5, 3, 2, 1), "batch statistics", "per-block", 1, "float32"),
+    ("petra", "lockstep", "dropout", "pairs", 3, "bfloat16"),
+]
+
+
+def trained(network, stages, chosen, **how):
+    nodes, shape = NETWORKS[network]
+    stages = PAIRS[network] if stages == "pairs" else stages
+    built = pipeline(nodes, shape, stages=stages, momentum=0.9, weight_decay=1e-3, **how)
+    found = []
+    if chosen:
+        probe = Probe(built.executors, lambda micro_batch, _: found.append(micro_batch))
+    seen = []
+    torch.manual_seed(5)
+    for start in (0, COUNT):
+        if chosen:
+            probe.begin(range(start, start + COUNT), [start + m for m in chosen])
+        seen += built.train(batches(shape, COUNT, seed=start), start)
+    assert len(found) == 2 * len(chosen)
+    return built, seen
+
+
+def everything(built, seen):
+    """All that a run leaves behind, as tensors by name."""
+    left = dict(built.parameters())
+    for executor in built.executors:
+        optimizer = executor.updater.optimizer
+        assert all(p.grad is None for p in executor.updater.parameters)
+        if optimizer is not None:
+            for index, state in optimizer.state_dict()["state"].items():
+                left |= {f"{executor.program.index}/{index}/{key}": value for key, value in state.items()}
+    left |= {f"loss {result.micro_batch}": result.loss for result in seen}
+    left["generator"] = torch.get_rng_state()
+    return left
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_bits_are_those_without_a_probe(row):
+    method, schedule, network, stages, accumulation, compute = row
+    how = {"method": method, "schedule": schedule, "accumulation": accumulation, "compute": compute}
+    plain, probed = (everything(*trained(network, stages, chosen, **how)) for chosen in ([], [0, 4, 5, COUNT - 1]))
+    assert plain.keys() == probed.keys()
+    as_tensors = ((name, torch.as_tensor(value), torch.as_tensor(probed[name])) for name, value in plain.items())
+    assert [name for name, one, other in as_tensors if not torch.equal(one, other)] == []
+
+
 # --- in runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +347,12 @@ def test_a_run_records_what_its_probe_saw_and_is_the_run_without_one(write):
     found = {quantity_and_stage(name) for _, _, name, _ in seen}
     assert len({quantity for quantity, _ in found}) == 7
     assert {stage for quantity, stage in found if quantity == "reconstruction_error"} == {2, 3}
+    means = report_fidelity(probed)
+    assert (probed / "fidelity.png").read_bytes().startswith(b"\x89PNG")
+    values = [value for epoch, _, name, value in seen if (epoch, name) == (1, "probe/cosine_to_delayed/stage-01")]
+    assert means["cosine_to_delayed"][1][1] == pytest.approx(sum(values) / len(values))
+    with pytest.raises(SpecError, match="holds no measurement of a probe"):
+        report_fidelity(plain)
 
 
 def test_no_more_probes_than_micro_batches(write):

@@ -31,27 +31,20 @@ def of_mlflow(directory):
     return kept, {name: [(one.step, one.value) for one in history] for name, history in histories.items()}
 
 
-def test_mlflow(write):
+def test_mlflow_has_what_was_recorded_and_a_run_that_goes_on_is_one_run(write):
     pytest.importorskip("mlflow")
     spec = write("small.toml", SPEC + named("callback", "mlflow", "probe"))
-    run(spec, PROBED, Listener())
+    run(spec, PROBED, StopAt("trained 2/5"))
     directory = only_run()
-    kept, values = of_mlflow(directory)
+    before, values = of_mlflow(directory)
     assert values == recorded(directory)
+    assert main(["run", "--resume", "latest"]) == 0
+    kept, values = of_mlflow(directory)
+    assert {name: set(one) for name, one in recorded(directory).items()} == {n: set(one) for n, one in values.items()}
+    assert kept.info.run_id == before.info.run_id
     assert (kept.info.status, kept.info.run_name) == ("FINISHED", directory.name)
     assert kept.data.params["optimizer.options.lr"] == "0.05"
     assert {path.name for path in directory.iterdir() if "mlflow" in path.name} == {"mlflow.db", "mlflow.json"}
-
-
-def test_a_run_that_goes_on_is_the_same_run_of_mlflow(write):
-    pytest.importorskip("mlflow")
-    run(write("small.toml", SPEC + named("callback", "mlflow")), (), StopAt("trained 2/5"))
-    before = of_mlflow(only_run())[0].info.run_id
-    assert main(["run", "--resume", "latest"]) == 0
-    kept, values = of_mlflow(only_run())
-    assert kept.info.run_id == before
-    lines = recorded(only_run())
-    assert {name: set(one) for name, one in lines.items()} == {name: set(one) for name, one in values.items()}
 
 
 @pytest.fixture

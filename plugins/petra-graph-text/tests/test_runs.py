@@ -58,7 +58,7 @@ def latest() -> Path:
 
 
 def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "verse.toml", "--json"]) == 0
+    assert main(["run", "verse.toml", "--set", "checkpoint.every=25 updates", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["stages"] == 4
     test = summary["test"]
@@ -77,6 +77,15 @@ def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFix
     assert main(["predict", "latest", "--prompt", "The"]) == 2
     assert "does not know the characters 'T'" in capsys.readouterr().err
 
+    # It goes on from an earlier checkpoint, behind which samples were written: each is there once.
+    whole = (latest() / "samples.txt").read_text()
+    begun, *later = sorted((latest() / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+    assert 40 < int(begun.name) < 80, "between the two evaluations"
+    for folder in later:
+        shutil.rmtree(folder)
+    assert main(["run", "--resume", "latest"]) == 0
+    assert (latest() / "samples.txt").read_text() == whole
+
 
 def test_two_processes_write_the_same_samples() -> None:
     """The callback has the weights of both processes' stages."""
@@ -88,19 +97,6 @@ def test_two_processes_write_the_same_samples() -> None:
         summary = json.loads((latest() / "summary.json").read_text())
         found.append((summary["test"], (latest() / "samples.txt").read_text()))
     assert found[0] == found[1]
-
-
-def test_a_run_that_goes_on_writes_each_sample_once() -> None:
-    """It goes on from an earlier checkpoint, behind which samples were written."""
-    assert main(["run", "verse.toml", "--set", "checkpoint.every=25 updates"]) == 0
-    whole = (latest() / "samples.txt").read_text()
-    assert [line for line in whole.splitlines() if line.startswith("---")] == ["--- epoch 1", "--- epoch 2"]
-    first, *later = sorted((latest() / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
-    assert 40 < int(first.name) < 80, "between the two evaluations"
-    for folder in later:
-        shutil.rmtree(folder)
-    assert main(["run", "--resume", "latest"]) == 0
-    assert (latest() / "samples.txt").read_text() == whole
 
 
 def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,6 +114,5 @@ def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("spec", sorted((HERE / "specs").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_specs_are_valid_and_planned(spec: Path) -> None:
-    assert main(["validate", str(spec)]) == 0
+def test_the_specs_are_planned(spec: Path) -> None:
     assert main(["plan", str(spec), "--json"]) == 0

@@ -34,8 +34,8 @@ from petra_graph.blocks import (
     Shape,
     Streams,
 )
-from petra_graph.blocks.couplings import COEFFICIENTS
-from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, link_of_chain
+from petra_graph.blocks.couplings import COEFFICIENTS, Alpha, Beta
+from petra_graph.catalog.networks.module_network import Anchors, Coupling, link_of_chain
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters

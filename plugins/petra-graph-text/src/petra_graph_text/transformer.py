@@ -140,9 +140,6 @@ class RevTransformer(TwoFunctionCoupling):
         inputs: Sequence[Shape],
         *,
         heads: Annotated[int, "attention heads", AtLeast(1)] = 4,
-        head_width: Annotated[
-            int | None, "features of a head; default: the stream's by the number of heads", AtLeast(1)
-        ] = None,
         expansion: Expansion = 4.0,
         causal: Annotated[bool, "a token attends to itself and those before it alone"] = False,
         rotary: Annotated[bool, "rotate queries and keys by their positions"] = False,
@@ -156,7 +153,7 @@ class RevTransformer(TwoFunctionCoupling):
         super().__init__(inputs)
         width = inputs[0][-1]
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, heads, head_width, causal=causal, rotary=rotary, dropout=dropout)
+        self.attention = Attention(width, heads, causal=causal, rotary=rotary, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(width)
         hidden = max(1, round(expansion * width))
         self.mlp = nn.Sequential(
@@ -180,24 +177,20 @@ class Attention(nn.Module):
 
     draws = False
 
-    def __init__(
-        self, width: int, heads: int, head_width: int | None, *, causal: bool, rotary: bool, dropout: float
-    ) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool, rotary: bool, dropout: float) -> None:
         super().__init__()
-        if head_width is None and width % heads:
-            raise ValueError(f"rev-transformer cannot split {width} features into {heads} heads; name a head_width")
+        if width % heads:
+            raise ValueError(f"rev-transformer cannot split {width} features into {heads} heads")
         self.heads, self.causal, self.rotary, self.rate = heads, causal, rotary, dropout
-        self.head_width = head_width or width // heads
-        if rotary and self.head_width % 2:
-            raise ValueError(f"rotary positions need an even number of features of a head (got {self.head_width})")
-        inside = heads * self.head_width
-        self.read = nn.Linear(width, 3 * inside)
-        self.write = nn.Linear(inside, width)
+        if rotary and width // heads % 2:
+            raise ValueError(f"rotary positions need an even number of features of a head (got {width // heads})")
+        self.read = nn.Linear(width, 3 * width)
+        self.write = nn.Linear(width, width)
         self.dropout = _dropped(dropout)
 
     def forward(self, x_ntw: Tensor) -> Tensor:
         """Return the attention's value."""
-        parts = self.read(x_ntw).unflatten(-1, (3, self.heads, self.head_width))
+        parts = self.read(x_ntw).unflatten(-1, (3, self.heads, -1))
         q_nhtd, k_nhtd, v_nhtd = parts.permute(2, 0, 3, 1, 4)
         if self.rotary:
             q_nhtd, k_nhtd = rotated(q_nhtd), rotated(k_nhtd)

@@ -19,7 +19,8 @@ from torchvision.models.convnext import CNBlock
 from torchvision.models.swin_transformer import SwinTransformerBlock
 from torchvision.models.vision_transformer import EncoderBlock
 
-from petra_graph.catalog.networks.module_network import Alpha, Anchors, Beta, Coupling, module_nodes
+from petra_graph.blocks.couplings import Alpha, Beta
+from petra_graph.catalog.networks.module_network import Anchors, Coupling, module_nodes
 from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, Problem, SpecError
 
 _COLOURS = 3
