@@ -208,13 +208,13 @@ def _print_results(members: Sequence[Member]) -> None:
     """Print the groups of runs that differ in their seed alone, the best first, as the page has them."""
     from petra_graph.report.pages.runs_page import answers
 
-    groups = group_runs([read_run(one.directory) for one in members if one.directory and one.status == "done"])
-    lines = [
-        *table_lines(group_columns(groups), output_width()),
-        "",
-        *(f"{head}: {text}" for head, text in answers(groups)),
-    ]
-    echo("\n".join([*(lines if groups else ["no run is done"]), "", f"results: {members[0].folder}"]))
+    done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
+    lines = ["no run is done"]
+    if done:
+        groups = group_runs(done)
+        told = [f"{head}: {text}" for head, text in answers(groups)]
+        lines = [*table_lines(group_columns(groups), output_width()), "", *told]
+    echo("\n".join([*lines, "", f"results: {members[0].folder}"]))
 
 
 # --- the runs ----------------------------------------------------------------------------------------------------------
