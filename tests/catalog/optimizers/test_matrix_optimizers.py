@@ -1,4 +1,4 @@
-"""SOAP: Adam in eigenbases by the formula, written out in numpy, and AdamW for the others."""
+"""Muon: torch's own steps of matrices. SOAP: Adam in eigenbases by the formula, written out in numpy. AdamW's for the others of both."""
 
 from __future__ import annotations
 
@@ -10,27 +10,70 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.matrix_optimizers import soap
+from petra_graph.catalog.optimizers.matrix_optimizers import muon, soap
 from petra_graph.catalog.optimizers.torch_optimizers import adamw
 from petra_graph.plugins import ParameterGroups
 
+MATRIX_SHAPES = [(6, 4), (3, 8), (5, 5), (1, 7), (7, 1), (4, 2, 3, 3), (6, 5, 1)]
+OTHER_SHAPES = [(5,), (), (9, 4)]
+"""The last is a table."""
+HOW = [
+    {"nesterov": True, "adjust_lr": "match_rms_adamw", "weight_decay": 0.1},
+    {"nesterov": False, "adjust_lr": "original", "weight_decay": 0.0, "ns_steps": 1},
+]
 ROUNDING = 1e-9
 """Of ten float64 updates, whose eigenvectors are less exact than their matrices."""
 SHAPES = [(6, 4), (3, 5), (1, 7), (4, 2, 2, 2), (5,), ()]
 
 
-def made(dtype=torch.float32, **options):
-    generator = torch.Generator().manual_seed(0)
-    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in SHAPES]
-    groups = ParameterGroups(decayed=parameters[:-1], undecayed=parameters[-1:])
-    return parameters, soap(groups, lr=0.01, **options)
+def drawn(shapes, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
 
 
 def step(parameters, optimizer, number):
-    generator = torch.Generator().manual_seed(1 + number)
-    for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    for one, gradient in zip(parameters, drawn([one.shape for one in parameters], 1 + number), strict=True):
+        one.grad = gradient.to(one.dtype)
     optimizer.step()
+
+
+def of_muon(dtype=torch.float32, **options):
+    """Return matrices and other parameters, and an optimizer of them all."""
+    made = [nn.Parameter(one) for one in drawn([*MATRIX_SHAPES, *OTHER_SHAPES], dtype=dtype)]
+    matrices, others = made[: len(MATRIX_SHAPES)], made[len(MATRIX_SHAPES) :]
+    groups = ParameterGroups(decayed=[*others[1:], *matrices], undecayed=[others[0]], tables=[others[2]])
+    return matrices, others, muon(groups, lr=0.01, **options)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has it since 2.9")
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrices_are_torchs_to_the_bit(how, dtype):
+    matrices, others, optimizer = of_muon(dtype, **how)
+    flat = [nn.Parameter(one.detach().flatten(1).clone()) for one in matrices]
+    of_torch = {key: value for key, value in how.items() if key != "adjust_lr"}
+    theirs = torch.optim.Muon(flat, lr=0.01, momentum=0.95, adjust_lr_fn=how["adjust_lr"], **of_torch)
+    for number in range(10):
+        step([*matrices, *others], optimizer, number)
+        for own, parameter in zip(flat, matrices, strict=True):
+            own.grad = parameter.grad.flatten(1).clone()
+        theirs.step()
+        for own, parameter in zip(flat, matrices, strict=True):
+            assert torch.equal(own, parameter.flatten(1))
+            assert torch.equal(theirs.state[own]["momentum_buffer"], optimizer.state[parameter]["momentum_buffer"])
+
+
+def test_the_others_are_adamws_to_the_bit():
+    options = {"weight_decay": 0.1, "betas": (0.8, 0.99)}
+    matrices, others, optimizer = of_muon(**options)
+    copies = [nn.Parameter(one.detach().clone()) for one in others]
+    plain = adamw(ParameterGroups(decayed=copies[1:], undecayed=copies[:1]), lr=0.01, **options)
+    for number in range(10):
+        step([*matrices, *others], optimizer, number)
+        for own, parameter in zip(copies, others, strict=True):
+            own.grad = parameter.grad.clone()
+        plain.step()
+        assert all(map(torch.equal, copies, others))
 
 
 class ByHand:
@@ -106,10 +149,12 @@ def test_steps_are_the_formula(shape, how):
 
 @pytest.mark.parametrize(("longest", "rotated"), [(10_000, {0, 1, 2, 3}), (4, {0, 1, 2, 3}), (3, {1, 2}), (2, {2})])
 def test_sides_that_are_too_long_have_no_basis_and_matrices_of_two_are_adamws(longest, rotated):
-    parameters, optimizer = made(max_precond_dim=longest, weight_decay=0.1, betas=(0.9, 0.99))
-    copies = [nn.Parameter(one.detach().clone()) for one in parameters]
-    groups = ParameterGroups(decayed=copies[:-1], undecayed=copies[-1:])
-    plain = adamw(groups, lr=0.01, weight_decay=0.1, betas=(0.9, 0.99))
+    options = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.9, 0.99)}
+    parameters, copies = ([nn.Parameter(one) for one in drawn(SHAPES)] for _ in range(2))
+    optimizer = soap(
+        ParameterGroups(decayed=parameters[:-1], undecayed=parameters[-1:]), max_precond_dim=longest, **options
+    )
+    plain = adamw(ParameterGroups(decayed=copies[:-1], undecayed=copies[-1:]), **options)
     for number in range(4):
         step(parameters, optimizer, number)
         step(copies, plain, number)
