@@ -212,7 +212,7 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
             ]
             records.append({"spec": spec, "ok": False, "problems": problems})
         else:
-            nodes, parameters = len(network.graph.nodes), network.parameters
+            nodes, parameters = len(network.graph.nodes), network.count_parameters()[0]
             records.append({"spec": spec, "ok": True, "nodes": nodes, "parameters": parameters, "problems": []})
             counted = f"{plural(nodes, 'node')}, {plural(parameters, 'parameter')}"
             fine.append(f"{Where(file=spec)}: ok ({counted})")

@@ -48,8 +48,6 @@ class Node:
     """Position of the node's table in the specification."""
     frozen: tuple[str, ...] = ()
     """Patterns of the parameters that are not trained, of all nodes: `init.freeze`."""
-    first_of: str | None = None
-    """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 
     @property
     def options(self) -> Any:
@@ -158,7 +156,7 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
         The graph, None where the nodes' inputs allow none, and all problems found.
     """
     nodes = list(_unroll(tables))
-    problems = [*_of_names(nodes), *_of_inputs(nodes), *_of_kinds(nodes)]
+    problems = [*_of_names(tables), *_of_inputs(nodes), *_of_kinds(nodes)]
     known = {INPUT, *(node.name for node in nodes)}
     if len(known) <= len(nodes) or not nodes or any(one not in known for node in nodes for one in node.inputs):
         return None, problems
@@ -168,18 +166,19 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
     return graph, problems + (broken or list(_of_ends(graph)))
 
 
+def _copies(spec: NodeSpec) -> list[str]:
+    return [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
+
+
 def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
     """Yield nodes in declared order; in another node's inputs a repeated node's name means its last copy."""
-    last_copy = {
-        table.spec.name: f"{table.spec.name}.{table.spec.repeat - 1}" for table in tables if table.spec.repeat > 1
-    }
+    last_copy = {table.spec.name: _copies(table.spec)[-1] for table in tables}
     before = INPUT
     for table in tables:
         spec = table.spec
         kind = spec.kind or (table.plugin.code.kind if table.plugin else "buffered")
         inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
-        names = [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
-        for index, name in enumerate(names):
+        for name in _copies(spec):
             yield Node(
                 name=name,
                 block=spec.block,
@@ -187,24 +186,23 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
                 kind=kind,
                 inputs=inputs,
                 path=table.path,
-                first_of=spec.name if spec.repeat > 1 and index == 0 else None,
             )
             before, inputs = name, (name,)
 
 
-def _of_names(nodes: Sequence[Node]) -> Iterator[Problem]:
-    """No two nodes share a name, and none takes the input's."""
-    taken = [(name, node) for node in nodes for name in (node.name, node.first_of) if name is not None]
+def _of_names(tables: Sequence[NodeInput]) -> Iterator[Problem]:
+    """No two nodes share a name, and none takes the input's; that of a repeated node is taken too, since reading it means the last copy."""
+    taken = [(name, one.path) for one in tables for name in dict.fromkeys((one.spec.name, *_copies(one.spec)))]
     counts = Counter(name for name, _ in taken)
-    for name, node in taken:
-        if name == INPUT:
-            message = f'a node cannot be called "{INPUT}", which means the samples'
-            yield node.problem(message, "choose another name", "name")
-    last = {name: node.path for name, node in taken if counts[name] > 1 and name != INPUT}
+    last = {name: path for name, path in taken if counts[name] > 1 or name == INPUT}
     by_path = {path: name for name, path in reversed(last.items())}  # the copies of a repeated node are one mistake
-    hint = "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)"
     for path, name in by_path.items():
-        yield Problem(message=f'{counts[name]} nodes are called "{name}"', hint=hint, path=(*path, "name"))
+        if name == INPUT:
+            message, hint = f'a node cannot be called "{INPUT}", which means the samples', "choose another name"
+            yield Problem(message=message, hint=hint, path=(*path, "name"))
+        else:
+            hint = "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)"
+            yield Problem(message=f'{counts[name]} nodes are called "{name}"', hint=hint, path=(*path, "name"))
 
 
 def _of_inputs(nodes: Sequence[Node]) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, KINDS, head_of
+from petra_graph.plugins.kinds import BLOCK, KINDS
 from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
@@ -156,26 +156,41 @@ def check_spec(
         PluginError: only plugins are at fault.
     """
     loaded, registry = load(given, overrides), registry or discover()
+    registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((*loaded.folders, *folders, *registry.folders))))
     problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
-    folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
-    registry = attrs.evolve(registry, folders=tuple(folders))
-    check = _Check(loaded=loaded, registry=registry, problems=problems)
-    plugins = {kind.table: check.plugin_of(kind) for kind in KINDS if kind.table and not kind.several}
-    lists = {kind.table: check.plugins_of(kind) for kind in KINDS if kind.several}
-    unread: Sequence[Problem] = ()
-    if facts is None:
-        plugins["data"], facts, unread = check.data(plugins["data"])
-    graph = check.graph(check.nodes(plugins["architecture"], facts, unread))
-    method, stages = check.method(), None
-    check.devices()
-    spec, samples = loaded.spec, None
+    spec, parts, tables = loaded.spec, loaded.parts, _PluginTables(loaded=loaded, registry=registry, problems=problems)
+    plugins = {kind.table: tables.one(kind) for kind in KINDS if kind.table and not kind.several}
+    lists = {kind.table: tables.several(kind) for kind in KINDS if kind.several}
+
+    # What the data set's declaration says, with what only its files tell. Files that cannot be read are told where the network needs them.
+    data, of_data, unread = plugins["data"], problems.at("data", "options"), list[Problem]()
+    if facts is None and data is not None:
+        data = plugins["data"] = attrs.evolve(of_data, wrong=unread).attempt(completed, data) or data
+        facts = of_data.attempt(declared_facts, data)
+
+    graph = tables.graph(plugins["architecture"], facts, unread)
+    method, optimizer = None, parts.get(("optimizer",))
+    if (chosen := parts.get(("method",))) is not None:
+        method = problems.attempt(check_method, chosen, optimizer.clip if optimizer is not None else None)
+    if method is not None and spec is not None:
+        problems.add(old_graph_problems(spec, method[0]))
+    if (partition := parts.get(("partition",))) is not None:
+        if any(problem.path[:2] == ("partition", "device") for problem in loaded.problems):
+            partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
+        problems.add(device_problems(partition))
+
+    stages = samples = None
     if spec is not None and not problems.any:  # Only a graph without problems can be cut.
         if graph is not None and method is not None:
             stages = problems.attempt(given_stages, graph, spec, method[1])
-        samples = check.training_samples(plugins["data"], spec.data.validation)
-    if spec is None or facts is None or graph is None or method is None:
-        problems.fail()
+        samples = None if data is None else of_data.attempt(declared_samples, data)
+        if samples is not None and isinstance(share := spec.data.validation, float):
+            samples -= count_of_share(samples, share)
     problems.raise_any()
+    assert spec is not None
+    assert facts is not None
+    assert graph is not None
+    assert method is not None
     return CheckedSpec(
         spec=spec,
         graph=graph,
@@ -192,8 +207,8 @@ def check_spec(
 
 
 @frozen(kw_only=True)
-class _Check:
-    """The steps; each adds its problems to `problems` and returns the values that it could read, or None."""
+class _PluginTables:
+    """The plugins that tables name, with their options; what is wrong with one is added to `problems`, and it is None."""
 
     loaded: LoadedSpec
     registry: Registry
@@ -201,14 +216,12 @@ class _Check:
     resolved: dict[tuple[str, str], Plugin | None] = field(factory=dict)
     """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
 
-    # --- plugins ---
-
-    def plugin_of(self, kind: PluginKind) -> Plugin | None:
+    def one(self, kind: PluginKind) -> Plugin | None:
         """Return the plugin of a kind's top-level table."""
         part = self.loaded.parts.get((kind.table,))
         return None if part is None else self.configured(kind, part.name, part.options, (kind.table,))
 
-    def plugins_of(self, kind: PluginKind) -> tuple[Plugin, ...]:
+    def several(self, kind: PluginKind) -> tuple[Plugin, ...]:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
         found: dict[str, Plugin] = {}
         for path, part in self.loaded.parts.items():
@@ -226,101 +239,61 @@ class _Check:
                 self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
         return tuple(found.values())
 
-    def configured(self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path) -> Plugin | None:
-        """Return the plugin that a table names, with its options."""
-        plugin = self.resolve(kind, name, (*table, "name"))
-        read = None if plugin is None else self.options(plugin, options, (*table, "options"))
-        if read is None or read.options is None:
-            return None
-        return attrs.evolve(read, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
+    def graph(
+        self, architecture: Plugin | None, facts: DataFacts | None, unread: Sequence[Problem]
+    ) -> NodeGraph | None:
+        """Return the graph of the nodes that the specification lists, or that its architecture makes; `unread` are the problems of the data's files.
 
-    def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
-        """Return the plugin of that name. One whose options name the user's code counts as the user's: it is tried before a run."""
-        key = (kind.group, name)
-        if self.resolved.get(key) is None:
-            plugin = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
-            with_code = plugin is not None and keys_with(names_code, plugin.schema)
-            self.resolved[key] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
-        return self.resolved[key]
-
-    def options(self, plugin: Plugin, given: Mapping[str, Any], path: Path) -> Plugin:
-        """Read the options of a plugin, files relative to the text that names them."""
-        files, located = keys_with(FilePath, plugin.schema), self.loaded.layers.located
-        given = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
-        plugin, problems = plugin.read(given, path)
-        self.problems.add(problems)
-        return plugin
-
-    # --- data and network ---
-
-    def data(self, data: Plugin | None) -> tuple[Plugin | None, DataFacts | None, Sequence[Problem]]:
-        """Return the data set with what only its files tell, its facts, and the problems of files that cannot be read."""
-        if data is None:
-            return None, None, ()
-        at, unread = self.problems.at("data", "options"), list[Problem]()
-        data = attrs.evolve(at, wrong=unread).attempt(completed, data) or data
-        return data, at.attempt(declared_facts, data), unread
-
-    def training_samples(self, data: Plugin | None, validation: object) -> int | None:
-        """Return how many training samples there are without a validation share, if the data set's declaration says it."""
-        if data is None:
-            return None
-        found = self.problems.at("data", "options").attempt(declared_samples, data)
-        return (
-            found if found is None or not isinstance(validation, float) else found - count_of_share(found, validation)
-        )
-
-    def nodes(self, architecture: Plugin | None, facts: DataFacts | None, unread: Sequence[Problem]) -> list[NodeInput]:
-        """Check the nodes that the specification lists, or that its architecture makes.
-
-        A network that is known without the data is planned without it; otherwise the problems of its files are told.
+        A network that is known without these files is planned without them.
         """
         if architecture is None:
-            listed = {path: part for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)}
-            return [self.node(node, path) for path, node in listed.items()]
-        at = self.problems.at("architecture", "options")
-        if unread:
-            at = attrs.evolve(at, wrong=[])
-        # It draws nothing, and the paths of its problems count from its options here.
-        build = attrs.evolve(architecture, path=(), seed=None).build
-        expanded = None if facts is None else at.attempt(build, facts)
-        if expanded is None:
-            self.problems.add(unread)
-            return []
-        return [self.node(node, ("architecture",)) for node in expanded]
-
-    def node(self, node: NodeSpec, path: Path) -> NodeInput:
-        plugin = self.resolve(BLOCK, node.block, (*path, "block"))
-        plugin = head_of(plugin) if plugin is not None and node.kind == "head" else plugin
-        read = None if plugin is None else self.options(plugin, node.options, (*path, "options"))
-        return NodeInput(spec=node, plugin=read, path=path)
-
-    def graph(self, nodes: list[NodeInput]) -> NodeGraph | None:
-        """Apply the graph's rules, where every node could be read: a missing one, or one of an unknown block, would break rules by its absence."""
+            listed = [(part, path) for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)]
+        else:
+            at = self.problems.at("architecture", "options")
+            if unread:
+                at = attrs.evolve(at, wrong=[])
+            # It draws nothing, and the paths of its problems count from its options here.
+            build = attrs.evolve(architecture, path=(), seed=None).build
+            expanded = None if facts is None else at.attempt(build, facts)
+            if expanded is None:
+                self.problems.add(unread)
+            listed = [(part, ("architecture",)) for part in expanded or ()]
+        nodes = [
+            NodeInput(spec=part, plugin=self.read(BLOCK, part.block, part.options, path, "block"), path=path)
+            for part, path in listed
+        ]
         given = self.loaded.layers.values.get("graph")
         tables = given.get("node") if isinstance(given, Mapping) else None
-        unread = isinstance(tables, list) and len(tables) > len(nodes)
-        if not nodes or unread or any(node.plugin is None for node in nodes):
+        # A node that could not be read, or whose block is unknown, would break rules of the graph by its absence.
+        if (isinstance(tables, list) and len(tables) > len(nodes)) or not all(one.plugin for one in nodes) or not nodes:
             return None
         graph, problems = build_graph(nodes)
         self.problems.add(problems)
         return graph
 
-    # --- method, devices, stages ---
-
-    def method(self) -> tuple[Method, RequestedSchedule] | None:
-        """Return the method and the schedule, if they go together with each other and with the clipping."""
-        method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
-        if method is None:
+    def configured(self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path) -> Plugin | None:
+        """Return the plugin that a table names, with its options."""
+        plugin = self.read(kind, name, options, table, "name")
+        if plugin is None or plugin.options is None:
             return None
-        found = self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
-        if found is not None and self.loaded.spec is not None:
-            self.problems.add(old_graph_problems(self.loaded.spec, found[0]))
-        return found
+        return attrs.evolve(plugin, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
 
-    def devices(self) -> None:
-        """Check the devices, which need not be present."""
-        if (partition := self.loaded.parts.get(("partition",))) is not None:
-            if any(problem.path[:2] == ("partition", "device") for problem in self.loaded.problems):
-                partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
-            self.problems.add(device_problems(partition))
+    def read(self, kind: PluginKind, name: str, given: Mapping[str, Any], table: Path, key: str) -> Plugin | None:
+        """Return the plugin of that name, without options where they are wrong; None if there is none.
+
+        One whose options name the user's code counts as the user's: it is tried before a run.
+        """
+        at = kind.group, name
+        if self.resolved.get(at) is None:
+            plugin = self.problems.at(*table, key).attempt(self.registry.resolve, kind, name)
+            with_code = plugin is not None and keys_with(names_code, plugin.schema)
+            self.resolved[at] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
+        if (plugin := self.resolved[at]) is None:
+            return None
+        # Files are relative to the text that names them.
+        files, path = keys_with(FilePath, plugin.schema), (*table, "options")
+        located = self.loaded.layers.located
+        options = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
+        plugin, problems = plugin.read(options, path)
+        self.problems.add(problems)
+        return plugin

@@ -102,19 +102,10 @@ class MeasuredNetwork:
             inside = self.owners(name for name in self.graph.order if name in names)
             yield from ((label, owners) for label, owners in inside.items() if label not in bound)
 
-    @property
-    def parameters(self) -> int:
-        """The number of their values, a shared one counted once."""
-        return self.count_parameters([self.graph.order])[0]
-
-    def parameters_in(self, programs: Iterable[StageProgram]) -> int:
-        """Return the number of their values in a run, whose stages may have copies of a shared one."""
-        return self.count_parameters([program.nodes for program in programs])[0]
-
-    def count_parameters(self, stages: Stages) -> tuple[int, int]:
-        """Return how many values the parameters have, and how many of them are trained; a shared one counts once a stage."""
+    def count_parameters(self, stages: Stages | None = None) -> tuple[int, int]:
+        """Return how many values the parameters have, and how many of them are trained; a shared one counts once a stage, or once without stages."""
         every = trained = 0
-        for names in stages:
+        for names in [self.graph.order] if stages is None else stages:
             every += sum(self.shapes[name].parameters for name in names)
             trained += sum(sum(self.shapes[name].trained.values()) for name in names)
             for label, owners in self.owners(names).items():

@@ -149,10 +149,9 @@ class Planner:
         network = problems.attempt(lambda: self.network if spec is self.spec else self.network.variant(spec))
         if network is not None:
             problems.add(head_problems(network, self.checked.facts))
-        if devices is None or network is None:
-            problems.fail()
         problems.raise_any()
-
+        assert devices is not None
+        assert network is not None
         placement = problems.require(place_network, network, devices)
         problems.add(delay_problems(network, network.programs(placement)))
         problems.raise_any()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import attrs
 from attrs import field, frozen
@@ -74,11 +74,6 @@ class ProblemCollector:
         if self.any:
             kind = SpecError if self.wrong else PluginError
             raise kind(self.loaded.located([*self.wrong, *self.broken]))
-
-    def fail(self) -> NoReturn:
-        """Raise all problems, of which there are some; errors as of `raise_any`."""
-        self.raise_any()
-        raise AssertionError("a step gave no value and no problem")
 
     def _under_path(self, problem: Problem) -> Problem:
         return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))

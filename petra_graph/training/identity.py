@@ -207,7 +207,7 @@ class Fingerprint:
     ) -> Fingerprint:
         """Compute what a network makes of samples, on the CPU and in the run's precision."""
         outputs, loss = None, None
-        if computes and network.parameters <= _MOST_PARAMETERS:
+        if computes and network.count_parameters()[0] <= _MOST_PARAMETERS:
             with suppress(Exception):  # kernels of another device, say; a run that fails says so by itself
                 outputs, loss = _compute(network, facts, samples, targets)
         names, bound = tuple(facts.class_names or ()), _BOUNDS[network.spec.precision.compute]

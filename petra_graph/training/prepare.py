@@ -237,10 +237,11 @@ def prepare(
             initial = problems.attempt(initial_weights, spec.init, measured)
         if present is not None:
             placed = problems.attempt(_place, measured, data, present, in_pipeline, saved)
-    if data is None or loss is None or present is None or placed is None:
-        problems.fail()
     problems.raise_any()
-
+    assert data is not None
+    assert loss is not None
+    assert present is not None
+    assert placed is not None
     network, placement = placed
     devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
     programs = tuple(
