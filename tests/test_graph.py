@@ -75,7 +75,7 @@ BROKEN = (
     ((STEM, add("join", "stem", "stem"), HEAD), 'node "join" reads "stem" 2 times', 1),
     (
         (STEM, node("down", "down-basic", kind="reversible", channels=4), HEAD),
-        'node "down" is reversible but its block "down-basic" has no inverse',
+        'node "down" has kind "reversible" but its block "down-basic" is a buffered block, which has no inverse',
         1,
     ),
     (
@@ -109,7 +109,7 @@ def test_a_broken_rule_is_one_problem_at_its_node(nodes, message, place):
 def test_all_problems_are_reported_at_once():
     down = node("down", "down-basic", kind="reversible", channels=4)
     assert [message for message, _ in messages_of(STEM, down, add("idle", "stem"), REV)] == [
-        'node "down" is reversible but its block "down-basic" has no inverse',
+        'node "down" has kind "reversible" but its block "down-basic" is a buffered block, which has no inverse',
         "the graph has no head node, which is where the loss is",
     ]
 

@@ -14,7 +14,7 @@ Cuts are counted, not seconds: the same specification gives the same stages on a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from math import inf
@@ -33,7 +33,7 @@ from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Device, Link
 from petra_graph.program.stage_program import Partition, Placement
 from petra_graph.spec.model import Keeps, KeepsByNode
-from petra_graph.units import listed, plural, seconds, size_text
+from petra_graph.units import size_text
 
 ABOUT_AS_FAST = 1.05
 """A tick over the best number's, of fewer stages that are taken: each stage more is a message more, and more delay."""
@@ -53,7 +53,6 @@ _LESS = (
     'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" (if it is not that '
     "already) or another method: `petra-graph plan SPEC --compare` says what each would hold"
 )
-_DOES: Mapping[Keeps, str] = {"nothing": "reconstruct", "input": "recompute", "graph": "keep their graphs"}
 
 Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
@@ -73,17 +72,36 @@ class Found:
     """The tick; infinite where the cut does not fit."""
 
 
-def cut_and_place(inputs: PlannerInputs, stages: int, keep: Keep | None = None) -> Placement:
-    """Cut the network into a number of stages, as many as there can be at most, and place them.
+def place(
+    inputs: PlannerInputs,
+    stages: int | Literal["auto"] | Partition,
+    keep: Keep | None = None,
+    hosts: Sequence[str] | None = None,
+) -> Placement:
+    """Cut the network into stages, or take the given ones, and place them.
 
     Args:
+        stages: their number; "auto": the fewest, at most one a device, whose tick is within 5 % of the best number's; or the stages.
         keep: "least" or "fill": the search chooses what nodes keep, too, as little as fits or as much; None: they keep what the inputs say.
+        hosts: the device of every given stage; None: costs decide.
 
     Raises:
         SpecError: the listed depths do not fit the stages.
-        NoFeasiblePlan: the devices' memory does not suffice.
+        NoFeasiblePlan: the devices' memory does not suffice; for "auto", not for the number that was to take least.
     """
-    return _place(_Tables(inputs), stages, keep).placement
+    if stages == "auto":
+        if not isinstance(inputs.schedule, tuple):
+            return _fewest(inputs, keep)
+        stages = len(inputs.schedule)
+    if isinstance(stages, int):
+        return _place(_Tables(inputs), stages, keep).placement
+    stage_of = {name: number for number, stage in enumerate(stages.stages) for name in stage.nodes}
+    given = tuple(stage_of[name] for name in inputs.graph.order)
+    on = None
+    if hosts is not None:
+        check_depths(inputs.schedule, inputs.graph, stages)
+        on = tuple(map([device.name for device in inputs.devices].index, hosts))
+    return _place(_Tables(inputs), len(stages.stages), keep, given, on).placement
 
 
 def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None:
@@ -96,33 +114,7 @@ def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None
     return [stage.device for stage in stages.spread_over([device.name for device in devices][:count]).stages]
 
 
-def place_stages(
-    inputs: PlannerInputs, stages: Partition, keep: Keep | None = None, hosts: Sequence[str] | None = None
-) -> Placement:
-    """Place given stages, on given devices or by cost; errors as `cut_and_place`.
-
-    Args:
-        hosts: the device of every stage; None: costs decide.
-    """
-    count, names = len(stages.stages), [device.name for device in inputs.devices]
-    stage_of = {name: place for place, stage in enumerate(stages.stages) for name in stage.nodes}
-    given = tuple(stage_of[name] for name in inputs.graph.order)
-    if hosts is None:
-        return _place(_Tables(inputs), count, keep, given).placement
-    check_depths(inputs.schedule, inputs.graph, stages)
-    found = _place(_Tables(inputs), count, keep, given, tuple(map(names.index, hosts)))
-    return evolve(found.placement, guarantee="")
-
-
-def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placement:
-    """Cut the network into the fewest stages, at most one a device, whose tick is within 5 % of the best number's, and place them.
-
-    Raises:
-        SpecError: the listed depths do not fit the stages.
-        NoFeasiblePlan: the devices' memory does not suffice for any number; of the largest one.
-    """
-    if isinstance(inputs.schedule, tuple):
-        return cut_and_place(inputs, len(inputs.schedule), keep)
+def _fewest(inputs: PlannerInputs, keep: Keep | None) -> Placement:
     tables, ticks = _Tables(inputs), dict[int, float]()
     # Seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work. Nodes
     # that share a stage may take less than apart: they hand nothing on.
@@ -143,11 +135,6 @@ def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placemen
             ticks[stages] = found[stages].seconds if stages in found else inf
         return ticks[stages]
 
-    def would_take(stages: int) -> str:
-        if stages in refused:
-            return f"{stages} would not fit"
-        return f"{stages} would take {seconds(ticks[stages]) if stages in ticks else f'at least {seconds(bounds[stages])}'}"
-
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
         if bounds[stages] < min(ticks.values(), default=inf):
             search(stages)
@@ -156,10 +143,7 @@ def cut_into_fewest(inputs: PlannerInputs, keep: Keep | None = None) -> Placemen
         raise refused[best]
     enough = ABOUT_AS_FAST * ticks[best]
     fewest = next(one for one in bounds if ticks.get(one, bounds[one]) <= enough and search(one) <= enough)
-    others = sorted({fewest - 1, fewest + 1, best} & set(bounds) - {fewest})
-    chosen = f'partition.stages = "auto": {plural(fewest, "stage")} for {seconds(ticks[fewest])} a micro-batch'
-    placement = found[fewest].placement
-    return evolve(placement, notes=(*placement.notes, "; ".join([chosen, *map(would_take, others)])))
+    return found[fewest].placement
 
 
 class _Tables(dict[tuple[Keeps, ...], NodeTable]):
@@ -198,8 +182,8 @@ def _place(
 
     if keep is None:
         return search(inputs.kept)
-    least = latest = search(kept_by_kind(inputs.graph))
-    found, tried = [least], list[KeepsByNode]()
+    latest = search(kept_by_kind(inputs.graph))
+    found, tried = [latest], list[KeepsByNode]()
     if keep == "fill":
         # Where there is room, a stage without delay takes more nodes if they keep their graphs, which no cut for other nodes leads to.
         with suppress(NoFeasiblePlan):
@@ -211,12 +195,7 @@ def _place(
         tried.append(kept)
         latest = search(kept, latest.cut._replace(keeps=_keeps(inputs, kept)))
         found.append(latest)
-    best = min(found, key=lambda one: one.seconds)
-    keeps = [*(best.placement.kept or {}).values()]
-    does = listed(f"{keeps.count(one)} {does}" for one, does in _DOES.items() if one in keeps)
-    said = f'method.keep = "auto": {does}, for {seconds(best.seconds)} a micro-batch; '
-    said += f"if every node kept as little as it can, {seconds(least.seconds)}"
-    return evolve(best, placement=evolve(best.placement, notes=(said,)))
+    return min(found, key=lambda one: one.seconds)
 
 
 def _keeps(inputs: PlannerInputs, kept: KeepsByNode) -> tuple[Keeps, ...]:
@@ -250,7 +229,6 @@ class _Search:
         slower = (3 if inputs.schedule == "auto" else 1) * (8 if self.space.stages > len(inputs.devices) else 1)
         self._cost = 4 + self.space.stages * (1 + inputs.accumulation / 4) * slower
         """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
-        self._noun = "cut" if self.space.given is None else "placement"
 
     def run(self, begin: Iterable[Cut] = ()) -> Found:
         """Return the best cut that is found from the starts, and from further ones.
@@ -274,8 +252,7 @@ class _Search:
         while self._waiting and self._left > 0 and self._waiting[0][:2] < (0.0, _DETOUR * self._limit):
             self._look_around()
         assert self.best is not None
-        guarantee = f"the smallest tick found, of {plural(self.measured, self._noun)} tried"
-        return evolve(self.best, placement=evolve(self.best.placement, guarantee=guarantee))
+        return self.best
 
     @property
     def _fits(self) -> bool:
@@ -385,22 +362,17 @@ class _Search:
         return max(*busy.values(), way / table.in_flight(last)[0])
 
     def _refused(self) -> NoFeasiblePlan:
-        """Return the error: the device that is short of most in the nearest cut, its bytes, and the node that needs most of them."""
+        """Return the error: the device that is short of most in the nearest cut, and its bytes."""
         assert self.best is not None
-        best, table = self.best, self.tables[self.best.cut.keeps]
-        inputs, names = table.inputs, table.inputs.graph.order
-        device, limit = inputs.devices[best.fullest], inputs.limits[best.fullest] or 0
-        alone = {name: one.resident + one.buffer + one.working for name, one in zip(names, table.nodes, strict=True)}
-        own = [name for stage in best.placement.stages if stage.device == device.name for name in stage.nodes]
-        heaviest = max(own, key=alone.__getitem__)
-        tried = (
-            f"found no {self._noun} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
-        )
+        device = self.tables.inputs.devices[self.best.fullest]
+        limit = device.memory_bytes or 0
+        held = round(self.best.share * limit)
+        what = "cut" if self.space.given is None else "placement"
+        tried = f"found no {what} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
         all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
-        held = round(best.share * limit)
         message = (
             f"{tried}device {shown(device.name)} would hold {size_text(held)}, {size_text(held - limit)} more than the {size_text(limit)} that it may "
-            f"hold{all_of_it}; its largest node is {shown(heaviest)}, with {size_text(alone[heaviest])} by itself"
+            f"hold{all_of_it}"
         )
         return NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
 

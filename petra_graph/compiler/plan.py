@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import attr
 from attrs import frozen
@@ -20,8 +20,6 @@ from petra_graph.compiler.timing import Event, Timing
 from petra_graph.errors import SpecError, shown
 from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
-Document: TypeAlias = dict[str, Any]
-"""Plans compared, or a plan as JSON."""
 VERSION = 1
 """Of the keys and their meaning."""
 _SAVE = "save one with `petra-graph plan SPEC --json`"
@@ -161,7 +159,7 @@ class Plan:
         """What the fullest device holds."""
         return max(device.bytes.total for device in self.devices)
 
-    def as_json(self) -> Document:
+    def as_json(self) -> dict[str, Any]:
         return attr.asdict(self, retain_collection_types=False)
 
 
@@ -229,7 +227,7 @@ class Comparison:
     speedup_over: str
     assumptions: tuple[str, ...]
 
-    def as_json(self) -> Document:
+    def as_json(self) -> dict[str, Any]:
         return attr.asdict(self, retain_collection_types=False)
 
 

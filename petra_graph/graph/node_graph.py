@@ -161,9 +161,14 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
     if len(known) <= len(nodes) or not nodes or any(one not in known for node in nodes for one in node.inputs):
         return None, problems
     graph = NodeGraph(nodes={node.name: node for node in nodes})
-    broken = [*_of_cycles(graph), *_of_sources(graph), *_of_heads(graph)]
-    # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
-    return graph, problems + (broken or list(_of_ends(graph)))
+    broken = list(_of_shape(graph))
+    if not broken:  # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
+        head = next(one.name for one in graph.nodes.values() if one.kind == "head")
+        reaching = nx.ancestors(graph.digraph, head) | {head}
+        for name in (name for name in graph.nodes if name not in reaching):
+            message = f'the output of node "{name}" never reaches the head "{head}"'
+            broken.append(graph.nodes[name].problem(message, "let a later node name it in `inputs`, or remove it"))
+    return graph, problems + broken
 
 
 def _copies(spec: NodeSpec) -> list[str]:
@@ -221,57 +226,39 @@ def _of_inputs(nodes: Sequence[Node]) -> Iterator[Problem]:
 
 
 def _of_kinds(nodes: Sequence[Node]) -> Iterator[Problem]:
-    """A reversible node needs a block with an inverse, a head node a head block."""
-    for node, plugin in ((one, one.plugin) for one in nodes):
-        declared = node.kind if plugin is None else plugin.code.kind
-        if node.kind == "reversible" and declared != "reversible":
-            message = f'node "{node.name}" is reversible but its block "{node.block}" has no inverse'
-            hint = f'set kind = "{declared}", or use a reversible block (`petra-graph list blocks` shows them)'
-            yield node.problem(message, hint, "kind")
-        elif (node.kind == "head") != (declared == "head"):
-            message = f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block'
+    """A reversible node needs a block with an inverse, a head node a head block; a reversible block may be buffered."""
+    for node in nodes:
+        declared = node.kind if node.plugin is None else node.plugin.code.kind
+        if node.kind != declared and (node.kind, declared) != ("buffered", "reversible"):
+            inverse = ", which has no inverse" if node.kind == "reversible" else ""
+            message = (
+                f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block{inverse}'
+            )
             yield node.problem(message, f'leave out `kind`, or set kind = "{declared}"', "kind")
 
 
-def _of_cycles(graph: NodeGraph) -> Iterator[Problem]:
-    """No node depends on its own output."""
+def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
+    """No node depends on its own output; one node reads the samples, every node something, and one is a head, which no node reads."""
+    nodes = list(graph.nodes.values())
     if not nx.is_directed_acyclic_graph(graph.digraph):
         names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
         message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
         yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
-
-
-def _of_sources(graph: NodeGraph) -> Iterator[Problem]:
-    """Exactly one node reads the samples, and every node reads something."""
-    sources = [node for node in graph.nodes.values() if INPUT in node.inputs]
+    sources, heads = [one for one in nodes if INPUT in one.inputs], [one for one in nodes if one.kind == "head"]
     if not sources:
         yield Problem(message="no node reads the samples", hint=f'give one node inputs = ["{INPUT}"]', path=("graph",))
     for node in sources[1:]:
         message = f'node "{node.name}" reads the samples, as "{sources[0].name}" does'
         yield node.problem(message, "let one node read the samples, and the others read that node", "inputs")
-    for node in (one for one in graph.nodes.values() if not one.inputs):
+    for node in (one for one in nodes if not one.inputs):
         hint = "leave out `inputs` to read the node before it"
         yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
-
-
-def _of_heads(graph: NodeGraph) -> Iterator[Problem]:
-    """Exactly one node is a head, and no node reads it."""
-    heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
         hint = 'end with a head block, such as block = "pool-linear"'
-        yield list(graph.nodes.values())[-1].problem("the graph has no head node, which is where the loss is", hint)
+        yield nodes[-1].problem("the graph has no head node, which is where the loss is", hint)
     for node in heads[1:]:
         message = f'node "{node.name}" is a second head; the first is "{heads[0].name}"'
         yield node.problem(message, "a graph has one head")
     for node, reader in ((one, reader) for one in heads for reader in graph.consumers(one.name)):
         message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
         yield graph.nodes[reader].problem(message, "put the head last", "inputs")
-
-
-def _of_ends(graph: NodeGraph) -> Iterator[Problem]:
-    """Every node's output reaches the head; with one source and no cycle, the samples then reach every node."""
-    head = next(node.name for node in graph.nodes.values() if node.kind == "head")
-    reaching = nx.ancestors(graph.digraph, head) | {head}
-    for name in (name for name in graph.nodes if name not in reaching):
-        message = f'the output of node "{name}" never reaches the head "{head}"'
-        yield graph.nodes[name].problem(message, "let a later node name it in `inputs`, or remove it")

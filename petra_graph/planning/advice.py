@@ -14,11 +14,11 @@ from petra_graph.compiler.simulation import Pipeline
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
-from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Link
+from petra_graph.program.device_types import MACHINE_DEVICES, Link
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import PartitionSpec
-from petra_graph.units import DECIMAL, noun, plural, seconds
+from petra_graph.units import DECIMAL, noun, seconds
 
 _NAME: Path = ("optimizer", "name")
 _OTHERWISE = "choose another optimizer, or other options of it"
@@ -57,27 +57,17 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
 
     most, latest = getattr(optimizer, LARGEST_STALENESS, inf), max(programs, key=lambda program: program.staleness)
     if latest.staleness > most:
+        limit, found = (f"{delay:.3g} {noun(delay, 'update')}" for delay in (most, latest.staleness))
         yield Problem(
-            message=f"{checked.optimizer} is for delays of at most {_updates(most)}, and stage {latest.index} has one of {_updates(latest.staleness)}",
+            message=f"{checked.optimizer} is for delays of at most {limit}, and stage {latest.index} has one of {found}",
             hint=f"set method.accumulation = {ceil((latest.depth - 1) / most)}, or method.schedule to one with less delay"
             f", or {_OTHERWISE}",
             path=_NAME,
         )
 
 
-def _updates(delay: float) -> str:
-    return f"{delay:.3g} {noun(delay, 'update')}"
-
-
 _MUCH = 2
 """Updates of delay above which a run is told what helps."""
-_GPT = "a small GPT, five updates late, ended at {0}; without delay, at {1}"
-_MEASURED = {
-    **dict.fromkeys(("adam", "adamw", "nadam"), _GPT.format("2.16 nats with AdamW", "1.74")),
-    **dict.fromkeys(("muon", "soap"), _GPT.format("1.65 nats with Muon", "1.62")),
-    "sgd": "a RevNet, nine updates late, ended at 81.94 % with SGD; without delay, at 82.92 %",
-}
-"""What delay cost in a study with an optimizer of the same kind (README)."""
 
 
 def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
@@ -85,13 +75,10 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
     latest = max(programs, key=lambda program: program.staleness)
     for text in network.across_stages([program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
-    optimizer = network.checked.optimizer
-    if latest.staleness > _MUCH and not asks_for_delay(optimizer):
-        name = optimizer.name
-        cost = f" ({_MEASURED[name]})" if name in _MEASURED else ""
+    if latest.staleness > _MUCH and not asks_for_delay(network.checked.optimizer):
         other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (
-            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy{cost}: "
+            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy: "
             f"{other}method.accumulation = {ceil((latest.depth - 1) / _MUCH)} makes it {_MUCH} updates or less"
         )
 
@@ -119,9 +106,6 @@ def throughput_range(inputs: PlannerInputs, spec: Spec, planned: float) -> tuple
     return planned / max(high for _, high in ratios), planned / min(low for low, _ in ratios)
 
 
-_HOSTS = {"cpu": "more on a CPU", "cuda": "of a GPU's host, which works beside it"}
-
-
 def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
     """Say where a plan's times are from."""
     if inputs.profile is not None:
@@ -134,16 +118,9 @@ def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
 
 def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
     """Yield where the numbers of a network's plans on the same devices are from, wherever its stages are; what all plans assume is on the compiler's page."""
-    partition, source = spec.partition, source_of_times(inputs, spec.partition)
-    if inputs.profile is not None:
-        yield f"times are {source}, {plural(inputs.profile.threads, 'thread')}: the median of each operation"
-    else:
-        hosts = {device.type.kind: device.type.host_seconds for device in inputs.devices}
-        each = " and ".join(f"{seconds(host)} {_HOSTS[kind]}" for kind, host in hosts.items())
-        yield (
-            f"times are {source}: kernels are assumed to reach {EFFICIENCY:.0%} of its arithmetic or its memory traffic, and an operation "
-            f"to take {each}; `petra-graph profile` times the real device"
-        )
+    partition = spec.partition
+    profile = "" if inputs.profile is not None else "; `petra-graph profile` times the real device"
+    yield f"times are {source_of_times(inputs, partition)}{profile}"
 
     def text(link: Link) -> str:
         return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s each way"

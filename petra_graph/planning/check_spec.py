@@ -60,7 +60,7 @@ class CheckedSpec:
     data: Plugin
     facts: DataFacts
     training_samples: int | None
-    """None where the data set's declaration cannot say how many there are."""
+    """None where the data set's declaration cannot say how many there are, and it is not open."""
     callbacks: tuple[Plugin, ...]
     """In the order in which they are called."""
     metrics: tuple[Plugin, ...]
@@ -68,18 +68,15 @@ class CheckedSpec:
     architecture: Plugin | None = None
     """What has written out the graph; None where the specification lists its nodes."""
 
-    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> CheckedSpec:
+    def variant(self, spec: Spec) -> CheckedSpec:
         """Return the same network under another specification.
-
-        Args:
-            graph: as it was measured, where that is known.
 
         Raises:
             SpecError: the other specification's method or stages are wrong.
         """
         method, schedule = check_method(spec.method, spec.optimizer.clip)
         refuse(old_graph_problems(spec, method))
-        stages = given_stages(graph or self.graph, spec, schedule)
+        stages = given_stages(self.graph, spec, schedule)
         return attrs.evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
 
     def build_loss(self) -> Loss:
@@ -191,6 +188,8 @@ def check_spec(
     assert facts is not None
     assert graph is not None
     assert method is not None
+    if patterns := spec.init.freeze:
+        graph = NodeGraph(nodes={name: attrs.evolve(node, frozen=patterns) for name, node in graph.nodes.items()})
     return CheckedSpec(
         spec=spec,
         graph=graph,

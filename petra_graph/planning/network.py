@@ -20,7 +20,7 @@ from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
 from petra_graph.compiler.spec_checks import checked_profile, refuse
 from petra_graph.compiler.stage_memory import transport_of
-from petra_graph.errors import Problem, SpecError, at_path
+from petra_graph.errors import Problem, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.build_block import listing
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
@@ -44,11 +44,8 @@ class MeasuredNetwork:
     """The network of a specification."""
 
     checked: CheckedSpec
-    graph: NodeGraph
     shapes: Mapping[str, NodeShapes]
     """By node."""
-    training_samples: int | None
-    """None: not known before the data set is opened."""
     known_costs: Memo[CostTable] = field(factory=Memo)
     """Of this network and its variants."""
 
@@ -56,19 +53,20 @@ class MeasuredNetwork:
     def spec(self) -> Spec:
         return self.checked.spec
 
+    @property
+    def graph(self) -> NodeGraph:
+        return self.checked.graph
+
     def variant(self, spec: Spec) -> MeasuredNetwork:
         """Return the same network under another specification; errors as of `CheckedSpec.variant`."""
-        return evolve(self, checked=self.checked.variant(spec, self.graph))
+        return evolve(self, checked=self.checked.variant(spec))
 
     @property
     def micro_batches(self) -> int | None:
         """Micro-batches of an epoch; None where the number of samples is not known."""
-        if self.training_samples is None:
+        if (samples := self.checked.training_samples) is None:
             return None
-        whole, most = (
-            self.training_samples // (self.spec.data.batch * self.spec.partition.replicas),
-            self.spec.run.micro_batches,
-        )
+        whole, most = samples // (self.spec.data.batch * self.spec.partition.replicas), self.spec.run.micro_batches
         return whole if most is None else min(whole, most)
 
     # --- parameters that several nodes share ---
@@ -206,22 +204,26 @@ class MeasuredNetwork:
         """
         from petra_graph.measure.costs import Conditions, measure_costs
 
-        spec = self.spec
-
         def measured() -> CostTable:
             conditions = Conditions(
-                batch=spec.data.batch,
-                facts=self.checked.facts,
-                precision=spec.precision,
-                loss=self.checked.loss.build(),
-                optimizer=self.checked.optimizer,
-                clip=spec.optimizer.clip,
+                batch=batch,
+                facts=checked.facts,
+                precision=precision,
+                loss=checked.loss.build(),
+                optimizer=checked.optimizer,
+                clip=clip,
             )
             with at_path("loss", "name"):  # blocks and optimizers have paths of their own
                 return measure_costs(self.graph, conditions)
 
+        checked, batch, precision, clip = (
+            self.checked,
+            self.spec.data.batch,
+            self.spec.precision,
+            self.spec.optimizer.clip,
+        )
         kinds = [node.kind for node in self.graph.nodes.values()]
-        return self.known_costs.get((kinds, spec.data.batch, spec.precision, spec.optimizer.clip), measured)
+        return self.known_costs.get((kinds, batch, precision, clip), measured)
 
     def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs.
@@ -276,13 +278,10 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         SpecError: a block refuses its input, or what is to be frozen cannot be.
         PluginError: code cannot be imported, or has failed.
     """
-    graph, patterns = checked.graph, checked.spec.init.freeze
-    if patterns:
-        graph = NodeGraph(nodes={name: evolve(node, frozen=patterns) for name, node in graph.nodes.items()})
-    shapes = measure_shapes(graph, checked.facts)
-    if patterns and (problems := list(_freeze_problems(shapes, patterns))):
-        raise SpecError(problems)
-    return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=checked.training_samples)
+    shapes = measure_shapes(checked.graph, checked.facts)
+    if patterns := checked.spec.init.freeze:
+        refuse(_freeze_problems(shapes, patterns))
+    return MeasuredNetwork(checked=checked, shapes=shapes)
 
 
 def check_network(checked: CheckedSpec) -> MeasuredNetwork:

@@ -21,7 +21,7 @@ from typing import Literal
 
 from attrs import evolve
 
-from petra_graph.compiler.placement_search import cut_and_place, cut_into_fewest, only_hosts, place_stages
+from petra_graph.compiler.placement_search import only_hosts, place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import refuse
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
@@ -100,7 +100,7 @@ def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: in
             for rank in range(processes)
         )
         stages = Partition(stages=planned.stages)
-        hosted = place_stages(_as_placed(network, planned, ranks), stages, hosts=only_hosts(stages, ranks))
+        hosted = place(_as_placed(network, planned, ranks), stages, hosts=only_hosts(stages, ranks))
         placement = evolve(hosted, kept=planned.kept, notes=planned.notes, by_cost=True)
         check_limits(network, placement)
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
@@ -127,7 +127,7 @@ def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
     limited = _with_own_limits(placement.devices)
     if any(device.memory_bytes is not None for device in limited):
         hosts = [stage.device for stage in placement.stages]
-        place_stages(_as_placed(network, placement, limited), Partition(stages=placement.stages), hosts=hosts)
+        place(_as_placed(network, placement, limited), Partition(stages=placement.stages), hosts=hosts)
 
 
 def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
@@ -166,13 +166,11 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
     else:
         inputs, number = network.planner_inputs(devices), network.spec.partition.stages
         if given is not None:
-            placement = place_stages(inputs, given, open_keep, hosts)
-        elif isinstance(number, int):
-            network.check_shared(number)
-            placement = cut_and_place(inputs, number, open_keep)
+            placement = place(inputs, given, open_keep, hosts)
         else:
-            network.check_shared(len(inputs.schedule) if isinstance(inputs.schedule, tuple) else 1)
-            placement = cut_into_fewest(inputs, open_keep)
+            depths = len(checked.schedule) if isinstance(checked.schedule, tuple) else 1
+            network.check_shared(number if isinstance(number, int) else depths)
+            placement = place(inputs, number if isinstance(number, int) else "auto", open_keep)
         placement = evolve(placement, by_cost=True)
     check_stages(network, placement)
     return placement

@@ -140,7 +140,7 @@ class Planner:
 
     def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant; errors as of `estimate`."""
-        return described_plan(self._estimate(variant or self.spec), with_timeline=with_timeline)
+        return described_plan(self.estimate(variant), with_timeline=with_timeline)
 
     @uncompiled()
     def _estimate(self, spec: Spec) -> Estimate:
@@ -281,7 +281,6 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
         ),
         notes=(
             *placement.notes,
-            *[f"the cut: {placement.guarantee}"] * bool(placement.guarantee),
             *[_NOT_EXACT] * (not speed.exact),
         ),
         assumptions=tuple(found.assumptions),

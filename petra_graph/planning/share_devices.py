@@ -18,8 +18,6 @@ from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
 from petra_graph.units import noun
 
-_KEEP_LITTLE: Sequence[tuple[str, RequestedScheduleName]] = (("petra", "1f1b"), ("reversible-backprop", "sequential"))
-"""Methods that may fit where another does not."""
 _PARTS = (2, 4, 8)
 """Times as many devices, and parts of a batch, that are tried where memory does not suffice."""
 _ALONE: Sequence[tuple[str, Literal["auto"] | None]] = (
@@ -69,7 +67,7 @@ def _on(spec: Spec, places: Sequence[int]) -> Spec:
         own = tuple(given[place] for place in places)
         return own[0] if len({*own}) == 1 else own
 
-    devices = some(partition.devices) if isinstance(partition.devices, tuple) else len(places)
+    devices = len(places) if isinstance(partition.devices, int) else some(partition.devices)
     return evolve(
         spec,
         partition=evolve(
@@ -130,10 +128,14 @@ def smaller(given: Spec) -> Sequence[Iterable[Spec]]:
     """Return ways to need less memory; of each the first that fits is the least change."""
     partition, batch, count = given.partition, given.data.batch, device_count(given.partition)
     alike = not any(isinstance(one, tuple) for one in (partition.devices, partition.device_type, partition.memory))
+    keep_little: Sequence[tuple[str, RequestedScheduleName]] = (
+        ("petra", "1f1b"),
+        ("reversible-backprop", "sequential"),
+    )
     more = (evolve(partition, devices=count * times, stages=count * times) for times in _PARTS * alike)
     return (
         [evolve(given, method=evolve(given.method, keep="auto"))] * (given.method.keep != "auto"),
-        (with_method(given, *way) for way in _KEEP_LITTLE if way[0] != given.method.name),
+        (with_method(given, *way) for way in keep_little if way[0] != given.method.name),
         (evolve(given, data=evolve(given.data, batch=batch // by)) for by in _PARTS[: batch.bit_length() - 1]),
         (evolve(given, partition=own) for own in more),
     )

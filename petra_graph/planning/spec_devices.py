@@ -43,17 +43,14 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
     """
     devices, available, path = partition.devices, torch.cuda.device_count(), ("partition", "devices")
     if processes > 1:
-        kinds, wrong = {"cuda" if available else "cpu"}, ""
+        kinds = {"cuda" if available else "cpu"}
         if not isinstance(devices, int):
             kinds = {name.partition(":")[0] for name in devices}
-        if isinstance(devices, int) and devices not in {1, processes}:
-            wrong, hint = f"there are {processes} processes, and each is a device", "leave it out"
-        elif kinds not in ({"cpu"}, {"cuda"}):
-            wrong, hint = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
-        if wrong:
-            raise SpecError(
-                Problem(message=f"partition.devices is {shown(devices)}, but {wrong}", hint=hint, path=path)
+        if len(kinds) > 1 or (isinstance(devices, int) and devices not in {1, processes}):
+            message = (
+                f"partition.devices is {shown(devices)}, but each of {processes} processes is a device, all of one kind"
             )
+            raise SpecError(Problem(message=message, hint='leave it out, or set ["cpu"] or ["cuda"]', path=path))
         return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
     if isinstance(devices, int):
         if available == 0:
@@ -77,8 +74,9 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     """
     refuse(device_problems(partition))
     count, known = device_count(partition) if names is None else len(names), device_types(partition)
-    types = [known[name] for name in _each(partition.device_type, count)][:count]
-    limits: Sequence[int | None] = [byte_count(size) for size in _each(partition.memory, count)] or [None] * count
+    each = [(one,) * count if isinstance(one, str) else one or () for one in (partition.device_type, partition.memory)]
+    types = [known[name] for name in each[0]][:count]
+    limits: Sequence[int | None] = [byte_count(size) for size in each[1]] or [None] * count
     if any(not name.startswith(kind.kind) for name, kind in zip(names or (), types, strict=False)):
         # The present devices are of another kind than the planned ones, whose memory is not theirs.
         types, limits = [], [None] * count
@@ -107,13 +105,6 @@ def _names(partition: PartitionSpec, types: Sequence[DeviceType], count: int) ->
         return tuple(dict.fromkeys(partition.devices))
     kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
     return ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
-
-
-def _each(given: str | tuple[str, ...] | None, count: int) -> tuple[str, ...]:
-    """Return one value for each device; an empty tuple where the specification gives none."""
-    if given is None:
-        return ()
-    return (given,) * count if isinstance(given, str) else given
 
 
 def _type_here(name: str) -> DeviceType:

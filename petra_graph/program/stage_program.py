@@ -139,7 +139,5 @@ class Placement(Partition):
     """What every node keeps, where that was decided here; None: what the specification says."""
     by_cost: bool = False
     """Whether costs decided any of it, so that nothing less than a plan says why."""
-    guarantee: str = ""
-    """How good the stages are, for people; "" where nothing was cut or placed by cost."""
     notes: tuple[str, ...] = ()
     """What was decided otherwise than the specification asks, and why, for people."""

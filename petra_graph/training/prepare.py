@@ -280,8 +280,9 @@ def _place(
     saved: SavedPlan | None,
 ) -> tuple[MeasuredNetwork, Placement]:
     """Return the network, with the number of samples that its data set has, and its placement on the processes of a pipeline."""
-    samples = measured.training_samples if data is None else len(data.data.train)
-    network = evolve(measured, training_samples=samples)
+    network = measured
+    if data is not None:
+        network = evolve(measured, checked=evolve(measured.checked, training_samples=len(data.data.train)))
     if saved is not None:
         return network, saved.placement(network, present, processes)
     planned = planned_devices(network.spec.partition)

@@ -15,10 +15,8 @@ from petra_graph.compiler import placement_search
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import (
     ABOUT_AS_FAST,
-    cut_and_place,
-    cut_into_fewest,
     only_hosts,
-    place_stages,
+    place,
 )
 from petra_graph.compiler.planner_inputs import Clock
 from petra_graph.compiler.timing import tick
@@ -84,7 +82,7 @@ def seconds_of(used, made):
 
 def by_hand(used, stages=None):
     given = partition(used.graph, stages or per_block(used.graph), [""])
-    return place_stages(used, given, hosts=only_hosts(given, used.devices))
+    return place(used, given, hosts=only_hosts(given, used.devices))
 
 
 def nodes_of(made):
@@ -96,35 +94,13 @@ def held(used, made):
     return {name: one.total for name, one in used.device_memory(used.programs(made, made.schedule)).items()}
 
 
-def test_work_decides_where_the_cut_is():
-    # Units: stem 4, three reversible nodes of 4, the head 3.
-    assert nodes_of(cut_and_place(setting(2), 2)) == [("stem", "rev0"), ("rev1", "rev2", "head")]
-    heavy = setting(2, weights={"stem": 4.0})
-    assert nodes_of(cut_and_place(heavy, 2)) == [("stem",), ("rev0", "rev1", "rev2", "head")]
-
-
-def test_stages_share_devices_in_order():
-    made = cut_and_place(setting(2), 4)
-    assert len(made.stages) == 4
-    assert [stage.device for stage in made.stages] == ["d0", "d0", "d1", "d1"]
-    assert made.guarantee
-
-
-def test_what_is_kept_together_is_in_one_stage():
-    """The stem alone is by far the slowest; without the set, every cut into three has it so."""
-    used = setting(3, weights={"stem": 9.0}, together=(("stem", "rev0", "rev1"),), memory=2**30)
-    made = cut_and_place(used, 3)
-    assert nodes_of(made) == [("stem", "rev0", "rev1"), ("rev2",), ("head",)]
-
-
 def test_what_fits_nowhere_names_the_node_and_what_would_help():
     with pytest.raises(NoFeasiblePlan) as caught:
-        cut_and_place(setting(2, memory=100), 2)
+        place(setting(2, memory=100), 2)
     (problem,) = caught.value.problems
     assert caught.value.exit_code == 3
     assert problem.message.startswith("found no cut that fits, of ")
     assert "more than the 100 bytes that it may hold" in problem.message
-    assert 'its largest node is "' in problem.message
 
 
 def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
@@ -148,31 +124,18 @@ def on(used, **speeds):
     return evolve(used, clocks=clocks, devices=tuple(types))
 
 
-def test_unlike_devices_are_taken_in_the_best_order():
-    # Units: the stem 32, everything else 15; the second device is four times as fast.
-    used = on(setting(2, weights={"stem": 8.0}), d0=1.0, d1=4.0)
-    stages = [("stem",), ("rev0", "rev1", "rev2", "head")]
-    assert [stage.device for stage in by_hand(used, stages).stages] == ["d1", "d0"]
-    made = cut_and_place(used, 2)
-    assert seconds_of(used, evolve(made, schedule="lockstep")) == 10.0
-    assert made.devices == used.devices
-
-
 def test_more_unlike_devices_than_can_be_tried_in_all_orders_have_the_best_one():
     speeds = {f"d{place}": 1.0 + place for place in range(7)}
     nodes = [CHAIN[0], *(evolve(CHAIN[1], name=f"rev{index}") for index in range(12)), CHAIN[-1]]
     used = on(setting(7, nodes=nodes, table=costs(nodes, (8,)), weights={"stem": 20.0}), **speeds)
-    made = cut_and_place(used, 7)
+    made = place(used, 7)
     assert made.stages[0].device == "d6"
 
 
 def test_a_device_that_makes_nothing_faster_stays_idle():
     """Units: the stem 40, everything else 15 together; no number of stages is faster than two."""
-    made = cut_into_fewest(setting(5, weights={"stem": 10.0}))
+    made = place(setting(5, weights={"stem": 10.0}), "auto")
     assert nodes_of(made) == [("stem",), ("rev0", "rev1", "rev2", "head")]
-    assert made.notes == (
-        'partition.stages = "auto": 2 stages for 40 s a micro-batch; 1 would take at least 55 s; 3 would take at least 40 s',
-    )
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "auto"])
@@ -181,35 +144,19 @@ def test_it_is_the_fewest_of_all_that_are_about_as_fast(schedule, heavy):
     used = setting(4, schedule=schedule, weights={"rev1": heavy})
     ticks = []
     for stages in range(1, 5):
-        made = cut_and_place(used, stages)
+        made = place(used, stages)
         ticks.append(seconds_of(used, made))
     fewest = next(stages for stages, seconds in enumerate(ticks, start=1) if seconds <= ABOUT_AS_FAST * min(ticks))
-    assert len(cut_into_fewest(used).stages) == fewest
-
-
-def test_a_device_without_a_limit_may_hold_everything():
-    used = setting(3)
-    limited = evolve(used, devices=(*devices(2, memory=1), evolve(used.devices[2], memory_bytes=None)))
-    with pytest.raises(NoFeasiblePlan, match="more than the 1 bytes that it may hold"):
-        cut_and_place(limited, 3)
-
-
-def test_without_limits_every_node_keeps_what_is_fastest():
-    """Units: a kept graph takes 3 of the 4 of both other ways, where no update comes between."""
-    found = cut_and_place(setting(2, method="1f1b-flush"), 2, "fill")
-    assert set(found.kept.values()) == {"graph"}
-    found = cut_and_place(setting(2, schedule="1f1b"), 2, "fill")
-    last = found.stages[-1].nodes
-    assert {name for name, keeps in found.kept.items() if keeps == "graph"} == {*last} - {"head"}
+    assert len(place(used, "auto").stages) == fewest
 
 
 def test_more_memory_is_never_slower():
     free = setting(2, method="1f1b-flush", accumulation=4, weights={"rev0": 2.0, "rev2": 3.0})
-    least, most = (max(free.held_bytes(cut_and_place(free, 2, keep))) for keep in ("least", "fill"))
+    least, most = (max(free.held_bytes(place(free, 2, keep))) for keep in ("least", "fill"))
     ticks = []
     for limit in range(least, most + 1, (most - least) // 4):
         limited = evolve(free, devices=devices(2, memory=limit))
-        found = cut_and_place(limited, 2, "fill")
+        found = place(limited, 2, "fill")
         assert limited.fits(found)
         ticks.append(seconds_of(limited, found))
     assert ticks == sorted(ticks, reverse=True)

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.memory import stage_memory, summed
-from petra_graph.compiler.placement_search import cut_and_place, place_stages
+from petra_graph.compiler.placement_search import place
 from petra_graph.compiler.planner_inputs import Clock, estimated, stage_seconds
 from petra_graph.compiler.timing import tick, timing
 from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, OPERATION_SECONDS, Link
@@ -17,7 +17,7 @@ from tests.support.settings import CHAIN, UNITS, chain_costs, setting
 
 
 def programs_of(used):
-    return used.placed(place_stages(used, partition(used.graph, per_block(used.graph), [""])))
+    return used.placed(place(used, partition(used.graph, per_block(used.graph), [""])))
 
 
 def timing_per_block(count=5, schedule="lockstep", **changes):
@@ -53,7 +53,7 @@ def test_reconstruction_at_stored_parameters_costs_a_forward_more():
 
 def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
-    assert timing(used.pipeline(used.placed(cut_and_place(used, 1)))).tick_seconds == 4 * 3 + 3
+    assert timing(used.pipeline(used.placed(place(used, 1)))).tick_seconds == 4 * 3 + 3
 
 
 def test_devices_hold_less_than_their_stages_apart():

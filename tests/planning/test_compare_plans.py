@@ -190,15 +190,6 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
         compare_specs({"c": planner("data.btch=1")})
 
 
-def test_a_comparison_on_a_terminal(spec):
-    compared = compare_methods(Planner(spec, FOUR))
-    text = plan_text(compared, width=80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.startswith("small: methods compared\nfastest ")
-    assert "speed-ups are over plain backpropagation on one cpu" in text
-    assert "paper's" in plan_text(compared, width=80, verbose=True)
-
-
 @pytest.fixture
 def checked(write):
     path = write("small.toml", SPEC)

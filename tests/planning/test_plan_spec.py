@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from unittest.mock import ANY
 
 import pytest
 from attrs import evolve
@@ -72,21 +71,6 @@ def test_a_damaged_plan_is_refused_by_its_name_and_place(spec, text, said):
     assert said in caught.value.problems[0].message
 
 
-def test_neither_devices_nor_files_are_needed(write):
-    elsewhere = SPEC.replace('name = "digits"', 'name = "cifar10"').replace("crop_padding = 1", 'root = "/nowhere"')
-    path = write("elsewhere.toml", elsewhere)
-    document = planned(path, "partition.devices=4", "partition.device_type=h100")
-    assert [stage["device"] for stage in document["stages"]] == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
-
-
-def test_replicas_multiply_speed_but_for_their_exchange(spec):
-    one, two = (planned(spec, *TWO, f"partition.replicas={count}") for count in (1, 2))
-    assert two["totals"] == one["totals"]
-    assert one["timing"]["samples_per_second"] < two["timing"]["samples_per_second"]
-    assert two["timing"]["samples_per_second"] < 2 * one["timing"]["samples_per_second"]
-    assert two["stages"][0]["seconds"]["update"] > one["stages"][0]["seconds"]["update"]
-
-
 # --- stages, places, depths -------------------------------------------------------------------------------------------
 
 
@@ -103,16 +87,14 @@ def revnet():
 
 
 def placed(planner, **partition):
-    """The last node of each stage but the last, the devices, milliseconds of the tick, and the plan's words."""
+    """The last node of each stage but the last, the devices, and milliseconds of the tick."""
     spec = planner.spec
     document = planner.plan(evolve(spec, partition=evolve(spec.partition, **partition))).as_json()
     stages = document["stages"]
-    (said,) = [text for text in document["notes"] if text.startswith("the cut: ")] or [""]
     return (
         [stage["nodes"][-1] for stage in stages[:-1]],
         [stage["device"] for stage in stages],
         1e3 * document["timing"]["tick_seconds"],
-        said,
     )
 
 
@@ -120,23 +102,15 @@ def test_the_exchange_of_replicas_moves_the_cut(revnet):
     """Eight replicas on slow links exchange most gradients behind the cut."""
     found = placed(revnet, devices=2, device_type="h100", replicas=8, link_bandwidth=3e8)
     assert found == (
-        ["layer4.0"], ["cuda:0", "cuda:1"], pytest.approx(276.0, abs=0.1), ANY,
+        ["layer4.0"], ["cuda:0", "cuda:1"], pytest.approx(276.0, abs=0.1),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("stages", [2, "auto"])
 def test_spare_devices_are_the_slow_ones(revnet, stages):
     """The first two of three devices were taken, whatever they are: 8.5 ms; the h100s alone are faster than with the t4."""
-    _, devices, milliseconds, said = placed(revnet, stages=stages, devices=3, device_type=("t4", "h100", "h100"))
+    _, devices, milliseconds = placed(revnet, stages=stages, devices=3, device_type=("t4", "h100", "h100"))
     assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(77.75, abs=0.01))
-    assert said.startswith("the cut: the smallest tick found, of ")
-
-
-def test_a_spare_device_with_too_little_memory_is_not_used(spec):
-    limits = 'partition.memory=["1KiB","1GiB","1GiB"]'
-    document = planned(spec, "partition.stages=2", "partition.devices=3", "partition.device_type=cpu", limits)
-    assert len({stage["device"] for stage in document["stages"]}) == 2
-    assert not {"cpu:0"} & {stage["device"] for stage in document["stages"]}
 
 
 def test_a_run_is_of_the_plan_s_stages(spec):
@@ -177,24 +151,6 @@ def test_too_little_memory_says_what_fits_and_each_of_it_does(spec):
 
 def test_where_nothing_fits_that_is_said(spec):
     assert re.match(r"none of \d+ changes that were planned fits", refusal(spec, "partition.memory=1KiB").hint)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["partition.stages=9"], "partition.stages"),
-        (["partition.device_type=abacus"], "partition.device_type"),
-        (["partition.memory=much"], "partition.memory"),
-        (["partition.memory=0B"], "partition.memory"),
-        (["partition.devices=2", 'partition.memory=["1GB"]'], "partition.memory"),
-        (["partition.profile=none.json"], "none.json"),
-        (["method.name=gpipe", "method.schedule=auto"], "method.schedule"),
-    ],
-)
-def test_mistakes_are_located(spec, overrides, key):
-    with pytest.raises(SpecError) as caught:
-        planned(spec, *overrides)
-    assert key in str(caught.value)
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------
@@ -245,7 +201,6 @@ def test_a_launch_takes_on_a_cpu_what_was_measured():
 
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
-SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 
 
 @pytest.fixture(scope="module")
@@ -267,9 +222,3 @@ def counted():
 
 def test_gigabytes(counted):
     assert {method: round(counted(method)["total"] / 1e9, 2) for method in GIGABYTES} == GIGABYTES
-
-
-def test_savings(counted):
-    whole = counted("pipedream")["total"]
-    found = {method: round(100 * (1 - counted(method)["total"] / whole), 1) for method in SAVINGS_PERCENT}
-    assert found == SAVINGS_PERCENT

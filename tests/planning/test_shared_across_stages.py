@@ -29,7 +29,6 @@ options = { shape = [12], classes = 3, train = 64, test = 8 }
 stages = 4
 devices = 4
 """
-APART = 'architecture.options.build="tests.planning.test_shared_across_stages:Apart"'
 NODES = ["b0", "b1", "b2", "b3", "b4"]
 
 
@@ -111,18 +110,3 @@ def test_frozen_parameters_may_be_in_several_stages(planned):
     frozen = planned('init.freeze=["b1", "b3"]', "partition.stages=5", "partition.devices=5")
     assert stages_of(frozen) == [[name] for name in NODES]
     assert not any("another model" in text for text in frozen["warnings"])
-
-
-def test_what_is_shared_is_updated_once(planned):
-    whole = ("partition.stages=1", "partition.devices=1")
-    once, apart = (planned(*whole, *more) for more in ((), (APART,)))
-    assert once["stages"][0]["seconds"]["update"] < apart["stages"][0]["seconds"]["update"]
-    bytes_of_both = [one["totals"]["bytes"] for one in (once, apart)]
-    assert bytes_of_both[1]["parameters"] - bytes_of_both[0]["parameters"] == 4 * 144
-    assert bytes_of_both[1]["optimizer"] - bytes_of_both[0]["optimizer"] == 4 * 144
-
-
-class Apart(Shares):
-    def __init__(self):
-        super().__init__()
-        self.blocks[3] = Block(12, 12)

@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head
-from petra_graph.compiler.placement_search import cut_and_place
+from petra_graph.compiler.placement_search import place
 from petra_graph.compiler.stage_memory import StageMemory
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.registry import Registry
@@ -208,10 +208,10 @@ def test_what_nodes_keep_under_five_limits():
     how = {"method": "petra", "schedule": "1f1b", "accumulation": 2}
     asked = {**how, "table": costs(CHAIN, (8,), batch=256), "allow_stored": True}
     free = setting(2, **asked)
-    least, most = (max(free.held_bytes(cut_and_place(free, 2, keep))) for keep in ("least", "fill"))
+    least, most = (max(free.held_bytes(place(free, 2, keep))) for keep in ("least", "fill"))
     mixtures = set()
     for limit in (least + step * (most - least) // 4 for step in range(5)):
-        placement = cut_and_place(setting(2, **asked, memory=limit), 2, "fill")
+        placement = place(setting(2, **asked, memory=limit), 2, "fill")
         mixtures.add(tuple(placement.kept.items()))
         stages = tuple(stage.nodes for stage in placement.stages)
         settings = {"keep": placement.kept, "allow_stored": True}

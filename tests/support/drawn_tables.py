@@ -12,7 +12,7 @@ from typing import Any, get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import MessageTypes, partition
-from petra_graph.compiler.placement_search import Keep, cut_and_place, resolved_placement
+from petra_graph.compiler.placement_search import Keep, place, resolved_placement
 from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.compiler.timing import tick
@@ -68,7 +68,7 @@ class Table:
     def found(self, keep: Keep | None = None) -> float:
         """Return the tick of the placement that the search finds, which keeps the limits; infinite if it finds none."""
         try:
-            placement = cut_and_place(self.inputs, self.stages, keep)
+            placement = place(self.inputs, self.stages, keep)
         except NoFeasiblePlan:
             return inf
         assert self.inputs.fits(placement)

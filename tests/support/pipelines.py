@@ -171,7 +171,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         training_samples=None,
         **_NOT_NEEDED,
     )
-    return MeasuredNetwork(checked=checked, graph=graph, shapes=shapes, training_samples=None)
+    return MeasuredNetwork(checked=checked, shapes=shapes)
 
 
 _MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()

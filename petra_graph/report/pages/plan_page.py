@@ -63,23 +63,13 @@ def _plan_page(plan: Plan) -> str:
 
 
 def memory_bars(plan: Plan) -> list[Picture]:
-    """Draw the memory of stages and, where devices hold several, of devices; what a device holds against its limit."""
-    shared = len(plan.stages) > len(plan.devices)
-    limits = {device.name: device.memory_bytes for device in plan.devices}
-    stages = [
-        (f"{one.index}  {nodes_label(one.nodes)}", one.bytes, None if shared else limits[one.device])
-        for one in plan.stages
+    """Draw the memory of every device, by what it is for, against the device's limit."""
+    held = parts_held(device.bytes for device in plan.devices)
+    bars = [
+        (f"{one.name}  ({one.type}, {ranges_label(one.stages)})", parts, one.memory_bytes)
+        for one, parts in zip(plan.devices, zip(*held.values(), strict=True), strict=True)
     ]
-    devices = [
-        (f"{one.name}  ({one.type}, {ranges_label(one.stages)})", one.bytes, one.memory_bytes) for one in plan.devices
-    ]
-    found: list[Picture] = []
-    for title, holders in [("memory of stages", stages), *[("memory of devices", devices)] * shared]:
-        held = parts_held(count for _, count, _ in holders)
-        parts = zip(*held.values(), strict=True)
-        bars = [(name, part, limit) for (name, _, limit), part in zip(holders, parts, strict=True)]
-        found.append(bar_chart(title, bars, [PART_NAMES[part] for part in held], memory))
-    return found
+    return [bar_chart("memory of devices", bars, [PART_NAMES[part] for part in held], memory)]
 
 
 def timeline_of(plan: Plan) -> list[Picture]:
