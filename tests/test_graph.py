@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.graph.node_graph import build_graph, distances, growing_edges, stage_graph
+from petra_graph.graph.node_graph import build_graph, distances, stage_graph
 from petra_graph.spec.model import NodeSpec
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import BRANCHES, built_graph, node, node_inputs
@@ -112,23 +112,6 @@ def test_all_problems_are_reported_at_once():
         'node "down" has kind "reversible" but its block "down-basic" is a buffered block, which has no inverse',
         "the graph has no head node, which is where the loss is",
     ]
-
-
-NODES = nx.DiGraph([("stem", "a"), ("a", "b"), ("b", "head"), ("stem", "c"), ("c", "head")])
-STAGES = (("stem",), ("a", "b"), ("c",), ("head",))
-
-
-def test_the_docstrings_graph():
-    graph = stage_graph(NODES, STAGES)
-    assert dict(graph.nodes(data="nodes")) == dict(enumerate(STAGES, start=1))
-    assert list(graph.edges(data="edges")) == [
-        (1, 2, [("stem", "a")]),
-        (1, 3, [("stem", "c")]),
-        (2, 4, [("b", "head")]),
-        (3, 4, [("c", "head")]),
-    ]
-    assert distances(graph) == {1: 2, 2: 1, 3: 1, 4: 0}
-    assert growing_edges(graph, {1: 3, 2: 2, 3: 4, 4: 3}) == [(1, 3), (2, 4)]
 
 
 @given(st.data(), networks())

@@ -188,8 +188,6 @@ class ComparedPlan:
     devices: int | None = None
     """Of a replica."""
     stages: int | None = None
-    accumulation: int | None = None
-    micro_batch: int | None = None
     memory_peak: int | None = None
     """On the fullest device."""
     memory_total: int | None = None
@@ -219,11 +217,9 @@ class Comparison:
     """Plans side by side."""
 
     name: str
-    micro_batch: int | None = None
-    """Of the compared specification; of several given ones none, as of `recommended`."""
     rows: tuple[ComparedPlan, ...]
     recommended: int | None = None
-    """Number of the row to choose, counted from 0."""
+    """Number of the row to choose, counted from 0; None: none fits, or the specifications were given."""
     speedup_over: str
     assumptions: tuple[str, ...]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from petra_graph.compiler.plan import ComparedPlan, Comparison, Figures, Plan
 from petra_graph.compiler.planner_inputs import node_flops
@@ -18,7 +18,6 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.plan_spec import Estimate, Planner, described_plan, paper_accounting
 from petra_graph.planning.share_devices import (
     alone,
-    described,
     keys_to_set,
     other_uses,
     smaller,
@@ -30,7 +29,6 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import Spec
 from petra_graph.units import factor, memory, plural
 
-_NOTHING = "nothing: not even a synchronous pipeline fits"
 _NOT_LOOKED_AT = (
     "not looked at: replicas of unlike devices, other batches, and replicas that cannot share the samples of an update"
 )
@@ -77,10 +75,11 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
     except NoFeasiblePlan as error:
         hint = _what_fits(planner)
         raise NoFeasiblePlan(evolve(problem, hint=hint) for problem in error.problems) from None
-    plan, over = described_plan(own, with_timeline=with_timeline), _baseline(planner)
+    plan = described_plan(own, with_timeline=with_timeline)
+    over, name = _baseline(planner)
     if over is not None:
-        speedup = own.samples_per_second / over.samples_per_second
-        plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=over.name))
+        speedup = own.samples_per_second / over
+        plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=name))
 
     tried = [own, *(one for spec in other_uses(given) if (one := _fitting(planner, spec)) is not None)]
     figures = [one.figures for one in tried]
@@ -88,11 +87,10 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
     found, first, better = figures[best], figures[0], list[str]()
     faster = found.samples_per_second >= _FASTER * first.samples_per_second
     if faster or found.memory_peak < _CLEARLY_SMALLER * first.memory_peak or found.staleness < first.staleness:
-        spec = tried[best].network.spec
         late = f"{plural(found.staleness, 'update')} late" if found.staleness else "without staleness"
         better.append(
-            f"{described(spec)} would be {factor(found.samples_per_second / first.samples_per_second)} as fast, {late}, "
-            f"in {memory(found.memory_peak)} a device: set {'; '.join(keys_to_set(given, spec))}"
+            f"set {'; '.join(keys_to_set(given, tried[best].network.spec))}: "
+            f"{factor(found.samples_per_second / first.samples_per_second)} as fast, {late}, in {memory(found.memory_peak)} a device"
         )
     not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
     return evolve(
@@ -128,24 +126,18 @@ def _fitting(planner: Planner, spec: Spec) -> Estimate | None:
     return tried if isinstance(tried, Estimate) else None
 
 
-@frozen
-class _Baseline:
-    """What speed-ups are over."""
+def _baseline(planner: Planner) -> tuple[float | None, str]:
+    """Return the samples a second that speed-ups are over, and whose they are.
 
-    samples_per_second: float
-    name: str
-
-
-def _baseline(planner: Planner) -> _Baseline | None:
-    """Return plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits."""
+    It is plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits.
+    """
     if found := [one for spec in alone(planner.spec) if (one := _fitting(planner, spec))]:
         best = max(found, key=lambda one: one.samples_per_second)
-        return _Baseline(best.samples_per_second, f"plain backpropagation on one {best.inputs.devices[0].type.name}")
+        return best.samples_per_second, f"plain backpropagation on one {best.inputs.devices[0].type.name}"
     for spec in synchronous(planner.spec):
         if one := _fitting(planner, spec):
-            name = "the synchronous pipeline 1f1b-flush, since no device holds the network"
-            return _Baseline(one.samples_per_second, name)
-    return None
+            return one.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
+    return None, "nothing: not even a synchronous pipeline fits"
 
 
 def compare_methods(planner: Planner) -> Comparison:
@@ -174,14 +166,13 @@ def compare_methods(planner: Planner) -> Comparison:
         same = (spec.method.name, spec.partition.replicas, one.figures) if isinstance(one, Estimate) else one
         tried.setdefault(same, (spec, one))
     _raise_if_all_are_refused([one for _, one in tried.values()])
-    over = _baseline(planner)
+    over, name = _baseline(planner)
     rows = tuple(_row(given, spec, one, over) for spec, one in tried.values())
     return Comparison(
         name=given.name,
-        micro_batch=given.data.batch,
         rows=rows,
         recommended=recommended([row.figures for row in rows]),
-        speedup_over=over.name if over else _NOTHING,
+        speedup_over=name,
         assumptions=(*_assumptions(one for _, one in tried.values()), _NOT_LOOKED_AT),
     )
 
@@ -196,8 +187,8 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
         SpecError: every specification is wrong.
         PluginError: as of `Planner`.
     """
-    rows, tried, names = list[ComparedPlan](), list[Tried](), list[str]()
-    over: _Baseline | None = None
+    rows, tried, title = list[ComparedPlan](), list[Tried](), ""
+    over: tuple[float | None, str] = None, "nothing: no plan fits"
     for name, make in planners.items():
         try:
             planner = make()
@@ -206,15 +197,14 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
             tried.append(error)
             rows.append(_refused(ComparedPlan(name=name), error))
             continue
-        if not names:
-            over = _baseline(planner)
-        names.append(planner.spec.name)
-        rows.append(evolve(_row(planner.spec, planner.spec, tried[-1], over), name=name))
+        if not title:
+            title, over = planner.spec.name, _baseline(planner)
+        rows.append(evolve(_row(planner.spec, planner.spec, tried[-1], over[0]), name=name))
     _raise_if_all_are_refused(tried)
     return Comparison(
-        name=next(iter(names), "plans"),
+        name=title or "plans",
         rows=tuple(rows),
-        speedup_over=f"{over.name}, by the first plan" if over else _NOTHING,
+        speedup_over=f"{over[1]}, by the first plan",
         assumptions=_assumptions(tried),
     )
 
@@ -225,7 +215,7 @@ def _raise_if_all_are_refused(tried: Sequence[Tried]) -> None:
         raise refused[0]
 
 
-def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> ComparedPlan:
+def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedPlan:
     """Return the row of an estimate, or of the error, with the memory of all replicas, and with the work and the messages of as many samples as the given specification's."""
     method, partition = spec.method, spec.partition
     row = ComparedPlan(
@@ -235,8 +225,6 @@ def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> Compa
         keep=method.keep,
         replicas=partition.replicas,
         devices=device_count(partition),
-        accumulation=method.accumulation,
-        micro_batch=spec.data.batch,
     )
     if not isinstance(found, Estimate):
         return _refused(row, found)
@@ -264,7 +252,7 @@ def _row(given: Spec, spec: Spec, found: Tried, over: _Baseline | None) -> Compa
         fits=True if found.memory_is_known else None,
         staleness=found.figures.staleness,
         samples_per_second=found.samples_per_second,
-        speedup=found.samples_per_second / over.samples_per_second if over else None,
+        speedup=found.samples_per_second / over if over else None,
         note="; ".join(notes),
     )
 

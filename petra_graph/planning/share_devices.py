@@ -16,7 +16,6 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import shown
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedScheduleName, Spec
-from petra_graph.units import noun
 
 _PARTS = (2, 4, 8)
 """Times as many devices, and parts of a batch, that are tried where memory does not suffice."""
@@ -139,16 +138,6 @@ def smaller(given: Spec) -> Sequence[Iterable[Spec]]:
         (evolve(given, data=evolve(given.data, batch=batch // by)) for by in _PARTS[: batch.bit_length() - 1]),
         (evolve(given, partition=own) for own in more),
     )
-
-
-def described(spec: Spec) -> str:
-    """Return how a variant uses devices, for people."""
-    replicas, method, count = spec.partition.replicas, spec.method.name, device_count(spec.partition)
-    if replicas > 1:
-        return f"{replicas} replicas of {'the whole network' if count == 1 else f'{count} devices'} with {method}"
-    if count == 1:
-        return f"one device alone with {method}"
-    return f"{method} on {count} {noun(count, 'device')}, in as many stages as help"
 
 
 def keys_to_set(spec: Spec, variant: Spec) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from petra_graph import units
 from petra_graph.compiler.plan import ComparedPlan, Comparison
-from petra_graph.report.plan_tables import schedule_label
+from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import factor, memory, noun, number, one_line, plural
 
@@ -31,7 +31,7 @@ def row_names(compared: Comparison) -> list[str]:
 
 def _method_name(row: ComparedPlan, first: ComparedPlan) -> str:
     keep = "" if row.keep is None else "keep auto" if row.keep == "auto" else "keep as listed"
-    schedule = "" if row.schedule == "sequential" else schedule_label(row.schedule or "")
+    schedule = "" if row.schedule in (None, "sequential") else schedule_text(row.schedule)
     used, uses = row.devices or 1, ""
     if row.replicas != first.replicas and (row.replicas or 1) > 1:
         uses = f"{row.replicas} replicas" + (f" of {used} devices" if used > 1 else "")

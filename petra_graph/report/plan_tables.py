@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from attrs import asdict
@@ -20,8 +20,6 @@ PART_NAMES: Mapping[str, str] = {
     part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
 }
 """The purposes of a stage's memory, as every view names them."""
-_DEPTHS = 12
-"""The most depths of a schedule: longer ones are cut."""
 _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 
@@ -47,13 +45,6 @@ def ranges_label(numbers: Iterable[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def schedule_label(schedule: str | Sequence[int]) -> str:
-    """Name a schedule, which is a word or a list of depths; of many depths, the first ones."""
-    if isinstance(schedule, str):
-        return schedule
-    return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
-
-
 # --- titles and notes ---
 
 
@@ -68,7 +59,7 @@ def title_lines(plan: Plan) -> tuple[str, str]:
     types = Counter(one_line(device.type) for device in plan.devices)
     devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {one}" for one, many in types.items())
     training = (
-        f"{plan.method}, schedule {schedule_label(plan.schedule)}, accumulation {plan.accumulation}, "
+        f"{plan.method}, schedule {schedule_text(plan.schedule)}, accumulation {plan.accumulation}, "
         f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
         f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')} ({devices})"
     )
@@ -92,42 +83,36 @@ def notes_on_nodes(plan: Plan) -> list[str]:
 # --- tables ---
 
 
+_BRIEF = {"stage", "nodes", "device", "depth", "stale\nupdates", "forward", "backward", "memory\ntotal"}
+"""The columns of stages that fit a terminal."""
+
+
 def stage_columns(plan: Plan, width: int = 60, *, brief: bool = False) -> list[Column]:
     """Return a stage's nodes, of at most this width, and device, its depth and staleness, its seconds and its memory.
 
     Unless `brief`, also its work, its messages and the parts of its memory.
     """
     stages = plan.stages
-    where = [
+    names = (nodes_label(stage.nodes) for stage in stages)
+    held = {} if brief else parts_held(stage.bytes for stage in stages)
+    columns = [
         value_column("stage", (stage.index for stage in stages)),
-        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), width),
-    ]
-    delay = [
+        name_column("nodes", names, width),
+        name_column("kind", (stage.kind for stage in stages), 16),
         name_column("device", (stage.device for stage in stages), 18),
         value_column("depth", (stage.depth for stage in stages)),
         value_column("stale\nupdates", (stage.staleness for stage in stages), number),
-    ]
-    times = [
+        value_column("parameters", (stage.parameters for stage in stages), units.count),
         value_column("forward", (stage.seconds.forward for stage in stages), seconds),
         value_column("backward", (stage.seconds.backward for stage in stages), seconds),
-    ]
-    total = value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory)
-    if brief:
-        return [*where, *delay, *times, total]
-    held = parts_held(stage.bytes for stage in stages)
-    return [
-        *where,
-        name_column("kind", (stage.kind for stage in stages), 16),
-        *delay,
-        value_column("parameters", (stage.parameters for stage in stages), units.count),
-        *times,
-        value_column("forward", (stage.flops.forward for stage in stages), units.flops),
-        value_column("backward", (stage.flops.backward for stage in stages), units.flops),
+        value_column("forward\nwork", (stage.flops.forward for stage in stages), units.flops),
+        value_column("backward\nwork", (stage.flops.backward for stage in stages), units.flops),
         value_column("sent\nforward", (stage.channel_bytes.forward for stage in stages), memory),
         value_column("sent\nbackward", (stage.channel_bytes.backward for stage in stages), memory),
         *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
-        total,
+        value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory),
     ]
+    return [one for one in columns if one.head in _BRIEF] if brief else columns
 
 
 def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:

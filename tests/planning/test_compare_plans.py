@@ -125,7 +125,8 @@ def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     """Two H100 and six T4 had a plan of eight stages, and "change nothing", where two replicas on the H100s were faster."""
     planner = Planner(REVNET, UNLIKE)
     document = advised(planner).as_json()
-    assert document["warnings"][0].startswith("2 replicas of the whole network with backprop would be ")
+    assert document["warnings"][0].startswith('set method.name = "backprop"; ')
+    assert "partition.replicas = 2; " in document["warnings"][0]
     found = compare_methods(planner)
     row = next(row for row in found.rows if (row.replicas, row.method) == (2, "backprop"))
     assert is_unbeaten(row, found.rows)

@@ -127,15 +127,3 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
     assert told == refusal(tiny("34MiB", "partition.memory=34MiB"))
     assert "all that tiny has" in told[0][0]
     assert told[0][1].startswith("set data.batch lower or partition.memory higher")
-
-
-def test_a_cut_that_fits_what_devices_have_is_found():
-    """By time alone the fuller one of two devices would hold more than it has."""
-    two = ("partition.devices=2", "partition.stages=2")
-    free = tiny("1GiB", *two)
-    most = max(held(free, place_network(free, devices_of(free))).values())
-    limit = f"{most - 1}B"
-    tight, stated = tiny(limit, *two), tiny(limit, f"partition.memory={limit}", *two)
-    found = place_network(tight, devices_of(tight))
-    assert found == place_network(stated, devices_of(stated))
-    assert max(held(tight, found).values()) < most
