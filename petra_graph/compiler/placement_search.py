@@ -87,7 +87,7 @@ def place(
 
     Raises:
         SpecError: the listed depths do not fit the stages.
-        NoFeasiblePlan: the devices' memory does not suffice; for "auto", not for the number that was to take least.
+        NoFeasiblePlan: the devices' memory does not suffice, for "auto" whatever the number; then of the largest one.
     """
     if stages == "auto":
         if not isinstance(inputs.schedule, tuple):

@@ -79,7 +79,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     most = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
     loaders = Loaders(spec.data.workers, [whole]) if spec.data.workers else None
     batches = MicroBatches.evaluation(whole, spec.data.test_batch, most=most, seed=spec.run.seed, loaders=loaders)
-    loss, renumbered = checked.build_loss(), _match_classes(run.facts.class_names, data.facts.class_names)
+    loss, renumbered = checked.loss.build(), _match_classes(run.facts.class_names, data.facts.class_names)
     onto = operator.methodcaller("to", device)
 
     def results() -> Generator[HeadResult]:

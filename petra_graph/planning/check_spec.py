@@ -32,7 +32,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, KINDS
-from petra_graph.plugins.loss_and_metric import Loss, Scale, scale_in
+from petra_graph.plugins.loss_and_metric import Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.program.method import Method
@@ -78,11 +78,6 @@ class CheckedSpec:
         refuse(old_graph_problems(spec, method))
         stages = given_stages(self.graph, spec, schedule)
         return attrs.evolve(self, spec=spec, method=method, schedule=schedule, stages=stages)
-
-    def build_loss(self) -> Loss:
-        """Return the loss of training and evaluations; errors as of `Plugin.build`."""
-        loss: Loss = self.loss.build()
-        return loss
 
     @cached_property
     def tried_optimizer(self) -> Any:

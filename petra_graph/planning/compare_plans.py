@@ -1,7 +1,7 @@
 """Plans compared: one network under every training method and with other uses of its devices, which of them to choose; and given specs.
 
-Of those that are about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan can say. Of several
-that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
+Of those that are about as fast as the fastest, the one whose gradients are least late is recommended: staleness costs accuracy, and how much no plan
+can say. Of several that are equally late, one that needs clearly less memory is preferred to one that is faster by less than predictions are sure of.
 """
 
 from __future__ import annotations
@@ -241,6 +241,9 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
         for segment in program.segments
         for name in segment.nodes
     ]
+    # Where it is known of every device how much it may hold, a plan's hold no more.
+    hosts = [device for device in inputs.devices if device.name in found.peaks]
+    fits = True if all(device.memory_bytes or device.type.memory_bytes for device in hosts) else None
     return evolve(
         row,
         stages=len(programs),
@@ -249,7 +252,7 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
         paper_total=paper_accounting(programs, inputs.costs)["total"] if in_paper else None,
         channel_bytes=round(samples * sum(sent.values())),
         flops=round(samples * sum(one.forward + one.backward for one in work)),
-        fits=True if found.memory_is_known else None,
+        fits=fits,
         staleness=found.figures.staleness,
         samples_per_second=found.samples_per_second,
         speedup=found.samples_per_second / over if over else None,

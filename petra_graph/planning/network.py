@@ -291,7 +291,7 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
         SpecError, PluginError: as `measure`, one of them refuses its options, or the head does not fit the data.
     """
     problems = ProblemCollector(loaded=checked.loaded)
-    problems.attempt(checked.build_loss)
+    problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
     for metric in checked.metrics:
         problems.attempt(metric.build)

@@ -93,11 +93,6 @@ class Estimate:
         return Figures(self.samples_per_second, staleness, max(peak.bytes for peak in self.peaks.values()))
 
     @property
-    def memory_is_known(self) -> bool:
-        """Whether it is known of every device how much it may hold; a plan's devices then hold no more."""
-        return all(one.memory_bytes or one.type.memory_bytes for one in self.inputs.devices if one.name in self.peaks)
-
-    @property
     def assumptions(self) -> Iterator[str]:
         return assumptions(self.inputs, self.network.spec, self.pipeline)
 

@@ -216,7 +216,7 @@ def prepare(
         checked = check_spec(checked, overrides, folders=resumed_in or ())
     spec, problems, begins = checked.spec, ProblemCollector(loaded=checked.loaded), resumed_in is None
     problems.add(replica_problems(spec, processes))
-    loss = problems.attempt(checked.build_loss)
+    loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
     callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated) or ()
     problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
