@@ -50,17 +50,16 @@ def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
     return _place(network, limited)
 
 
-def place_on_present(network: MeasuredNetwork, devices: Devices, present: tuple[str, ...]) -> Placement:
+def place_on_present(network: MeasuredNetwork, present: tuple[str, ...]) -> Placement:
     """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
 
     Args:
-        devices: those that the specification names.
-        present: names of devices, as many as these, or one.
+        present: names of devices, as many as the specification names, or one.
 
     Raises:
         SpecError, NoFeasiblePlan: as `place_network`; of the devices that are present.
     """
-    names = tuple(dict.fromkeys(present))
+    devices, names = planned_devices(network.spec.partition), tuple(dict.fromkeys(present))
     if list(names) == [device.name for device in devices]:
         return place_network(network, devices)
 
@@ -73,20 +72,20 @@ def place_on_present(network: MeasuredNetwork, devices: Devices, present: tuple[
     return placement
 
 
-def place_on_processes(network: MeasuredNetwork, devices: Devices, processes: int) -> Placement:
+def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
     """Place a network on as many devices as processes, by cost if the planned devices are fewer or more.
 
     The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
     the least of them, if they are not as many.
 
     Args:
-        devices: those that the specification names.
         processes: in one pipeline.
 
     Raises:
         SpecError: as `place_network`, or there are more processes than stages.
         NoFeasiblePlan: as `place_network`; of the processes.
     """
+    devices = planned_devices(network.spec.partition)
     as_many = len(devices) == processes
     placement = planned = place_network(network, devices) if as_many else _place_as_planned(network, devices)
     if processes > (most := len(planned.stages)):

@@ -90,13 +90,19 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
     fullest = max(plan.devices, key=lambda device: device.bytes.total / ((device.room or 1) if known else 1))
     of = "" if fullest.room is None else f" of {memory(fullest.room)}"
     stages = f"{noun(len(fullest.stages), 'stage')} {ranges_label(fullest.stages)}"
+    latest, late = max(plan.stages, key=lambda stage: stage.staleness), "none; no gradient is late"
+    if latest.staleness:
+        late = f"{plural(latest.staleness, 'update')}; the gradients of stage {latest.index}, the latest"
+    planned, sure = plan.timing.samples_per_second, plan.certainty
+    low, high = (planned / speed for speed in (sure.samples_per_second_high, sure.samples_per_second_low))
+    quiet = " on a quiet machine" if sure.profiled else ""
     return [
         ("fits", _fit(plan, fullest)),
         ("fullest", f"{memory(fullest.bytes.total)}{of}; {_name(fullest)} with {stages}"),
         ("speed", _speed(plan)),
-        ("staleness", _staleness(plan)),
+        ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
-        ("how sure", _certainty(plan)),
+        ("how sure", f"{sure.times}; such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}"),
     ]
 
 
@@ -132,17 +138,3 @@ def _speed(plan: Plan) -> str:
         times = dict.fromkeys(duration(run.seconds * planned / speed) for speed in (high, low))
         text += f"; {' to '.join(times)} for {plural(run.epochs, 'epoch')}"
     return text
-
-
-def _staleness(plan: Plan) -> str:
-    worst = max(plan.stages, key=lambda stage: stage.staleness)
-    if not worst.staleness:
-        return "none; no gradient is late"
-    return f"{plural(worst.staleness, 'update')}; the gradients of stage {worst.index}, the latest"
-
-
-def _certainty(plan: Plan) -> str:
-    planned, sure = plan.timing.samples_per_second, plan.certainty
-    low, high = (planned / speed for speed in (sure.samples_per_second_high, sure.samples_per_second_low))
-    quiet = " on a quiet machine" if sure.profiled else ""
-    return f"{sure.times}; such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}"

@@ -35,7 +35,7 @@ from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.spec_devices import planned_devices, present_devices
+from petra_graph.planning.spec_devices import present_devices
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import OBSERVES, Callback, missing_package
 from petra_graph.plugins.contract import Plugin, asks_for_stage
@@ -285,10 +285,9 @@ def _place(
         network = evolve(measured, checked=evolve(measured.checked, training_samples=len(data.data.train)))
     if saved is not None:
         return network, saved.placement(network, present, processes)
-    planned = planned_devices(network.spec.partition)
     if processes == 1:
-        return network, place_on_present(network, planned, present)
-    return network, place_on_processes(network, planned, processes)
+        return network, place_on_present(network, present)
+    return network, place_on_processes(network, processes)
 
 
 def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:

@@ -13,7 +13,6 @@ from petra_graph.planning.network import measure
 from petra_graph.planning.place_network import place_on_processes
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import prepare
@@ -86,7 +85,7 @@ def test_other_processes_keep_what_the_plan_keeps(write):
     one = (*TWO, AUTO, "partition.devices=1", f"partition.stages={stages}")
     for limit, keeps in (("partition.memory=1GiB", {"graph"}), ("partition.memory=155KiB", {"nothing", "input"})):
         network = measure(check_spec(spec, (*one, limit)))
-        placement = place_on_processes(network, planned_devices(network.spec.partition), 2)
+        placement = place_on_processes(network, 2)
         assert {stage.rank for stage in placement.stages} == {0, 1}
         assert set(placement.kept.values()) == keeps
         assert {segment.keeps for program in network.programs(placement) for segment in program.segments[:-1]} <= keeps

@@ -32,10 +32,6 @@ def devices_of(network):
     return planned_devices(network.spec.partition)
 
 
-def on_processes(network, processes):
-    return place_on_processes(network, devices_of(network), processes)
-
-
 def held(network, placement):
     return {name: one.total for name, one in ((one.name, one.bytes) for one in predict(network, placement).devices)}
 
@@ -57,13 +53,13 @@ def test_processes_are_judged_as_processes():
     found = network("partition.memory=3MiB")
     with pytest.raises(NoFeasiblePlan):
         place_network(found, devices_of(found))
-    placement = on_processes(found, 4)
+    placement = place_on_processes(found, 4)
     assert [device.memory_bytes for device in placement.devices] == [3 * 2**20] * 4
     assert len(held(found, placement)) == 4
     assert max(held(found, placement).values()) <= 3 * 2**20
     short = network("partition.memory=1MiB")
     with pytest.raises(NoFeasiblePlan, match=r'device "rank [0-3]" would hold') as caught:
-        on_processes(short, 4)
+        place_on_processes(short, 4)
     assert "partition.devices" not in (caught.value.problems[0].hint or "")
 
 
@@ -73,23 +69,23 @@ def test_processes_change_no_stage(stages):
     planned = place_network(roomy, devices_of(roomy)).stages
     found = network(stages, "partition.memory=4MiB")
     for processes in (2, 3, 4):
-        placement = on_processes(found, processes)
+        placement = place_on_processes(found, processes)
         assert [stage.nodes for stage in placement.stages] == [stage.nodes for stage in planned]
         assert len({stage.rank for stage in placement.stages}) == processes
 
 
 def test_as_many_processes_as_devices_keep_the_devices_limits():
     apart = ("partition.devices=2", "partition.memory=['4MiB', '2MiB']")
-    placement = on_processes(network(*apart), 2)
+    placement = place_on_processes(network(*apart), 2)
     assert [device.memory_bytes for device in placement.devices] == [4 * 2**20, 2 * 2**20]
     with pytest.raises(NoFeasiblePlan):
-        on_processes(network("partition.devices=2", "partition.memory=['2MiB', '2MiB']"), 2)
+        place_on_processes(network("partition.devices=2", "partition.memory=['2MiB', '2MiB']"), 2)
 
 
 @pytest.mark.parametrize("devices", [1, 3])
 def test_a_process_without_a_stage_is_refused(devices):
     with pytest.raises(SpecError, match="3 processes cannot share 2 stages"):
-        on_processes(network("partition.stages=2", f"partition.devices={devices}"), 3)
+        place_on_processes(network("partition.stages=2", f"partition.devices={devices}"), 3)
 
 
 def test_the_only_present_device_is_judged_with_all_stages():
@@ -97,12 +93,12 @@ def test_the_only_present_device_is_judged_with_all_stages():
     found = network("partition.devices=2", "partition.memory=4MiB")
     assert len(place_network(found, devices_of(found)).devices) == 2
     with pytest.raises(NoFeasiblePlan, match=r'device "cpu" would hold 4\.11 MiB'):
-        place_on_present(found, devices_of(found), ("cpu",))
+        place_on_present(found, ("cpu",))
     enough = network("partition.devices=2", "partition.memory=5MiB")
-    assert {stage.device for stage in place_on_present(enough, devices_of(enough), ("cpu",)).stages} == {"cpu"}
+    assert {stage.device for stage in place_on_present(enough, ("cpu",)).stages} == {"cpu"}
     tight = network("partition.devices=2", "partition.memory=1MiB")
     with pytest.raises(NoFeasiblePlan):
-        place_on_present(tight, devices_of(tight), ("cpu",))
+        place_on_present(tight, ("cpu",))
 
 
 TINY = [

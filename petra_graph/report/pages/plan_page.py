@@ -30,10 +30,13 @@ _TICKS = 4
 
 def page(plan: Plan | Comparison) -> str:
     """Write a plan, or plans compared, as a page."""
-    return _plan_page(plan) if isinstance(plan, Plan) else _comparison_page(plan)
-
-
-def _plan_page(plan: Plan) -> str:
+    if isinstance(plan, Comparison):
+        sections = [
+            Section(name="table", tables=[("", comparison_columns(plan))]),
+            Section(name="notes", lines=comparison_notes(plan)),
+            Section(name="assumptions", lines=plan.assumptions),
+        ]
+        return render_page(comparison_title(plan), sections, answers=comparison_answers(plan), predicted=True)
     sections = [
         Section(name="memory", pictures=memory_bars(plan)),
         Section(
@@ -85,12 +88,3 @@ def timeline_of(plan: Plan) -> list[Picture]:
     names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]
     rows = [[block for block in blocks if block.stage == stage.index] for stage in plan.stages]
     return [timeline("simulated timeline", names, rows)] if blocks else []
-
-
-def _comparison_page(compared: Comparison) -> str:
-    sections = [
-        Section(name="table", tables=[("", comparison_columns(compared))]),
-        Section(name="notes", lines=comparison_notes(compared)),
-        Section(name="assumptions", lines=compared.assumptions),
-    ]
-    return render_page(comparison_title(compared), sections, answers=comparison_answers(compared), predicted=True)
