@@ -168,7 +168,9 @@ class TimedTraining:
             optimizer=clip_by_stage(ready.spec.optimizer),
         )
         network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
-        made = cls(evolve(ready, network=network, placement=placement, programs=network.programs(placement)), kinds)
+        made = cls(
+            evolve(ready, network=network, placement=placement, programs=network.lowering.placed(placement)), kinds
+        )
         made.burst(WARM_UP)
         if ready.on_cuda and not spec.run.compile:  # compiled code is not called kernel by kernel
             for watch in made.watches.values():

@@ -30,7 +30,6 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device, stated_link
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
-from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
 from petra_graph.units import listed, noun
@@ -83,10 +82,9 @@ class MeasuredNetwork:
         return {label: own for label, own in nodes.items() if len(own) > 1 and (label in moved or not trained)}
 
     @property
-    def together(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of nodes that every cut has in one stage."""
-        untie = self.spec.partition.untie
-        return () if untie else self.graph.inseparable(self.owners(self.graph.order, trained=True).values())
+    def bound(self) -> Mapping[str, Sequence[str]]:
+        """The trained parameters that nodes share, with these nodes, which are in one stage of every cut."""
+        return {} if self.spec.partition.untie else self.owners(self.graph.order, trained=True)
 
     def shared_in_stages(self, stages: Sequence[Sequence[str]] | None) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the shared parameters by their names, with nodes that have them and are known to be in one stage.
@@ -94,7 +92,7 @@ class MeasuredNetwork:
         Args:
             stages: those that are given; None: they are still to be cut.
         """
-        bound = {} if self.spec.partition.untie else self.owners(self.graph.order, trained=True)
+        bound = self.bound
         yield from bound.items()
         for names in stages or ([self.graph.order] if self.spec.partition.stages == 1 else []):
             inside = self.owners(name for name in self.graph.order if name in names)
@@ -129,14 +127,14 @@ class MeasuredNetwork:
         Raises:
             SpecError: they are in several, and `partition.untie` is not set.
         """
-        most, found = self.graph.most_stages(self.together), list[str]()
-        if isinstance(stages, int):
-            owners = self.owners(self.graph.order, trained=True).items() if stages > most else ()
+        bound, found = self.bound, list[str]()
+        most = self.graph.most_stages(self.graph.inseparable(bound.values()))
+        if not isinstance(stages, int):
+            found += self.across_stages(stages) if bound else ()
+        elif stages > most:
             found += [
-                f"{stages} stages are too many: {_named(own)} share the parameter {label}" for label, own in owners
+                f"{stages} stages are too many: {_named(own)} share the parameter {one}" for one, own in bound.items()
             ]
-        elif not self.spec.partition.untie:
-            found += self.across_stages(stages)
         hint = (
             f"set partition.stages = {most}, the most that there can be: a stage with these nodes has all nodes between them, too; or set "
             "partition.untie = true: each stage then updates a copy of its own, equal at the start, which is another model than the tied one"
@@ -147,6 +145,7 @@ class MeasuredNetwork:
 
     @property
     def lowering(self) -> Lowering:
+        """What makes the programs of stages: the lower step."""
         spec, method = self.spec, self.spec.method
         return Lowering(
             graph=self.graph,
@@ -162,10 +161,6 @@ class MeasuredNetwork:
             kept=method.keep if isinstance(method.keep, Mapping) else {},
             allow_stored=method.allow_stored,
         )
-
-    def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
-        """Return the program of every stage: the lower step."""
-        return self.lowering.placed(placement)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -251,7 +246,7 @@ class MeasuredNetwork:
             clocks=clocks_of(devices, costs, spec.precision.products, profile),
             profile=profile,
             replicas=spec.partition.replicas,
-            together=self.together,
+            together=self.graph.inseparable(self.bound.values()),
             outside_seconds=0.0 if profile is None else profile.outside,
         )
 

@@ -138,7 +138,7 @@ def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
     network.check_shared([stage.nodes for stage in placement.stages])
     listed, problems = network.spec.method.keep, list[Problem]()
     graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()
-    for program, segment in ((one, segment) for one in network.programs(placement) for segment in one.segments):
+    for program, segment in ((one, segment) for one in network.lowering.placed(placement) for segment in one.segments):
         for name in segment.nodes if segment.keeps != "graph" else ():
             if name not in graphs:
                 continue

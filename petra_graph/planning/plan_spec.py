@@ -148,7 +148,7 @@ class Planner:
         assert devices is not None
         assert network is not None
         placement = problems.require(place_network, network, devices)
-        problems.add(delay_problems(network, network.programs(placement)))
+        problems.add(delay_problems(network, network.lowering.placed(placement)))
         problems.raise_any()
         return problems.require(Estimate.of, network, placement)
 

@@ -117,7 +117,7 @@ class SavedPlan:
             kept=kept if spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
-        for segment in (segment for program in network.programs(placement) for segment in program.segments):
+        for segment in (segment for program in network.lowering.placed(placement) for segment in program.segments):
             for name in kept.keys() & set(segment.nodes):
                 self._compare(f"node {shown(name)}: keeps", kept[name], segment.keeps)
         check_stages(network, placement)

@@ -245,7 +245,7 @@ def prepare(
     network, placement = placed
     devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
     programs = tuple(
-        evolve(one, device=device) for one, device in zip(network.programs(placement), devices, strict=True)
+        evolve(one, device=device) for one, device in zip(network.lowering.placed(placement), devices, strict=True)
     )
     problems.add(delay_problems(network, programs))
     replica, at = divmod(rank, in_pipeline)

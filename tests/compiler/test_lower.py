@@ -107,14 +107,6 @@ def test_every_edge_is_sent_by_one_stage_and_received_by_one(data, nodes):
     assert sorted(name for program in made for name in program.nodes) == sorted(graph.nodes)
 
 
-@given(st.data(), networks())
-def test_every_reconstructing_node_is_sent_its_activation_once(data, nodes):
-    graph = built_graph(nodes)
-    stages = data.draw(cuts(graph))
-    producers = [edge.producer for edge in returning(nodes, stages)]
-    assert sorted(producers) == sorted(name for name, made in graph.nodes.items() if made.kind == "reversible")
-
-
 @examples(15)
 @given(st.data(), networks(max_body=5))
 def test_any_graph_under_any_cut_and_schedule_gives_the_plain_gradient(data, nodes):
@@ -145,19 +137,6 @@ def keep_gradients(executor, found: dict[str, torch.Tensor]) -> None:
         step(norm)
 
     executor.updater.step = keeping
-
-
-@examples(8)
-@given(st.data(), networks(max_body=5))
-def test_any_graph_trains_without_delay_as_one_stage_does(data, nodes):
-    """Sequential, with updates: cuts only move work, so the bits are those of the paper's stages."""
-    stages = data.draw(cuts(built_graph(nodes)))
-    micro_batches = batches((4,), 4, size=2)
-    one = pipeline(nodes, (4,), schedule="sequential")
-    other = pipeline(nodes, (4,), schedule="sequential", stages=stages)
-    for built in (one, other):
-        built.train(micro_batches)
-    assert relative_error(one.parameters(), other.parameters()) < ONE_GRADIENT
 
 
 def modes(nodes, stages=None, **more) -> dict[tuple[str, ...], tuple[str, str]]:

@@ -89,11 +89,6 @@ def nodes_of(made):
     return [stage.nodes for stage in made.stages]
 
 
-def held(used, made):
-    """What each device holds, by the memory model."""
-    return {name: one.total for name, one in used.device_memory(used.programs(made, made.schedule)).items()}
-
-
 def test_what_fits_nowhere_names_the_node_and_what_would_help():
     with pytest.raises(NoFeasiblePlan) as caught:
         place(setting(2, memory=100), 2)
@@ -101,16 +96,6 @@ def test_what_fits_nowhere_names_the_node_and_what_would_help():
     assert caught.value.exit_code == 3
     assert problem.message.startswith("found no cut that fits, of ")
     assert "more than the 100 bytes that it may hold" in problem.message
-
-
-def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
-    used = setting(5, schedule="auto", weights={"rev1": 3.0})
-    made = by_hand(used)
-    depths = made.schedule
-    auto, usual = seconds_of(used, made), seconds_of(used, evolve(made, schedule="1f1b"))
-    assert auto <= usual * 1.001
-    assert all(one <= other for one, other in zip(depths, (5, 4, 3, 2, 1), strict=True))
-    assert sum(depths) < 15
 
 
 def on(used, **speeds):

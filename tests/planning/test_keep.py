@@ -88,7 +88,9 @@ def test_other_processes_keep_what_the_plan_keeps(write):
         placement = place_on_processes(network, 2)
         assert {stage.rank for stage in placement.stages} == {0, 1}
         assert set(placement.kept.values()) == keeps
-        assert {segment.keeps for program in network.programs(placement) for segment in program.segments[:-1]} <= keeps
+        assert {
+            segment.keeps for program in network.lowering.placed(placement) for segment in program.segments[:-1]
+        } <= keeps
 
 
 def test_a_listed_graph_in_a_delayed_stage_is_refused(spec):

@@ -188,7 +188,7 @@ def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
     partition = network.spec.partition
     names = () if isinstance(partition.devices, int) else partition.devices
     if len({name.partition(":")[0] for name in names}) < 2:
-        return network.programs(place_network(network, planned_devices(partition)))
+        return network.lowering.placed(place_network(network, planned_devices(partition)))
     alike = evolve(
         network,
         checked=evolve(network.checked, spec=evolve(network.spec, partition=evolve(partition, devices=("cpu",)))),
