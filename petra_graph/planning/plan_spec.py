@@ -135,7 +135,7 @@ class Planner:
 
     def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant; errors as of `estimate`."""
-        return described_plan(self.estimate(variant), with_timeline=with_timeline)
+        return described_plan(self._estimate(variant or self.spec), with_timeline=with_timeline)
 
     @uncompiled()
     def _estimate(self, spec: Spec) -> Estimate:
