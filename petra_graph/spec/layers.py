@@ -333,23 +333,18 @@ def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:
     """Return what is at a path with the override's value in it, and the path of that value: its keys, with indices for names."""
     if len(path) == len(override.keys):
         return override.value, path
-    key = override.keys[len(path)]
+    key: Any = override.keys[len(path)]
     if isinstance(container, list):
-        at = _index(container, key, path, override)
+        names = [item.get("name") if isinstance(item, Mapping) else None for item in container]
+        if key not in names and not (key.isdecimal() and int(key) < len(container)):
+            hint = suggestion(key, [name for name in names if isinstance(name, str)])
+            raise _refusal(override.text, f"{'.'.join(map(str, path))} has no item named {shown(key)}", hint)
+        at = names.index(key) if key in names else int(key)
         inner, whole = _put(container[at], (*path, at), override)
         return [*container[:at], inner, *container[at + 1 :]], whole
     if not isinstance(container, Mapping):
         raise _refusal(override.text, f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
     inner, whole = _put(container.get(key, {}), (*path, key), override)
+    # An option of an architecture that is not there names no network, and drops none.
     names_no_network = not path and override.keys[1:] not in ((), ("name",))
     return {**(container if names_no_network else _left(container, {key: inner}, path)), key: inner}, whole
-
-
-def _index(items: list[Any], key: str, path: Path, override: Override) -> int:
-    names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
-    if key in names:
-        return names.index(key)
-    if key.isdecimal() and int(key) < len(items):
-        return int(key)
-    hint = suggestion(key, [name for name in names if isinstance(name, str)])
-    raise _refusal(override.text, f"{'.'.join(map(str, path))} has no item named {shown(key)}", hint)

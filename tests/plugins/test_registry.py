@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.plugins.author_code import find_code
-from petra_graph.plugins.kinds import BLOCK, LOSS, OPTIMIZER
+from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import Entry, Registry, discover, scan
 
 CODE = """\
@@ -82,12 +82,6 @@ def problem(registry: Registry, group, name, kind):
 def test_resolves_a_name(found):
     plugin = found.resolve(BLOCK, "mine")
     assert (plugin.name, plugin.distribution, plugin.code.kind) == ("mine", "my-blocks", "buffered")
-
-
-def test_unknown_name(found):
-    said = "unknown block \"mime\"\n    help: did you mean 'mine'? allowed: mine"
-    assert problem(found, BLOCK, "mime", SpecError) == said
-    assert problem(found, LOSS, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
 
 
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):
