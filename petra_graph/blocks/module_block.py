@@ -49,7 +49,7 @@ class OfModule(Block):
     make: Callable[..., nn.Module]
     of: str
 
-    def __init__(self, inputs: Sequence[Shape], **options: Any) -> None:
+    def __init__(self, inputs: Sequence[Shape], /, **options: Any) -> None:  # a module may have an option of that name
         super().__init__(inputs)
         self.module = type(self).make(**options)
         if not isinstance(self.module, nn.Module):

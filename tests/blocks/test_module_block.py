@@ -31,6 +31,14 @@ def test_a_tensor_is_one_stream_and_a_list_several():
     assert [len(block(torch.zeros(3, 2))) for block in (built(nn.Linear, LINEAR), several)] == [1, 2]
 
 
+def test_an_option_may_have_the_name_of_what_a_block_is_given():
+    class Mine(nn.Linear):
+        def __init__(self, inputs):
+            super().__init__(inputs, 2)
+
+    assert built(Mine, {"inputs": 3}).module.in_features == 3
+
+
 def test_what_is_no_module_and_no_stream():
     with pytest.raises(TypeError, match=r"own_modules:number returned int, and no torch.nn.Module"):
         built(own_modules.number, {})
