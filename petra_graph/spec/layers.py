@@ -345,6 +345,6 @@ def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:
     if not isinstance(container, Mapping):
         raise _refusal(override.text, f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
     inner, whole = _put(container.get(key, {}), (*path, key), override)
-    # An option of an architecture that is not there names no network, and drops none.
+    # An option of the architecture names no network, and so drops no graph.
     names_no_network = not path and override.keys[1:] not in ((), ("name",))
     return {**(container if names_no_network else _left(container, {key: inner}, path)), key: inner}, whole
