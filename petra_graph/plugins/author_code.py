@@ -133,8 +133,10 @@ def _package_of(folder: str) -> Iterator[str]:
     sys.modules.setdefault(package, ModuleType(package)).__path__ = [folder]
     files = (*Path(folder).glob("*.py"), *(file.parent for file in Path(folder).glob("*/__init__.py")))
     own = {file.stem for file in files}
+    # What is imported already under these names is another folder's, or Python's: it steps aside meanwhile.
     hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
     before = set(sys.modules)
+    # What this folder's files have imported before is found under its plain names again, so that it is there once.
     for name in [name for name in before if name.startswith(f"{package}.")]:
         sys.modules[name.removeprefix(f"{package}.")] = sys.modules[name]
     path = sys.path.copy()

@@ -298,6 +298,7 @@ def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
     said = (*said, *(one for kind in members(annotation) for one in getattr(kind, "__metadata__", ())))  # `Code | None`
     kind: Any = _toml_type(annotation)
     default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
+    # A default that TOML cannot write is unset there, and is left to the code.
     if default is not attrs.NOTHING and not _in_toml(default):
         default, kind = None, kind if kind is Any else kind | None
     default = str(default) if isinstance(default, FilePath) else default
