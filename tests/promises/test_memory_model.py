@@ -176,8 +176,7 @@ def test_what_nodes_of_a_stage_share_is_counted_once(method, stages):
 
 def test_a_model_that_forgets_something_is_found_out(monkeypatch):
     with monkeypatch.context() as forgets:
-        forgets.setattr(StageMemory, "buffered", lambda *_: [])
-        forgets.setattr(StageMemory, "restored", lambda *_: [])
+        forgets.setattr(StageMemory, "_buffer_share", lambda *_: 0.0)
         assert deviation(REVNET, IMAGE, method="dsp") > PROMISED
     monkeypatch.setattr(StageMemory, "hold_for_delay", lambda *_: None)
     assert deviation(REVNET, IMAGE, schedule="lockstep", **PREDICT) > PREDICTED
