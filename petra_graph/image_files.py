@@ -46,7 +46,6 @@ def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
             with Image.open(file, formats=_DECODERS) as image:
                 if max(image.size) > _LONGEST * min(image.size):
                     raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
-                _expect_range(image)
                 # An image whose EXIF data is damaged stays as it is: Pillow raises whatever its parser meets.
                 with suppress(Exception):
                     ImageOps.exif_transpose(image, in_place=True)
@@ -70,24 +69,17 @@ def eight_bits(image: Image.Image) -> Image.Image:
     Raises:
         ValueError: its mode does not say what is black and what is white.
     """
-    _expect_range(image)
     if image.mode in _EIGHT_BITS:
         return image
-    return Image.fromarray(((np.asarray(image).astype(np.int64) + 128) // 257).astype(np.uint8))
-
-
-def _expect_range(image: Image.Image) -> None:
-    """Raise ValueError where black and white are not known."""
-    # Pillow brings a PGM's values to 16 bits, whatever its greatest one is, and calls them I.
-    if image.mode in _EIGHT_BITS or (image.format, image.mode) == ("PPM", "I"):
-        return
     found, tags = "", getattr(image, "tag_v2", {})
-    if image.mode not in _SIXTEEN_BITS:
+    # Pillow brings a PGM's values to 16 bits, whatever its greatest one is, and calls them I.
+    if image.mode not in _SIXTEEN_BITS and (image.format, image.mode) != ("PPM", "I"):
         found = f"mode {image.mode}"
     elif tags and (tags.get(Base.BitsPerSample), tags.get(Base.PhotometricInterpretation)) != _PLAIN_GREY:
         found = "12 bits, or white as 0"
     if found:
         raise ValueError(f"its pixels have {found}, and no known black and white; save 8 or 16 bits a channel")
+    return Image.fromarray(((np.asarray(image).astype(np.int64) + 128) // 257).astype(np.uint8))
 
 
 def visible_files(folder: Path) -> Iterator[str]:

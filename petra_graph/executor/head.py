@@ -39,6 +39,15 @@ class HeadResult(NamedTuple):
     """Of an evaluation batch: the outputs, the first where the network returns several, and the targets."""
 
 
+def compare(loss: Loss, output: Tree, target: Tree, micro_batch: int = -1) -> tuple[HeadResult, Tree]:
+    """Return the loss of a batch, with its graph, and the targets on the output's device; they come on the CPU, where they are weighed."""
+    device = main(output).device
+    beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
+    weight = target_weight(loss, target)
+    counted, mean = target_count(loss, target, weight), mean_loss(loss, output, beside, weight)
+    return HeadResult(micro_batch, len(main(target)), weight, counted, mean, {}), beside
+
+
 @define(eq=False, slots=False)
 class HeadRunner(SegmentRunner):
     """The head and the loss behind it; the gradient of the head's input waits for the backward."""
@@ -80,16 +89,9 @@ class HeadRunner(SegmentRunner):
 
     def compare(self, micro_batch: int | None, output: Tree, target: Tree) -> tuple[HeadResult, Tree]:
         """Return the loss, with its graph and random numbers of its own, and the targets on the output's device; `micro_batch` as in `run`."""
-        device = main(output).device
-        beside = mapped(lambda one: one.to(device, non_blocking=device.type == "cuda"), target)
         (name,) = self.modules
         with self.numerics.draws(f"the loss behind {name}", micro_batch), self._behind:
-            weight = target_weight(self.loss, target)
-            counted = target_count(self.loss, target, weight)
-            loss = mean_loss(self.loss, output, beside, weight)
-        return HeadResult(
-            -1 if micro_batch is None else micro_batch, len(main(target)), weight, counted, loss, {}
-        ), beside
+            return compare(self.loss, output, target, -1 if micro_batch is None else micro_batch)
 
     def _metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
         with torch.no_grad(), self._behind:

@@ -12,9 +12,8 @@ from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.executor.head import HeadResult
+from petra_graph.executor.head import HeadResult, compare
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.plugins.loss_and_metric import mean_loss, target_count, target_weight
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.training.data import CheckedData, MicroBatches
@@ -85,19 +84,10 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     def results() -> Generator[HeadResult]:
         at_work = nullcontext() if loaders is None else closing(loaders)
         with computing_on(network, device), at_work, closing(iter(batches)) as read:
-            for samples, stored in read:
-                targets = stored if renumbered is None else renumbered(stored)
-                beside, output = mapped(onto, targets), network(mapped(onto, samples))
-                weight = target_weight(loss, targets)  # of targets on the CPU, as in a run
-                yield HeadResult(
-                    micro_batch=-1,
-                    samples=len(main(targets)),
-                    weight=weight,
-                    counted=target_count(loss, targets, weight),
-                    loss=mean_loss(loss, output, beside, weight),
-                    metrics=loss.metrics(output, beside),
-                    compared=(main(output), beside),
-                )
+            for samples, targets in read:
+                output = network(mapped(onto, samples))
+                result, beside = compare(loss, output, targets if renumbered is None else renumbered(targets))
+                yield result._replace(metrics=loss.metrics(output, beside), compared=(main(output), beside))
 
     torch.set_num_threads(spec.run.threads)
     with closing(results()) as computed:

@@ -95,13 +95,6 @@ def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
     return found if shares or target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
 
 
-def _are_classes(output: Tree, target: Tree) -> bool:
-    """Whether targets are class indices of the outputs, [n, classes, *] and [n, *]."""
-    if is_several(output) or is_several(target) or target.is_floating_point():
-        return False
-    return bool(output.ndim == target.ndim + 1 and output.shape[:1] + output.shape[2:] == target.shape)
-
-
 def _trained(loss: Any) -> Iterator[str]:
     """Yield the names of what asks for gradients in a loss: parameters of a module, or of the attributes of any object."""
     if hasattr(loss, "named_parameters"):
@@ -138,20 +131,8 @@ class UsedLoss:
             if hasattr(self._loss, "buffers"):
                 self._loss.to(main(output).device)
             value: Tensor = self._loss(output, target)
-        if not self._seen:
-            self._expect_scalar(output, value)
-            self._seen = True
-        return value
-
-    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return the loss's metrics."""
-        with self._noted:
-            if hasattr(self._loss, "metrics"):
-                found: Mapping[str, Tensor] = self._loss.metrics(output, target)
-                return found
-            return correct(output, target) if _are_classes(output, target) else {}
-
-    def _expect_scalar(self, output: Tree, value: Any) -> None:
+        if self._seen:
+            return value
         import torch
 
         if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
@@ -161,6 +142,20 @@ class UsedLoss:
             raise self._plugin.broken(f"it returns {came}, not a scalar of real numbers: the mean over the samples")
         if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
             raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
+        self._seen = True
+        return value
+
+    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
+        """Return the loss's metrics."""
+        with self._noted:
+            if hasattr(self._loss, "metrics"):
+                found: Mapping[str, Tensor] = self._loss.metrics(output, target)
+                return found
+            if is_several(output) or is_several(target) or target.is_floating_point():
+                return {}
+            # Class indices of the outputs, [n, classes, *] and [n, *].
+            fits = output.ndim == target.ndim + 1 and output.shape[:1] + output.shape[2:] == target.shape
+            return correct(output, target) if fits else {}
 
 
 class Metric(Protocol):

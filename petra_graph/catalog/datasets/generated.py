@@ -82,14 +82,9 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         message = "data set 'digits' needs scikit-learn, which is not installed"
         hint = "pip install 'petra-graph[digits]'"
         raise SpecError(message, hint)
-    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():  # Importing sklearn.datasets takes a third of the time before the training.
-        table = np.loadtxt(file, delimiter=",")
-        return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return bunch.images, bunch.target.astype(np.int64)
+    # Importing sklearn.datasets takes a third of the time before the training.
+    table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
 
 
 _STARTS = 65_521

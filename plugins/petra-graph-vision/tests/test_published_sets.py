@@ -107,14 +107,6 @@ def test_wrong_files_are_refused_with_a_remedy(cifar_root, fashion_root, imagene
     assert capsys.readouterr().out == ""
 
 
-def test_published_numbers_of_training_samples():
-    """Plans of data that is not here; a folder of other classes has another number."""
-    counts = [one.training_samples() for one in (Cifar10, Cifar100, FashionMnist, ImageNet32)]
-    assert counts == [50_000, 50_000, 60_000, 1_281_167]
-    assert ImageNet.training_samples(classes=1000) == 1_281_167
-    assert ImageNet.training_samples(classes=100) is None
-
-
 def test_options_out_of_range_or_contradictory_are_refused():
     with pytest.raises(SpecError, match="resize must be at least size"):
         opened(ImageNet, ".", size=288)

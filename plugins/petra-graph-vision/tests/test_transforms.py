@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from petra_graph_vision.folder_sets import ImageFolder
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
+from petra_graph.training.loaders import Loaders
+from petra_graph.training.prepare import prepare
 from tests.support import kit
-from tests.support.forks import alone, ended
-from tests.support.runs import only_run, weights_bytes
 
 ALL = np.arange(12)
 AUGMENT = ({"name": "RandAugment"}, {"name": "RandomErasing", "p": 0.9, "value": [9, 8, 7]})
@@ -109,45 +110,25 @@ def test_wrong_tables_are_refused(case):
 
 
 SPEC = """
-name = "mixed"
-
+data = { name = "image-folder", batch = 4, options = { root = ".", size = 16, augment = [{ name = "RandAugment" }], mix = [{ name = "MixUp" }, { name = "CutMix" }] } }
 [[graph.node]]
 name = "stem"
 block = "conv-stem"
 options = { channels = 4 }
-
 [[graph.node]]
 name = "head"
 block = "pool-linear"
 options = { outputs = 2 }
-
-[data]
-name = "image-folder"
-batch = 4
-
-[data.options]
-root = "."
-size = 16
-augment = [{ name = "RandAugment" }, { name = "RandomErasing" }]
-mix = [{ name = "MixUp" }, { name = "CutMix" }]
-
-[run]
-epochs = 2
 """
 
 
-def run_and_read(*arguments):
-    assert main(["run", "a.toml", *arguments]) == 0
-    read = weights_bytes(only_run())
-    shutil.rmtree("runs")
-    return read
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_run_has_the_same_bits_on_two_processes_of_which_one_reads_targets(here, folder_root, write):
-    write("a.toml", SPEC)
-    whole = run_and_read()
-    with alone("run", "a.toml", "--processes", "2") as running:
-        assert ended([running]) == [0], running.said
-    assert weights_bytes(only_run()) == whole
+def test_the_head_s_process_and_loader_processes_mix_as_one_process_does(here, folder_root, write):
+    """Targets of mixed samples follow from the samples: the head's process reads both."""
+    whole = prepare(write("a.toml", SPEC)).opened
+    alone = list(whole.epoch(1))
+    assert alone[0][1].shape == (4, 2)
+    with closing(Loaders(1, [whole.data.train])) as loaders:
+        for other in (evolve(whole, part="targets"), evolve(whole, loaders=loaders)):
+            for one, again in zip(alone, other.epoch(1), strict=True):
+                assert all(map(torch.equal, one, again))
+    assert main(["run", "a.toml", "--set", "run.epochs=1"]) == 0

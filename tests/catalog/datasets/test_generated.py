@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,7 @@ def everything(split):
     return split.fetch(np.arange(len(split)), seed=0, epoch=0)
 
 
-@pytest.mark.parametrize("where", ["its file", "its function"])
-def test_digits_are_scikit_learns_scaled_to_bytes(monkeypatch, where):
-    if where == "its function":
-        monkeypatch.setattr(Path, "is_file", lambda _: False)
+def test_digits_are_scikit_learns_scaled_to_bytes():
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
