@@ -47,13 +47,8 @@ class Feed:
         """Of micro-batches on their way to the head, where that is in this process."""
 
 
-class Incoming(NamedTuple):
-    """The receiving end of a channel."""
-
-    key: ChannelKey
-    receive: Callable[[], EncodedTensors]
-    device: torch.device | None
-    """To which messages are brought; None: they come from there."""
+Incoming = tuple[ChannelKey, Callable[[], EncodedTensors], torch.device | None]
+"""Of the receiving end of a channel: what receives, and the device to which messages are brought; None: they come from there."""
 
 
 class Operation(NamedTuple):
@@ -81,8 +76,6 @@ class StageAtWork:
     def __init__(self, executor: StageExecutor, channels: ProcessChannels, feed: Feed) -> None:
         program = executor.program
         self.executor, self.index, self.device = executor, program.index, torch.device(program.device)
-        self.on_device = current_device(self.device)
-        """The context of the stage's operations; None: they need none."""
         self.forwards = 0
         """Since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
         self.samples = [edge for edge in program.receives if edge.producer == INPUT]
@@ -136,7 +129,7 @@ class StageAtWork:
                 here = channels.is_local(key) and not isinstance(end, PutBack)
                 source = channels.programs[channel.sender - 1].device if here else "cpu"
                 device = None if source == program.device else self.device
-                self.incoming[direction].append(Incoming(key, end.receive, device))
+                self.incoming[direction].append((key, end.receive, device))
                 waits[direction].append((end.ready, key))
             if channel.sender == self.index:
                 sender: Sender = channels.senders[key]
@@ -155,7 +148,7 @@ class StageAtWork:
         self.actions, self.next = actions, next(actions, None)
 
     def _on_device(self, perform: Callable[[int], HeadResult | None]) -> Callable[[int], HeadResult | None]:
-        if (on_device := self.on_device) is None:
+        if (on_device := current_device(self.device)) is None:
             return perform
 
         def there(micro_batch: int) -> HeadResult | None:

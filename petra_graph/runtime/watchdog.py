@@ -39,7 +39,7 @@ _GRACE_SECONDS = 3.0
 _SILENCE_SECONDS = 30.0
 _PATIENCE_SECONDS = 45.0
 """Longer than a dead process on another machine takes to be detected."""
-_KILLED = "it was killed: by a signal, or by the system for want of memory"
+_GONE = "has gone without a word", "it was killed: by a signal, or by the system for want of memory"
 _SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
 
 
@@ -168,8 +168,12 @@ class Watchdog(Supervisor):
         """What lasts too long does so while this process is awake, by its latest heartbeat."""
         self._seen: dict[str, tuple[object, float]] = {}
         """What heartbeats have seen, and since when."""
-        self._ends = {descriptor: rank for rank in range(world.size) if (descriptor := self._end_of(rank)) is not None}
+        self._ends: dict[int, int] = {}
         """Descriptors that become readable when another process of this machine ends, with its rank."""
+        for rank, other in enumerate(world.neighbours):
+            if rank != world.rank and world.share_machine(rank):
+                with suppress(OSError):  # it has ended already: its heartbeats will be missed
+                    self._ends[os.pidfd_open(other.process)] = rank
         self._closing = Event()
         self._thread = Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -232,7 +236,7 @@ class Watchdog(Supervisor):
         rank_info = self._world.rank_info
         keeper = [descriptor for descriptor, rank in self._ends.items() if rank == 0 and not rank_info.hosted]
         if keeper and select.select(keeper, [], [], _GRACE_SECONDS)[0]:
-            return self._dead(0)
+            return self._lost(0, *_GONE)
         message = f"rank {self._world.rank}: the run's store at {rank_info.address} has gone: {first_line(error)}"
         return self._end_of_launch(message, STORE_ENDED)
 
@@ -274,7 +278,7 @@ class Watchdog(Supervisor):
             return
         self._exchange_requests()
         for lost in gone:
-            self._fail(self._dead(lost))
+            self._fail(self._lost(lost, *_GONE))
         if os.getppid() != self._parent:
             self._fail(self._end_of_launch("the launcher has gone", ""))
         self._judge_silence()
@@ -332,17 +336,6 @@ class Watchdog(Supervisor):
             self.on_stuck(self.failure)
 
     # --- failures -----------------------------------------------------------------------------------------------------
-
-    def _end_of(self, rank: int) -> int | None:
-        """Return a descriptor that becomes readable when another process of this machine ends."""
-        world = self._world
-        if rank != world.rank and world.share_machine(rank):
-            with suppress(OSError):
-                return os.pidfd_open(world.neighbours[rank].process)
-        return None
-
-    def _dead(self, rank: int) -> Failure:
-        return self._lost(rank, "has gone without a word", _KILLED)
 
     def _lost(self, rank: int, how: str, hint: str) -> Failure:
         """Return the failure of a run of which a process has ended, or does not answer."""

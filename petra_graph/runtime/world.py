@@ -157,13 +157,20 @@ class World:
         Raises:
             RunFailed: torch cannot connect them, and all are alive.
         """
+        # Torch 2.8's gloo says on stdout how many ranks it has connected, before `--json`'s document.
+        sys.stdout.flush()
+        kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
         try:
-            with _without_stdout():
-                yield
+            yield
         except RuntimeError as error:
             wait_for_failure(self.check, _PART_SECONDS)
             hint = "see what the other processes say; between machines, their ports must be open to each other"
             raise RunFailed("cannot connect with the other processes", hint=hint) from error
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(nowhere)
 
     def abort_groups(self) -> None:
         """End what groups still send and receive, without waiting for it.
@@ -239,17 +246,3 @@ class World:
 
 def _bytes(value: Tensor) -> Tensor:
     return value.detach().reshape(-1).view(torch.uint8)
-
-
-@contextmanager
-def _without_stdout() -> Iterator[None]:
-    """Drop what is written to stdout: torch 2.8's gloo says there how many ranks it has connected, before `--json`'s document."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)

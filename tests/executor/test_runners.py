@@ -81,12 +81,14 @@ def test_a_stored_version_has_no_gradient_of_what_is_frozen(runner_type):
     versions.begin(0)
     runner.forward(0, (x,))
     versions.before_step()
-    (expected,) = torch.autograd.grad(mine(x)[0], mine.trained.weight, gradient)
+    read = x.clone().requires_grad_()
+    expected, of_weight = torch.autograd.grad(mine(read)[0], (read, mine.trained.weight), gradient)
     with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tuple(mine.parameters())):
         mine.trained.weight.zero_()  # the update, which the stored version does not see
-    runner.backward(0, None, (gradient,))
+    (found,) = runner.backward(0, None, (gradient,)).gradients
     assert not mine.trained.weight.any()
-    torch.testing.assert_close(mine.trained.weight.grad, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(mine.trained.weight.grad, of_weight, rtol=1e-12, atol=1e-12)
     assert all(one.grad is None for one in (mine.frozen.weight, mine.levels))
 
 

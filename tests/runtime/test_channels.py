@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
+from errno import ENOMEM
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
 from petra_graph.runtime.channels import SharedMemoryReceiver, SharedMemorySender, moved, read_message, write_message
@@ -44,6 +49,17 @@ def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "to", lambda _, device, **how: steps.append((device.type, how)))
     moved((torch.zeros(2), torch.zeros(2, device="meta")), torch.device("cuda:0"))
     assert steps == ["pinned", ("cuda", {"non_blocking": True}), ("cuda", {"non_blocking": True})]
+
+
+def test_a_sender_that_cannot_map_the_memory_says_so(monkeypatch):
+    receiver = SharedMemoryReceiver(1, 64, Waker())
+
+    def full(*_):
+        raise OSError(ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", full)
+    with pytest.raises(RunFailed, match=r"^cannot share memory with process \d+: .*Cannot allocate memory"):
+        SharedMemorySender(receiver.address, Waker())
 
 
 def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_what_was_received():
