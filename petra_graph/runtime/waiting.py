@@ -14,7 +14,9 @@ import select
 import time
 from collections.abc import Callable
 from math import inf
+from typing import TypeVar
 
+T = TypeVar("T")
 _LOOK_SECONDS = 0.01
 _LATE_SECONDS = 2.0
 """What counts at most between two looks; a busy machine may delay a look by as much."""
@@ -65,9 +67,12 @@ class AwakeTime:
         return self._counted
 
 
-def wait_for_failure(check: Callable[[], object], seconds: float = inf) -> None:
-    """Give the watchdog some seconds to learn why the run fails: `check` raises that. Return where it has not."""
+def until(look: Callable[[], T], seconds: float = inf) -> T:
+    """Look until there is something to see, for at most some seconds while this process is awake; return what was seen last.
+
+    A look may raise what ends the wait: where torch has lost another process, a check of the watchdog raises the cause once it is known.
+    """
     waits = AwakeTime()
-    while waits.seconds < seconds:
-        check()
+    while not (found := look()) and waits.seconds < seconds:
         time.sleep(_LOOK_SECONDS)
+    return found

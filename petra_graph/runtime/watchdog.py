@@ -30,7 +30,7 @@ from attrs import define, frozen
 from petra_graph.errors import Interrupted
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.store import STORE_ENDED, RunStore, StoreGone, first_line
-from petra_graph.runtime.waiting import AwakeTime, Waker, wait_for_failure
+from petra_graph.runtime.waiting import AwakeTime, Waker, until
 from petra_graph.runtime.world import World
 
 _HEARTBEAT_SECONDS = 0.25
@@ -213,7 +213,7 @@ class Watchdog(Supervisor):
             others = [rank for rank in ranks if rank != self._world.rank]
             if len(others) == 1:
                 self.lost(what, others[0], error)
-            wait_for_failure(self.check, _PATIENCE_SECONDS)
+            until(self.check, _PATIENCE_SECONDS)
             raise
 
     def report(self, failure: Failure, store: RunStore | None = None) -> Failure:

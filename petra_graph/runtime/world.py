@@ -30,10 +30,9 @@ from petra_graph.runtime.store import (
     connect_store,
     machine_of_process,
 )
-from petra_graph.runtime.waiting import AwakeTime, wait_for_failure
+from petra_graph.runtime.waiting import AwakeTime, until
 
 _PART_SECONDS = 5.0
-_LOOK_SECONDS = 0.005
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
 _GATHERED = 1 << 20
@@ -103,7 +102,7 @@ class World:
         waits, found = AwakeTime(), []
         where = f"rank {self.rank} waits at {self.rank_info.address}:{self.rank_info.port}"
         for rank in range(self.size):
-            left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
+            left = max(0.0, self.rank_info.join_seconds - waits.seconds)
             otherwise = f"{where}, and rank {rank} has not come"
             try:
                 known = ProcessInfo(**self.store.wait(f"process/{rank}", left, otherwise))
@@ -164,7 +163,7 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            wait_for_failure(self.check, _PART_SECONDS)
+            until(self.check, _PART_SECONDS)
             hint = "see what the other processes say; between machines, their ports must be open to each other"
             raise RunFailed("cannot connect with the other processes", hint=hint) from error
         finally:
@@ -187,9 +186,9 @@ class World:
         self._groups.clear()
         for thread in threads:
             thread.start()
-        until = time.monotonic() + _PART_SECONDS
+        deadline = time.monotonic() + _PART_SECONDS
         for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def wait(self, name: str) -> Any:
         """Return a value that another process sets, however long it takes."""
@@ -237,11 +236,8 @@ class World:
             if self.rank != 0:
                 store.set(f"left/{self.rank}", True)
                 return
-            waits = AwakeTime()
-            staying = set(range(1, self.size))
-            while len(staying) > missing and waits.seconds < _PART_SECONDS:
-                staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
-                time.sleep(_LOOK_SECONDS)
+            left = [f"left/{rank}" for rank in range(1, self.size)]
+            until(lambda: sum(map(bool, map(store.get, left))) >= len(left) - missing, _PART_SECONDS)
 
 
 def _bytes(value: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from petra_graph.record.run_directory import read_json, run_directory
 from petra_graph.record.weights import SUMMARY
 from petra_graph.runtime.store import COMPLETE, RunStore, StoreGone
 from petra_graph.runtime.system import hard_exit, stop_requests
-from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.waiting import until
 from petra_graph.runtime.watchdog import Failed, Failure
 from petra_graph.training.run_record import RunRecord, problems_of
 
@@ -77,9 +77,8 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
             world.launch.set(COMPLETE, code)
 
             store.set(f"arrived/{world.rank}", True)
-            waits, names = AwakeTime(), [f"arrived/{rank}" for rank in range(world.size)]
-            while not (all(map(store.get, names)) or watchdog.failure or asked or waits.seconds > _END_SECONDS):
-                time.sleep(_LOOK_SECONDS)
+            names = [f"arrived/{rank}" for rank in range(world.size)]
+            until(lambda: all(map(store.get, names)) or watchdog.failure or asked, _END_SECONDS)
         except StoreGone as error:  # rank 0, which may keep the store, ends once the run is complete
             if not _has_ended(process):
                 raise
@@ -170,10 +169,8 @@ def _conclude(
                 if name := store.get("directory"):
                     process.directory = run_directory(prepared.spec.run.directory, name)
         if world.rank != _reporter(process, failure):
-            waits = AwakeTime()
             with suppress(RuntimeError):
-                while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
-                    time.sleep(_LOOK_SECONDS)
+                until(lambda: store.get("reported"), _REPORT_SECONDS)
             return FailedOnAnotherProcess(failure.exit_code)
 
         problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]

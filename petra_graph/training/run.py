@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -31,7 +30,7 @@ from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, REQUESTS, keep_freed_memory, numbers_of, stop_requests
-from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.waiting import until
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
@@ -187,7 +186,7 @@ def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -
 # them at another moment, and the launcher would kill those that are not done in time. So the launcher runs in a thread,
 # where torch installs no signal handlers, whatever its version: this process keeps its own.
 
-_HEARD_SECONDS, _LOOK_SECONDS = 5.0, 0.02
+_HEARD_SECONDS = 5.0
 """The longest that a user who insists waits for processes that do not hear."""
 
 
@@ -251,9 +250,7 @@ def run_on_processes(
 
     def insist() -> NoReturn:
         """End, once the processes know that they were asked to stop: else the end of their store would be a failure to them."""
-        waits = AwakeTime()
-        while waits.seconds < _HEARD_SECONDS and not all(store.get(f"heard/{rank}") for rank in range(processes)):
-            time.sleep(_LOOK_SECONDS)
+        until(lambda: all(store.get(f"heard/{rank}") for rank in range(processes)), _HEARD_SECONDS)
         os._exit(Interrupted.exit_code)
 
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
