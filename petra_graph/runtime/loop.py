@@ -63,8 +63,6 @@ class Scheduler:
         supervisor: Supervisor | None = None,
         replicas: Replicas | None = None,
         policy: Policy = "arrival",
-        global_clip: bool = False,
-        size: int = 1,
     ) -> None:
         """Connect executors to channels.
 
@@ -74,8 +72,6 @@ class Scheduler:
             supervisor: tells of the rest of the run; None: this process is the whole run.
             replicas: of the stages, with whose gradients theirs are averaged.
             policy: as above.
-            global_clip: all stages are clipped by one norm.
-            size: the number of processes.
         """
         self.executors = executors
         self.cuts: CutRecorder | None = None
@@ -85,7 +81,9 @@ class Scheduler:
         self.halted: Cut | None = None
         """Where all stages stopped at a request, in training."""
         self._supervisor = supervisor or Supervisor()
-        self._replicas, self._policy, self._global_clip, self._size = replicas, policy, global_clip, size
+        self._replicas, self._policy, clip = replicas, policy, executors[0].updater.clip
+        self._global_clip = clip is not None and clip.scope == "global"
+        """Whether all stages are clipped by one norm."""
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._programs = self._channels.programs
         self._feed = Feed(executors)
@@ -290,7 +288,7 @@ class Scheduler:
     def _update_together(self) -> None:
         """Clip all stages by one norm, and update those of this process; only synchronous methods do so."""
         squares = [stage.executor.updater.squared_norm() for stage in self._stages]
-        if self._size == 1:  # nothing is read from a device
+        if len(set(self._channels.ranks)) == 1:  # nothing is read from a device
             device = self._stages[-1].device
             norm = torch.stack([squared.to(device, non_blocking=True) for squared in squares]).sum().sqrt()
         else:

@@ -167,12 +167,6 @@ class Prepared:
         return tuple(program.facts(stages=count, replicas=replicas, micro_batches=length) for program in self.programs)
 
     @property
-    def global_clip(self) -> bool:
-        """Whether all stages are clipped by one norm."""
-        clip = self.spec.optimizer.clip
-        return clip is not None and clip.scope == "global"
-
-    @property
     def on_cuda(self) -> bool:
         return any(program.device.startswith("cuda") for program in self.programs)
 

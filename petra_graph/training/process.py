@@ -114,9 +114,7 @@ class RunProcess:
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
-        return Scheduler(
-            prepared.executors(), supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip
-        )
+        return Scheduler(prepared.executors(), supervisor=self.supervisor, policy=prepared.policy)
 
     # Names of what processes tell one another are used once in a run.
 
@@ -247,10 +245,8 @@ class OneOfSeveral(RunProcess):
         return Scheduler(
             executors,
             channels,
-            size=self.size,
             supervisor=self.watchdog,
             policy=prepared.policy,
-            global_clip=prepared.global_clip,
             replicas=Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None,
         )
 

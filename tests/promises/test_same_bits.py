@@ -79,12 +79,11 @@ def merged(parts) -> dict[str, str]:
 def whole_run(case: Case, hosts, fabric, **more):
     """Train and evaluate as a case says; return what all processes hold."""
     built = case.built()
-    clipped = case.settings.get("clip") is not None
 
     def body(scheduler, _):
         return held(scheduler.executors, train(case, scheduler))
 
-    return merged(strict_transport.run(built.executors, hosts, fabric, body, global_clip=clipped, **more))
+    return merged(strict_transport.run(built.executors, hosts, fabric, body, **more))
 
 
 def places(stages: int):

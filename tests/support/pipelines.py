@@ -239,8 +239,7 @@ def pipeline(
     programs = programs_of(network)
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
-    global_clip = clip is not None and clip.scope == "global"
-    runtime = Scheduler(made, global_clip=global_clip, policy=policy)
+    runtime = Scheduler(made, policy=policy)
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
 
 

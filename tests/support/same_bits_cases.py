@@ -215,15 +215,7 @@ def in_this_process(case: Case, world: World, watchdog: Watchdog) -> dict[str, s
         delay(own, f"{world.rank} {case.name}")
     channels = open_channels(programs, places, world, watchdog, transport=case.transport)
     world.wait_for_all("channels")
-    clipped = case.settings.get("clip") is not None
-    runtime = Scheduler(
-        own,
-        channels,
-        supervisor=watchdog,
-        policy=case.policy,
-        global_clip=clipped,
-        size=world.size,
-    )
+    runtime = Scheduler(own, channels, supervisor=watchdog, policy=case.policy)
     said = train(case, runtime)
     world.wait_for_all("trained")  # a channel that is gone sends nothing more
     assert not runtime._feed.targets, "targets that no stage takes would pile up"

@@ -271,7 +271,6 @@ def run(
     *,
     seed: int = 0,
     policy: Policy = "static",
-    global_clip: bool = False,
 ) -> Mapping[int, Any]:
     """Let every process do `body` with the scheduler of its stages; return by rank what it returned.
 
@@ -291,7 +290,7 @@ def run(
     def act(rank: int) -> None:
         own = [executor for executor, host in zip(executors, ranks, strict=True) if host == rank]
         told = supervisors[rank]
-        scheduler = Scheduler(own, channels[rank], supervisor=told, policy=policy, global_clip=global_clip, size=size)
+        scheduler = Scheduler(own, channels[rank], supervisor=told, policy=policy)
         returned[rank] = body(scheduler, told)
 
     for rank in range(size):

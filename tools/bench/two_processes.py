@@ -211,7 +211,7 @@ class Pair:
         self.world.store = self.store.beside(name)
         channels = open_channels(ready.programs, (0, 1), self.world, self.watchdog, transport="auto")
         self.world.wait_for_all("channels")
-        return trainer(Scheduler(own, channels, size=RANKS, supervisor=self.watchdog), self.data)
+        return trainer(Scheduler(own, channels, supervisor=self.watchdog), self.data)
 
     def pipeline(self, schedule: Any, parts: int, *, again: bool) -> Train:
         """Two stages under a schedule of torch.distributed.pipelining; `again` is checkpointing, node by node."""
