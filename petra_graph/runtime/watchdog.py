@@ -20,7 +20,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -133,6 +133,10 @@ class Supervisor:
     def check(self) -> None:
         """Raise `Failed` if the run has failed elsewhere."""
 
+    def answered(self, what: str, ranks: Collection[int] = ()) -> AbstractContextManager[None]:
+        """Return a context in which torch waits for something of other processes."""
+        return nullcontext()
+
     def sleep(self) -> None:
         """Sleep until a message, room, a request or a failure has come; nothing can come from elsewhere here."""
         cause = "a bug in the schedule, or a checkpoint that another program has changed"
@@ -200,8 +204,8 @@ class Watchdog(Supervisor):
         self._suspect = Failure(rank=rank, lost=True, problems=((message, ""),))
 
     @contextmanager
-    def answered(self, what: str, ranks: Collection[int]) -> Iterator[None]:
-        """Within the context, torch waits for something of some ranks; where one does not answer, the watchdog learns which one, and why.
+    def answered(self, what: str, ranks: Collection[int] = ()) -> Iterator[None]:
+        """Within the context, torch waits for something of some ranks, or all; where one does not answer, the watchdog learns which one, and why.
 
         Raises:
             Failed: it has learned it.

@@ -272,7 +272,8 @@ class OneOfSeveral(RunProcess):
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         assert self.prepared is not None
-        found = self.world.gather(name, own, self.prepared.ranks)
+        with self.watchdog.answered(name):
+            found = self.world.gather(name, own, self.prepared.ranks)
         self.watchdog.check()
         return found
 
