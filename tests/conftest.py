@@ -8,7 +8,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 from textwrap import dedent
 
@@ -17,7 +18,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from petra_graph.runtime.system import REQUESTS
-from tests.support import ROOT
+from tests.support import ROOT, SERVER
 
 # Whoever started the tests may ignore signals, and processes inherit that; a handler is theirs no more, and does as little.
 for number in REQUESTS:
@@ -25,6 +26,8 @@ for number in REQUESTS:
         signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+# They, and the workers of xdist, read what one of them has compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A worker of xdist has a width of 80, which what is written into a pipe has not.
 os.environ.pop("COLUMNS", None)
 # The user's own cache is neither read nor written to.
@@ -37,9 +40,19 @@ settings.load_profile("usual")
 providers.is_local_module_file = lambda _: False
 
 
+def pytest_configure(config):
+    """Let one server fork for all workers of xdist: to import and train once takes it ten seconds of a core."""
+    if getattr(config.option, "numprocesses", None) and "not processes" not in config.option.markexpr:
+        forkserver.set_forkserver_preload(["tests.support.preloaded"])
+        with chdir(ROOT):
+            forkserver.ensure_running()
+        os.environ[SERVER] = vars(forkserver)["_forkserver"]._forkserver_address
+
+
 def pytest_collection_modifyitems(items):
-    """Begin with files of slow tests, so that none of them is left for one process at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Begin with the files that have a slow test, so that none of them is left for one process at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish():

@@ -162,3 +162,11 @@ def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
     assert (clock.host(name, "update"), clock.host_update) == (0.0, pytest.approx(4 * each))
     faster = estimated(costs, evolve(device, operation_seconds=0.0), "ieee")
     assert faster.host(name, "forward") == pytest.approx(7 * GPU_LAUNCH_SECONDS)
+
+
+def test_kernels_that_move_bytes_take_as_long_as_memory_does():
+    costs, device = chain_costs(), DEVICE_TYPES["h100"]
+    name, node = next(iter(costs.nodes.items()))
+    moving = evolve(node, work={"forward": Work(flops=10**9, traffic_bytes=10**9)})
+    clock = estimated(evolve(costs, nodes={name: moving}), device, "ieee")
+    assert clock.device(name, "forward") == pytest.approx(10**9 / (0.5 * device.memory_bandwidth))

@@ -11,7 +11,7 @@ from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.runtime.channels import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
-from tests.support.pipelines import CLASSES, REVNET, batches, node, pipeline
+from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
 
 CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)
@@ -119,6 +119,13 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
     drawn = [draw(), draw(name="b"), draw(micro_batch=1), draw(replica=1), draw(seed=1)]
     assert len(set(drawn)) == len(drawn)
     assert draw() == drawn[0]
+
+
+def test_an_evaluation_draws_as_no_micro_batch_does(monkeypatch):
+    enter, asked = NumericsContext.node, set()
+    monkeypatch.setattr(NumericsContext, "node", lambda *given: asked.add(given[2]) or enter(*given))
+    pipeline(CHAIN, (8,)).runtime.evaluate(batches((8,), 2), [4, 4])
+    assert asked == {None}
 
 
 class Kept(InvertedBySubtraction):

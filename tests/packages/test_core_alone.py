@@ -18,7 +18,7 @@ QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 def alone(tmp_path_factory):
     """An environment that sees this one's packages, but for this project's distributions, whose metadata would be found as well."""
     folder = tmp_path_factory.mktemp("alone")
-    made = environment(folder, editable=False)
+    made = environment(folder)
     others = folder / "others"
     others.mkdir()
     but_metadata_of_the_core = re.compile(r"(_editable_impl_|__editable__.*)?petra_graph(?!-)")

@@ -1,9 +1,10 @@
-"""The guide in plugins/ makes a package with a plugin of each kind: pip installs it, its tests pass, its spec trains."""
+"""Packages of plugins, the guide's of every kind and the one to copy: pip installs them, their checks and tests pass, their specs train."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import tomllib
 
 import pytest
@@ -14,26 +15,35 @@ from tests.support.forks import PETRA_GRAPH, command
 from tests.support.pages import Page, files_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
+BLOCK = "rev-convnext"
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("examples")
+def packages(tmp_path_factory):
+    """The folders of both packages by name, installed in `site` of the folder above."""
+    folder, options = tmp_path_factory.mktemp("packages"), ("--no-index", "--no-deps", "--no-build-isolation")
     for name, text in files_of(Page(ROOT / "plugins" / "guide" / "package.md")).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")
-    pip("install", *options, f"--target={folder / 'site'}", str(folder), home=folder)
+        (folder / "examples" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "examples" / name).write_text(text)
+    left_behind = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*", "runs")
+    shutil.copytree(ROOT / "plugins" / "petra-graph-convnext", folder / "convnext", ignore=left_behind)
+    sources = [str(folder / name) for name in ("examples", "convnext")]
+    pip("install", "--quiet", *options, f"--target={folder / 'site'}", *sources, home=folder)
     return folder
 
 
-def done(package, *words, program=PETRA_GRAPH):
-    found = command(*words, paths=[package / "site"], program=program, folder=package)
+def called(folder, *words, program=PETRA_GRAPH):
+    return command(*words, paths=[folder.parent / "site"], program=program, folder=folder)
+
+
+def done(folder, *words, program=PETRA_GRAPH):
+    found = called(folder, *words, program=program)
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
 
 
-def test_a_spec_that_uses_all_of_them_trains(package):
+def test_a_spec_that_uses_plugins_of_every_kind_trains(packages):
+    package = packages / "examples"
     spec = tomllib.loads((package / "example.toml").read_text())
     declared = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
     tables = [table for value in spec.values() for table in (value if isinstance(value, list) else [value])]
@@ -48,12 +58,34 @@ def test_a_spec_that_uses_all_of_them_trains(package):
     assert f"test/top1 is {summary['test']['top1']:.4g}\n" in text
 
 
-def test_its_own_tests_pass(package):
-    printed = done(package, "-q", "-p", "no:cacheprovider", "test_plugins.py", program="pytest:main")
-    assert int(re.search(r"(\d+) passed", printed)[1]) > 12, printed
+def test_the_block_to_copy_is_listed_and_trains_and_its_options_are_checked(packages):
+    package = packages / "convnext"
+    listed = {one["name"]: one for one in json.loads(done(package, "list", "blocks", "--json"))}
+    assert listed[BLOCK] == {"kind": "blocks", "name": BLOCK, "distribution": "petra-graph-convnext", "fault": ""}
+    summary = json.loads(done(package, "run", "example.toml", "--set", "run.epochs=2", "--json"))
+    assert summary["test"]["top1"] > 0.8
+    assert BLOCK in (package / summary["directory"] / "resolved.toml").read_text()
+    (package / "even.toml").write_text((package / "example.toml").read_text().replace("kernel = 5", "kernel = 4"))
+    refused = called(package, "validate", "even.toml")
+    assert refused.returncode == 2
+    assert "kernel must be odd, and expansion at least 1 (got 4 and 2)" in refused.stderr
 
 
-def test_its_spec_and_all_of_the_distribution_are_checked(package):
-    for asked in ("example.toml", "petra-graph-examples"):
-        results = json.loads(done(package, "check", asked, "--json"))
-        assert sum(len(result["checks"]) for result in results) > 10
+def test_their_own_tests_pass(packages):
+    tests = ("examples/test_plugins.py", "convnext/test_petra_graph_convnext.py")
+    printed = done(
+        packages / "examples",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={packages}",
+        *(f"../{one}" for one in tests),
+        program="pytest:main",
+    )
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 30, printed
+
+
+def test_their_specs_and_all_of_a_distribution_are_checked(packages):
+    for name, asked in (("examples", "example.toml"), ("examples", "petra-graph-examples"), ("convnext", BLOCK)):
+        results = json.loads(done(packages / name, "check", asked, "--json"))
+        assert sum(len(result["checks"]) for result in results) >= 10

@@ -129,9 +129,11 @@ def expanded(word):
 
 
 def shortened(arguments):
-    """The same command without its training, without data that is not here, and of a smaller network."""
+    """The same command without its training, without data that is not here, of a smaller network, and without what takes ONNX seconds."""
     arguments = ["5" if before == "--tokens" else word for before, word in pairwise(["", *arguments])]
     arguments = [word.replace("revnet50_imagenet", "revnet18_imagenet") for word in arguments]  # the keys are the same
+    if arguments[0] == "export":
+        arguments = [word.replace("onnx", "safetensors") for word in arguments]
     if arguments[0] == "sweep":
         arguments = (
             [word.partition(",")[0] for word in arguments] + [] if "--plan" in arguments else ["sweep", "--help"]
@@ -144,7 +146,7 @@ def shortened(arguments):
 
 @pytest.fixture
 def install_from(install, monkeypatch):
-    """Put a package's entry points and modules on Python's path; tests/packages/test_third_party_plugin.py installs it with pip."""
+    """Put a package's entry points and modules on Python's path; tests/pages/test_example_plugins.py installs it with pip."""
 
     def install_package(folder: Path) -> None:
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]

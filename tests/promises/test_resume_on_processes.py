@@ -147,7 +147,7 @@ from petra_graph.training import checkpoint
 write_stage = checkpoint.write_stage
 
 def slowly(directory, at, tensors, facts):
-    time.sleep(2 * (facts["index"] == 3))
+    time.sleep(1.5 * (facts["index"] == 3))
     return write_stage(directory, at, tensors, facts)
 
 checkpoint.write_stage = slowly
@@ -161,6 +161,6 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
     Path("slow_disk.py").write_text(SLOW_DISK)
     Path("shared.toml").write_text(Path("shared.toml").read_text().replace('"rev-mlp"', '"slow_disk:Same"'))
     # The second cut, of the second epoch, waits for the first one.
-    slow = (*RUN, *overrides("checkpoint.every=2 updates", "run.epochs=2", "run.watchdog=1"))
+    slow = (*RUN, *overrides("checkpoint.every=1 epoch", "run.epochs=2", "run.watchdog=1"))
     with ranks(slow, slow) as running:
         assert ended(running) == [0, 0], running[1].said

@@ -11,9 +11,6 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tests.support import ROOT
-from tests.support.forks import PETRA_GRAPH, command
-
 PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
 """The folders of this environment's packages."""
 
@@ -39,16 +36,6 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def forked(self, *arguments: str) -> str:
-        """Return what the command line prints, as `petra_graph` does, by a fork that has imported this checkout before it sees the packages."""
-        done = self.fork(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def fork(self, *arguments: str, program: str = PETRA_GRAPH) -> subprocess.CompletedProcess[str]:
-        """Run a program by a fork that has imported this checkout before it sees the environment's packages."""
-        return command(*arguments, paths=[self.packages], program=program, folder=self.folder)
-
     @property
     def packages(self) -> Path:
         """The folder of what is installed here."""
@@ -67,23 +54,14 @@ def pip(*arguments: str, home: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def environment(folder: Path, *, editable: bool) -> Environment:
-    """Create an environment in a folder.
-
-    Args:
-        folder: where it is created, and where its interpreter is called.
-        editable: whether this checkout is seen, and packages that this environment installed in editable form.
-    """
+def environment(folder: Path) -> Environment:
+    """Create an environment in a folder, where its interpreter is called."""
     where = folder / "venv"
     venv.create(where, with_pip=False, symlinks=os.name == "posix")
-    # A line of a .pth file is a folder or an import; .pth files of a folder count where `site` adds it.
-    lines = [f"import site; site.addsitedir({path!r})" if editable else path for path in PACKAGES]
-    if editable:
-        lines.insert(0, str(ROOT))  # this checkout, whichever one is installed
     made = Environment(
         python=Path(sysconfig.get_path("scripts", "venv", {"base": str(where)})) / "python", folder=folder
     )
-    (made.packages / "parent.pth").write_text("\n".join(lines) + "\n")
+    (made.packages / "parent.pth").write_text("\n".join(PACKAGES) + "\n")
     return made
 
 

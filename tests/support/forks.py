@@ -27,12 +27,12 @@ from unittest.mock import patch
 
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
-from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
 from petra_graph.cli.main import main
 from petra_graph.runtime import watchdog
 from petra_graph.training import run as training_run
-from tests.support import ROOT
+from tests.support import ROOT, SERVER
 
 PATIENCE_SECONDS = 90.0
 SPEC = """\
@@ -77,6 +77,10 @@ ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
 RUN = ("run", "shared.toml")
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
+if SERVER in os.environ:  # the one that serves all workers of xdist
+    _server = vars(forkserver)["_forkserver"]
+    _server._forkserver_address, _server._forkserver_alive_fd = os.environ[SERVER], os.open(os.devnull, os.O_WRONLY)
+    _server.ensure_running = lambda: None
 
 
 PETRA_GRAPH = "petra_graph.cli.main:main"
@@ -237,40 +241,42 @@ def _run(
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if not interpreters:
-        patch.object(SubprocessHandler, "_popen", _forked_rank).start()
+        patch.object(subprocess, "Popen", _Forked).start()
+        patch.object(subprocess_handler, "Popen", _Forked).start()
     code = resolve_name(program)([*words])
     sys.stdout.flush()
     os._exit(code or 0)
 
 
-def _forked_rank(
-    _: SubprocessHandler | None, words: tuple[str, ...], variables: dict[str, str], **more: Any
-) -> subprocess.Popen[bytes]:
-    """Fork a rank that a launcher, this process, would start; only what a new interpreter would not share is put back."""
+class _Forked(subprocess.Popen[bytes]):
+    """Forks `python -m petra_graph`, where a launcher or a sweep would start an interpreter; what that would not share is put back."""
 
-    def be_rank() -> None:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the launcher's store is among them; and so `Popen` returns
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            if callable(signal.getsignal(number)):
-                signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        logging.disable(logging.NOTSET)
-        os.environ.clear()
-        os.environ.update(variables)
-        if "-P" in words and (here := str(Path.cwd())) in sys.path:
-            sys.path.remove(here)
-        sys.argv = ["petra-graph", *words[words.index("petra_graph") + 1 :]]
-        try:
-            code = main()
-        except BaseException:  # noqa: BLE001  nothing of the launcher continues in here
-            traceback.print_exc()
-            code = 1
+    def __init__(self, args: Sequence[str], *, env: Mapping[str, str] | None = None, **more: Any) -> None:
+        def be_petra_graph() -> None:
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # a launcher's store is among them; and so `Popen` returns
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            logging.disable(logging.NOTSET)
+            os.environ.clear()
+            os.environ.update(env or {})
+            if "-P" in args and (here := str(Path.cwd())) in sys.path:
+                sys.path.remove(here)
+            sys.argv = ["petra-graph", *args[args.index("petra_graph") + 1 :]]
+            try:
+                code = main()
+            except BaseException:  # noqa: BLE001  nothing of what forked this continues in here
+                traceback.print_exc()
+                code = 1
+            sys.stdout.flush()
+            os._exit(code)
+
         sys.stdout.flush()
-        os._exit(code)
-
-    sys.stdout.flush()
-    return subprocess.Popen(words, start_new_session=True, preexec_fn=be_rank, **more)  # noqa: PLW1509  its threads wait
+        if not isinstance(args, str) and "petra_graph" in args:
+            more["preexec_fn"] = be_petra_graph
+        super().__init__(args, env=env, **more)
 
 
 def patient(words: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from petra_graph_studies.sweep import combine, read_values, status_of, visible_g
 
 from petra_graph.cli.main import main
 from petra_graph.record.recorded_run import run_directories
-from tests.support.forks import ENDLESS, SPEC, alone, ended, start_server, until
+from tests.support.forks import ENDLESS, SPEC, alone, command, ended, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 
 SHORT = SPEC.replace("epochs = 2", "epochs = 1") + "[checkpoint]\nevery = '1 epoch'\n"
@@ -79,20 +79,24 @@ def test_plans_of_all_combinations(spec, capsys):
     assert not (spec / "runs").exists()
 
 
+def swept(spec, rates, code):
+    """Sweep learning rates; return what is printed as JSON, and what is said beside it."""
+    words = ("sweep", "shared.toml", f"optimizer.options.lr={rates}", "--set", "run.log_every=1", "--json")
+    done = command(*words, paths=[], folder=spec)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
 @pytest.mark.processes
-def test_a_finished_run_is_not_trained_again_and_one_that_fails_stops_no_other(spec, capsys):
-    words = ["sweep", "shared.toml", "optimizer.options.lr=1e30,0.01", "--set", "run.log_every=1", "--json"]
-    assert main(words) == 1
-    printed = capsys.readouterr()
-    record = json.loads(printed.out)
+def test_a_finished_run_is_not_trained_again_and_one_that_fails_stops_no_other(spec):
+    record, said = swept(spec, "1e30,0.01", 1)
     assert [one["status"] for one in record["runs"]] == ["failed", "done"]
-    assert "lr=1e+30: failed: the loss at micro-batch 1 (epoch 1) is " in printed.err
+    assert "lr=1e+30: failed: the loss at micro-batch 1 (epoch 1) is " in said
     assert (sweep_folder() / "report.html").read_text().count("<table") > 0
     done = Path(record["runs"][1]["directory"])
     before = done.stat().st_mtime_ns
-    assert main([*words[:2], "optimizer.options.lr=0.01", *words[3:]]) == 0
-    (again,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (again["status"], again["directory"]) == ("done", str(done))
+    again, _ = swept(spec, "0.01", 0)
+    assert [(one["status"], one["directory"]) for one in again["runs"]] == [("done", str(done))]
     assert done.stat().st_mtime_ns == before
     single = ["run", "shared.toml", "--set", "optimizer.options.lr=0.01", "--set", "run.log_every=1"]
     assert main([*single, "--set", "run.directory=single"]) == 0
