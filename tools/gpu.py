@@ -40,6 +40,8 @@ METHODS = {
     "reversible-backprop": ("method={ name = 'reversible-backprop' }",),
     "backprop": ("method={ name = 'backprop' }",),
 }
+PIECE_SECONDS = 600.0
+"""The longest that a piece may take."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -257,15 +259,15 @@ def difference(one: Path, other: Path) -> float:
     )
 
 
-def carried_out(piece: Piece, day: Day, seconds: float) -> dict[str, Any]:
-    """Execute a piece's commands, at most `seconds` together, and write and return what they gave."""
+def carried_out(piece: Piece, day: Day) -> dict[str, Any]:
+    """Execute a piece's commands, and write and return what they gave."""
     folder, began, fault = day.folder / piece.name, time.monotonic(), ""
     rows: Rows = []
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with (folder / "log.txt").open("w") as log:
         for command in piece.commands:
-            fault = fault or executed(command, log, seconds - (time.monotonic() - began))
+            fault = fault or executed(command, log, PIECE_SECONDS - (time.monotonic() - began))
     try:
         rows = rows if fault else piece.read()
     except (OSError, ValueError, LookupError) as error:
@@ -306,10 +308,8 @@ def text_of(command: Sequence[str], day: Day) -> str:
 @click.option("--list", "listed", is_flag=True, help="Show the pieces and their commands; carry out nothing.")
 @click.option("--rehearse", is_flag=True, help="Carry out all of it in small on the CPU; needs no GPU.")
 @click.option("--only", multiple=True, metavar="PIECE", help="These pieces alone, done or not.")
-@click.option("--piece-minutes", default=10.0, show_default=True, help="The longest that a piece may take.")
-@click.option("--minutes", default=float("inf"), help="Begin no piece after this time; the next call continues.")
 @click.option("--folder", default=Path("runs/gpu"), show_default=True, type=click.Path(file_okay=False, path_type=Path))
-def main(listed: bool, rehearse: bool, only: Sequence[str], piece_minutes: float, minutes: float, folder: Path) -> None:
+def main(listed: bool, rehearse: bool, only: Sequence[str], folder: Path) -> None:
     """Carry out on this machine's GPUs what can be measured only there."""
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     place = folder.resolve()
@@ -318,19 +318,17 @@ def main(listed: bool, rehearse: bool, only: Sequence[str], piece_minutes: float
     )
     if not (gpus or rehearse or listed):
         raise click.ClickException("no GPU is here, so nothing was measured; --list shows what would be")
-    pieces, end = day.pieces(), time.monotonic() + 60 * minutes
     if listed:
-        for piece in pieces:
+        for piece in day.pieces():
             click.echo("\n  ".join([f"{piece.name}: {piece.question}", *(text_of(one, day) for one in piece.commands)]))
         return
     found: dict[str, dict[str, Any]] = {}
-    for piece in pieces:
+    for piece in day.pieces():
         file = day.folder / f"{piece.name}.json"
-        before: dict[str, Any] = {"status": "not done", "rows": []}
-        before = json.loads(file.read_text()) if file.exists() else before
-        wanted = piece.name in only if only else before["status"] != "done"
-        again = wanted and time.monotonic() < end
-        found[piece.name] = one = carried_out(piece, day, 60 * piece_minutes) if again else before
+        one: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"status": "not done", "rows": []}
+        if piece.name in only if only else one["status"] != "done":
+            one = carried_out(piece, day)
+        found[piece.name] = one
         click.echo(f"\n{piece.name}: {piece.question} {one['status']}")
         for row in one["rows"]:
             click.echo("  " + ", ".join(f"{key}: {value}" for key, value in row.items()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
@@ -139,13 +139,22 @@ def _measured(kind: Kind, depth: int, rounds: int) -> dict[str, Any]:
     for parameter in body.parameters():
         parameter.grad = torch.zeros_like(parameter)
     stream = torch.randn(kind.shape)
-    contestants: dict[str, Train] = {
-        PLAIN: partial(_step, partial(_ordinary, blocks, lambda block, x: block(x)), stream),
-        CHECKPOINT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=False)), stream),
-        REENTRANT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=True)), stream),
-        REVERSIBLE: partial(_step, partial(_reversible, body, 0), stream),
+
+    def one_after_another(run: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: reduce(lambda x, block: run(block, x), blocks, x)
+
+    networks: dict[str, Callable[[Tensor], Tensor]] = {
+        PLAIN: one_after_another(lambda block, x: block(x)),
+        CHECKPOINT: one_after_another(partial(checkpoint, use_reentrant=False)),
+        REENTRANT: one_after_another(partial(checkpoint, use_reentrant=True)),
+        REVERSIBLE: body,
     }
-    peaks = {name: _peak(run) for name, run in contestants.items()}
+    contestants: dict[str, Train] = {name: partial(_step, network, stream) for name, network in networks.items()}
+    peaks = {}
+    for name, run in contestants.items():
+        with LiveBytes() as live:
+            run()
+        peaks[name] = live.peak
     seconds = in_turns(contestants, rounds * max(1, LONG // depth), _seconds, warm_up=0)
     best = {name: min(taken) for name, taken in seconds.items()}
     return {
@@ -159,34 +168,9 @@ def _measured(kind: Kind, depth: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def _ordinary(blocks: nn.ModuleList, run: Callable[[nn.Module, Tensor], Tensor], x: Tensor) -> Tensor:
-    for block in blocks:
-        x = run(block, x)
-    return x
-
-
-def _checkpointed(block: nn.Module, x: Tensor, *, reentrant: bool) -> Tensor:
-    result: Tensor = checkpoint(block, x, use_reentrant=reentrant)
-    return result
-
-
-def _reversible(body: Any, kept: int, x: Tensor) -> Tensor:
-    body.keep_graphs = kept
-    result: Tensor = body(x)
-    return result
-
-
 def _step(network: Callable[[Tensor], Tensor], stream: Tensor) -> None:
     """Run forward and backward; gradients are added to those that there are."""
-    output = network(stream.clone().requires_grad_())
-    output.square().mean().backward()  # type: ignore[no-untyped-call]
-
-
-def _peak(run: Train) -> int:
-    with LiveBytes() as live:
-        run()
-    peak: int = live.peak
-    return peak
+    network(stream.clone().requires_grad_()).square().mean().backward()  # type: ignore[no-untyped-call]
 
 
 def _seconds(run: Train) -> float:
@@ -199,8 +183,9 @@ def _gradient_error(body: Any, stream: Tensor) -> float:
     """Return how far the gradients are from those of the same network under plain autograd, relative, in float32."""
     found = []
     for kept in (0, len(body)):
+        body.keep_graphs = kept
         body.zero_grad(set_to_none=True)
-        _step(partial(_reversible, body, kept), stream)
+        _step(body, stream)
         found.append([parameter.grad for parameter in body.parameters()])
     differences = torch.stack([(one - other).norm() for one, other in zip(*found, strict=True)])
     return float(differences.norm() / torch.stack([one.norm() for one in found[1]]).norm())
