@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from contextlib import chdir, contextmanager
+from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
 from textwrap import dedent
@@ -150,10 +151,14 @@ def saved_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
     (folder / "small.toml").write_text(SPEC)
 
-    def train(*overrides: str) -> Path:
-        spec, changes = str(folder / "small.toml"), [f"run.directory={folder}/runs", *overrides]
-        saved = SavedPlan(Planner(spec, changes).plan(with_timeline=True), "a plan")
-        ended = run(spec, changes, Listener(), saved=saved)
+    @cache
+    def planned(*overrides: str) -> SavedPlan:
+        return SavedPlan(Planner(str(folder / "small.toml"), overrides).plan(with_timeline=True), "a plan")
+
+    def train(*overrides: str, schedule: str = "1f1b") -> Path:
+        scheduled = f"method.schedule={schedule}"
+        changes = [f"run.directory={folder}/runs", *overrides, scheduled]
+        ended = run(str(folder / "small.toml"), changes, Listener(), saved=planned(scheduled))
         return Path(ended.summary["directory"])
 
     return {
@@ -163,7 +168,7 @@ def saved_runs(tmp_path_factory):
             "callback=[{name='probe', options={per_epoch=2}}]",
             "name=probed",
             "run.log_every=1",
-            "method.schedule=lockstep",
+            schedule="lockstep",
         ),
     }
 
