@@ -124,7 +124,7 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
 def test_an_evaluation_draws_as_no_micro_batch_does(monkeypatch):
     enter, asked = NumericsContext.node, set()
     monkeypatch.setattr(NumericsContext, "node", lambda *given: asked.add(given[2]) or enter(*given))
-    pipeline(CHAIN, (8,)).runtime.evaluate(batches((8,), 2), [4, 4])
+    assert list(pipeline(CHAIN, (8,)).runtime.evaluate(batches((8,), 2), [4, 4]))
     assert asked == {None}
 
 
