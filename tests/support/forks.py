@@ -260,8 +260,9 @@ class _Forked(subprocess.Popen[bytes]):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             logging.disable(logging.NOTSET)
-            os.environ.clear()
-            os.environ.update(env or {})
+            if env is not None:
+                os.environ.clear()
+                os.environ.update(env)
             if "-P" in args and (here := str(Path.cwd())) in sys.path:
                 sys.path.remove(here)
             sys.argv = ["petra-graph", *args[args.index("petra_graph") + 1 :]]
