@@ -10,7 +10,6 @@ from petra_graph_vision.networks import build
 from safetensors.torch import load_file
 from torchvision import models
 from torchvision.models import _api
-from torchvision.models.convnext import CNBlockConfig
 
 import petra_graph as pg
 from petra_graph.planning.check_spec import check_spec
@@ -75,30 +74,24 @@ def test_the_steps_of_resnet18_are_those_of_torchvision(here):
     assert not [key for key, one in network.state_dict().items() if not torch.equal(found[key], one)]
 
 
-SMALL = {
-    "vit_small": lambda image_size, **more: models.VisionTransformer(image_size, 16, 2, 2, 16, 32, **more),
-    "convnext_small_of_a_test": lambda **more: models.ConvNeXt(
-        [CNBlockConfig(8, 16, 1), CNBlockConfig(16, None, 1)], **more
-    ),
-    "swin_small_of_a_test": lambda **more: models.SwinTransformer([4, 4], 8, [1, 1], [1, 2], [4, 4], **more),
-}
-"""Of families whose smallest networks in torchvision take seconds to draw."""
+@pytest.fixture
+def vit_small(monkeypatch):
+    """A transformer of torchvision's class: its smallest one takes seconds to draw."""
+
+    def made(*, image_size, weights, **more):
+        return models.VisionTransformer(image_size, 16, 2, 2, 16, 32, **more)
+
+    made.__module__ = "torchvision.models.vision_transformer"
+    monkeypatch.setitem(_api.BUILTIN_MODELS, "vit_small", made)
 
 
-@pytest.fixture(autouse=True)
-def small_networks(monkeypatch):
-    for name, make in SMALL.items():
-        made = lambda make=make, weights=None, **more: make(**more)  # noqa: E731  torchvision asks each for its weights
-        made.__module__ = "torchvision.models.small"
-        monkeypatch.setitem(_api.BUILTIN_MODELS, name, made)
-
-
+@pytest.mark.usefixtures("vit_small")
 @pytest.mark.parametrize(
     ("network", "side", "nodes"),
     [
         ("mobilenet_v3_small", 32, 15),
         ("squeezenet1_1", 64, 10),
-        ("vit_b_16", 32, 14),
+        ("vit_small", 32, 4),
     ],
 )
 def test_parts_are_the_network(network, side, nodes):
