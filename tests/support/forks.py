@@ -202,9 +202,10 @@ def children(pid: int) -> list[int]:
 
 
 def start_server() -> None:
-    """Start what forks, in a folder of its own: it stays there."""
-    with contextlib.chdir(ROOT):
-        forkserver.ensure_running()
+    """Start what forks, in a folder of its own, where it stays; the one of all workers of xdist has been started."""
+    if SERVER not in os.environ:
+        with contextlib.chdir(ROOT):
+            forkserver.ensure_running()
 
 
 def _run(
