@@ -113,6 +113,5 @@ def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out)["stages"] == 4
 
 
-@pytest.mark.parametrize("spec", sorted((HERE / "specs").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_specs_are_planned(spec: Path) -> None:
-    assert main(["plan", str(spec), "--json"]) == 0
+def test_the_specs_are_valid() -> None:
+    assert main(["validate", *map(str, (HERE / "specs").glob("*.toml"))]) == 0
