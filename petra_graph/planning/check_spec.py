@@ -103,7 +103,7 @@ class CheckedSpec:
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
-    """Return the stages that the specification lists, or one for each node or for all; None where costs decide which nodes a stage has.
+    """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
         SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
@@ -120,9 +120,7 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
         if isinstance(schedule, tuple) and len(schedule) != stages:
             message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
             raise SpecError(Problem(message=message, path=("method", "schedule")))
-        if spec.partition.stages != 1:
-            return None
-        stages = (graph.order,)  # there is no other cut, and costs take longer to measure than a small run
+        return None
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
     return given

@@ -21,6 +21,7 @@ from typing import Literal
 
 from attrs import evolve
 
+from petra_graph.compiler.lower import partition
 from petra_graph.compiler.placement_search import only_hosts, place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import refuse
@@ -157,6 +158,9 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
     open_keep = keep if network.spec.method.keep == "auto" else None
     limited = any(device.memory_bytes is not None for device in devices)
     hosts: list[str] | None = None
+    if network.spec.partition.stages == 1 == len(devices) and not (limited or checked.schedule == "auto" or open_keep):
+        # There is nothing to choose, and costs of a large network take longer to measure than a small run of it.
+        given = partition(network.graph, [network.graph.order], [""])
     if given is not None:
         each = isinstance(listed, tuple) and len(listed) == len(given.stages)
         hosts = [*listed] if isinstance(listed, tuple) and each else only_hosts(given, devices)
