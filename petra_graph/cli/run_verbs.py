@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import (
-    Json,
-    Option,
-    Sets,
-    echo,
-    import_torch,
-    json_text,
-    print_json,
-    verb,
-)
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, json_text, print_json, verb
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:

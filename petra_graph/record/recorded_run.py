@@ -163,8 +163,9 @@ def _ask(run: RecordedRun) -> None:
         for stage in process["stages"]:
             timed = [stage[verb] for verb in ("forward", "backward", "update") if verb in stage]
             numbers += [stage["stage"], *(one[key] for one in timed for key in ("operations", "seconds"))]
-    if wrong := [one for one in texts if not isinstance(one, str)] + [one for one in numbers if isinstance(one, str)]:
-        raise TypeError(f"it holds {wrong[0]!r} in the place of another type")
+    for noun, held in (("text", texts), ("number", numbers)):
+        if wrong := [one for one in held if isinstance(one, str) is not (noun == "text")]:
+            raise TypeError(f"it holds {wrong[0]!r} where a {noun} belongs")
     sum(numbers)
 
 

@@ -158,13 +158,7 @@ def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes],
 
 
 def line_chart(
-    title: str,
-    lines: Sequence[Line],
-    x_name: str,
-    *,
-    note: str = "",
-    shares: bool = False,
-    logarithmic: bool = False,
+    title: str, lines: Sequence[Line], x_name: str, *, note: str = "", shares: bool = False, logarithmic: bool = False
 ) -> list[Picture]:
     """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 

@@ -26,15 +26,7 @@ from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
 from petra_graph.report.progress import FIRST, chosen_on, is_share
-from petra_graph.report.run_groups import (
-    HEADS,
-    ListedRun,
-    RunGroup,
-    group_columns,
-    group_runs,
-    short_key,
-    spread_texts,
-)
+from petra_graph.report.run_groups import HEADS, ListedRun, RunGroup, group_columns, group_runs, short_key, spread_texts
 from petra_graph.report.tables import name_column
 from petra_graph.units import listed, plural
 
