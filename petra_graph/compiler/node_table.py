@@ -24,12 +24,12 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs, node_seconds, operations
-from petra_graph.compiler.simulation import StageSeconds
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
+from petra_graph.program.simulation import StageSeconds
 from petra_graph.program.stage_program import Placement, Segment, StageProgram
 from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
 
@@ -213,10 +213,10 @@ def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
     """What each node takes with all that it may keep: seconds of a micro-batch, and bytes of all in flight, about."""
     for choice in choices_by_kind(inputs.graph):
         for program in inputs.placed(evolve(placement, kept=choice)):
-            clock, k = inputs.clocks[program.device], inputs.accumulation
+            seconds, k = inputs.clocks[program.device].longer, inputs.accumulation
             for segment in program.segments:
                 for name in segment.nodes if segment.kind != "head" else ():
-                    spent = node_seconds(program, segment, name, clock)
+                    spent = node_seconds(program, segment, name, seconds)
                     buffer, version = _buffer_and_version(inputs, segment, name)
                     costs[name, segment.keeps] = (
                         spent.forward + spent.backward + spent.update / k,

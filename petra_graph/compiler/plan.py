@@ -15,14 +15,22 @@ import attr
 from attrs import frozen
 
 from petra_graph.compiler.memory import StageBytes
-from petra_graph.compiler.simulation import BothWays, StageSeconds
 from petra_graph.compiler.timing import Event, Timing
 from petra_graph.errors import SpecError, shown
+from petra_graph.program.simulation import StageSeconds
 from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
 VERSION = 1
 """Of the keys and their meaning."""
 _SAVE = "save one with `petra-graph plan SPEC --json`"
+
+
+@frozen(kw_only=True)
+class BothWays:
+    """Bytes, or floating-point operations, of a micro-batch."""
+
+    forward: int = 0
+    backward: int = 0
 
 
 @frozen(kw_only=True)

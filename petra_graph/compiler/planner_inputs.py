@@ -19,7 +19,8 @@ for a delay, once: a profile has these in the forward or backward that uses them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from math import ceil
 from statistics import fmean
 from typing import get_args
@@ -27,37 +28,43 @@ from typing import get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import Lowering
-from petra_graph.compiler.memory import Peak, StageBytes, device_memory, device_peaks
-from petra_graph.compiler.simulation import BothWays, ChannelTiming, Pipeline, StageSeconds, TimedStage
+from petra_graph.compiler.memory import MemoryModel
+from petra_graph.compiler.plan import BothWays
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.schedule import Policy, Verb
+from petra_graph.program.simulation import ChannelTiming, Pipeline, StageSeconds
 from petra_graph.program.stage_program import Placement, Segment, StageProgram
 from petra_graph.spec.model import Keeps, Products, RequestedSchedule
 
-OperationSeconds = Callable[[str, Operation], float]
-"""Seconds of an operation of a node, by its name, for one micro-batch."""
-_NOTHING = Work()
+Seconds = Mapping[str, Mapping[Operation, float]]
+"""Of the operations of every node for one micro-batch; what is not there takes nothing."""
 _FOR_DELAY: tuple[Operation, ...] = ("predict", "estimate")
 """What an optimizer may make once an update for late passes."""
 
 
-@frozen
+@frozen(kw_only=True, eq=False, slots=False)
 class Clock:
-    """The seconds of operations on a device, or on a GPU beside a host that queues them: each takes the larger of their seconds."""
+    """The seconds of operations on a device, or on a GPU beside a host that queues them."""
 
-    device: OperationSeconds
-    host: OperationSeconds | None = None
+    device: Seconds
+    host: Seconds | None = None
     """Of an update nothing."""
     host_update: float = 0.0
     """Of a stage's host, for an update."""
 
-    def __call__(self, node: str, operation: Operation) -> float:
-        own = self.device(node, operation)
-        return own if self.host is None else max(self.host(node, operation), own)
+    @cached_property
+    def longer(self) -> Seconds:
+        """What operations take: the larger of both."""
+        if self.host is None:
+            return self.device
+        return {
+            name: {operation: max(one, self.host[name].get(operation, 0.0)) for operation, one in own.items()}
+            for name, own in self.device.items()
+        }
 
 
 def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock:
@@ -70,29 +77,23 @@ def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock
     """
     rate = EFFICIENCY * device.flops_per_second(products)
     bandwidth = EFFICIENCY * device.memory_bandwidth
-
-    def work_of(node: str, operation: Operation) -> Work:
-        cost = costs.nodes[node]
-        if operation == "copy":
-            return Work(traffic_bytes=2 * cost.parameter_bytes, kernels=cost.parameter_tensors)
-        return cost.work.get(operation) or _NOTHING
-
-    def computing(node: str, operation: Operation) -> float:
-        work = work_of(node, operation)
-        return max(work.flops / rate, work.traffic_bytes / bandwidth)
-
-    def dispatching(node: str, operation: Operation) -> float:
-        return work_of(node, operation).kernels * device.host_seconds
-
+    computing: dict[str, dict[Operation, float]] = {}
+    dispatching: dict[str, dict[Operation, float]] = {}
+    steps = [0]
+    """Operations of a step, by node, as if it were over one tensor."""
+    for name, cost in costs.nodes.items():
+        copy = Work(traffic_bytes=2 * cost.parameter_bytes, kernels=cost.parameter_tensors)
+        work: Mapping[Operation, Work] = {**cost.work, "copy": copy}
+        computing[name] = {key: max(one.flops / rate, one.traffic_bytes / bandwidth) for key, one in work.items()}
+        dispatching[name] = {key: one.kernels * device.host_seconds for key, one in work.items()}
+        if "update" in work:
+            steps.append(ceil(work["update"].kernels / max(1, cost.parameter_tensors)))
     if device.kind == "cpu":
-        return Clock(lambda *at: computing(*at) + dispatching(*at))
-    nodes = (cost for cost in costs.nodes.values() if "update" in cost.work)
-    steps = (ceil(cost.work["update"].kernels / max(1, cost.parameter_tensors)) for cost in nodes)
-    return Clock(
-        computing,
-        lambda node, operation: 0.0 if operation == "update" else dispatching(node, operation),
-        max(steps, default=0) * device.host_seconds,
-    )
+        both = {
+            name: {key: one + dispatching[name][key] for key, one in own.items()} for name, own in computing.items()
+        }
+        return Clock(device=both)
+    return Clock(device=computing, host=_without_updates(dispatching), host_update=max(steps) * device.host_seconds)
 
 
 def profiled(profile: Profile, factor: float) -> Clock:
@@ -100,33 +101,31 @@ def profiled(profile: Profile, factor: float) -> Clock:
 
     A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
     """
-    clock = Clock(lambda node, operation: factor * profile.nodes[node].get(operation, 0.0))
+    device = {name: {key: factor * one for key, one in own.items()} for name, own in profile.nodes.items()}
     if profile.kind == "cpu":
-        return clock
-    return evolve(
-        clock,
-        host=lambda node, operation: 0.0 if operation == "update" else profile.host[node].get(operation, 0.0),
-        host_update=fmean(own["update"] for own in profile.host.values()),
-    )
+        return Clock(device=device)
+    host_update = fmean(own["update"] for own in profile.host.values())
+    return Clock(device=device, host=_without_updates(profile.host), host_update=host_update)
+
+
+def _without_updates(host: Seconds) -> Seconds:
+    return {name: {key: one for key, one in own.items() if key != "update"} for name, own in host.items()}
 
 
 def clocks_of(
     devices: Sequence[Device], costs: CostTable, products: Products, profile: Profile | None
 ) -> Mapping[str, Clock]:
     """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
-    first = devices[0].type.flops_per_second(products)
-
-    def clock(kind: DeviceType) -> Clock:
+    first, clocks = devices[0].type.flops_per_second(products), dict[DeviceType, Clock]()
+    for kind in {device.type for device in devices}:
         slower = first / kind.flops_per_second(products)
         made = estimated(costs, kind, products) if profile is None else profiled(profile, slower)
-
-        def stepped_once(node: str, operation: Operation) -> float:
-            """Count the update of a parameter that several nodes of a stage share in one of them."""
-            return (costs.nodes[node].updated if operation == "update" else 1.0) * made.device(node, operation)
-
-        return evolve(made, device=stepped_once)
-
-    clocks = {kind: clock(kind) for kind in {device.type for device in devices}}
+        # The update of a parameter that several nodes of a stage share is counted in one of them.
+        own = {
+            name: {key: costs.nodes[name].updated * one if key == "update" else one for key, one in of_node.items()}
+            for name, of_node in made.device.items()
+        }
+        clocks[kind] = evolve(made, device=own)
     return {device.name: clocks[device.type] for device in devices}
 
 
@@ -148,10 +147,10 @@ def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operat
     }
 
 
-def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
+def node_seconds(program: StageProgram, segment: Segment, name: str, seconds: Seconds) -> StageSeconds:
     """Return the seconds of the operations of one node of a stage's segment."""
-    done = operations(segment, delayed=program.delayed)
-    return StageSeconds(**{verb: sum((clock(name, operation) for operation in own), 0.0) for verb, own in done.items()})
+    done, own = operations(segment, delayed=program.delayed), seconds[name]
+    return StageSeconds(**{verb: sum((own.get(key, 0.0) for key in some), 0.0) for verb, some in done.items()})
 
 
 def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:
@@ -161,13 +160,13 @@ def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTa
     return BothWays(forward=forward, backward=backward)
 
 
-def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
-    """Return the seconds of a stage's operations."""
-    nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
+def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 0.0) -> StageSeconds:
+    """Return the seconds of a stage's operations, with those of its host for an update."""
+    nodes = [node_seconds(program, segment, name, seconds) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
         forward=sum(node.forward for node in nodes),
         backward=sum(node.backward for node in nodes),
-        update=sum(node.update for node in nodes) + (clock.host_update if isinstance(clock, Clock) else 0.0),
+        update=sum(node.update for node in nodes) + host_update,
     )
 
 
@@ -212,20 +211,14 @@ class PlannerInputs(Lowering):
         one = MACHINE_DEVICES[self.devices[0].type.kind]
         return apart or (self.replicas > 1 and len(self.devices) * self.replicas > one)
 
-    def device_memory(
-        self, programs: Sequence[StageProgram], peaks: Mapping[str, Peak] | None = None
-    ) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment, which may be known."""
-        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, peaks=peaks)
-
-    def device_peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, Peak]:
-        """Return the most bytes that every device that hosts a stage holds at once."""
-        return device_peaks(programs, self.costs, policy=self.policy, transport=self.transport)
+    @property
+    def memory(self) -> MemoryModel:
+        return MemoryModel(costs=self.costs, transport=self.transport, policy=self.policy)
 
     def held_bytes(self, placement: Placement) -> list[int]:
         """Return the most bytes that every device would hold, by the memory model."""
-        peaks = self.device_peaks(self.placed(placement))
-        return [peaks[device.name].bytes if device.name in peaks else 0 for device in self.devices]
+        peaks = self.memory.peaks(self.placed(placement))
+        return [peaks.get(device.name, 0) for device in self.devices]
 
     def fits(self, placement: Placement) -> bool:
         """Whether the devices' memory suffices for a placement."""
@@ -241,7 +234,8 @@ class PlannerInputs(Lowering):
         2 (R - 1) messages (Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002). The link between replicas is that
         of one machine where it has room for all of them.
         """
-        seconds = stage_seconds(program, self.clocks[program.device])
+        clock = self.clocks[program.device]
+        seconds = stage_seconds(program, clock.longer, clock.host_update)
         device = next(device for device in self.devices if device.name == program.device)
         link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
         size, others = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas - 1
@@ -265,8 +259,8 @@ class PlannerInputs(Lowering):
             return stages
         k = self.accumulation
         host, device, larger = (
-            sum(stage_seconds(program, one).per_micro_batch(k) for program in programs)
-            for one in (clock.host, clock.device, clock)
+            sum(stage_seconds(program, *own).per_micro_batch(k) for program in programs)
+            for own in ((clock.host,), (clock.device,), (clock.longer, clock.host_update))
         )
         host += self.outside_seconds + len(programs) * clock.host_update / k
         larger += self.outside_seconds
@@ -287,17 +281,6 @@ class PlannerInputs(Lowering):
         """Return the time model's view of compiled programs."""
         device = {device.name: device for device in self.devices}
         host = {program.index: device[program.device] for program in programs}
-        stages = tuple(
-            TimedStage(
-                index=program.index,
-                device=program.device,
-                depth=program.depth,
-                accumulation=program.accumulation,
-                flush=program.flush,
-                seconds=each,
-            )
-            for program, each in zip(programs, self.paced(programs), strict=True)
-        )
         compiled = {channel.key: channel for program in programs for channel in program.channels}
         edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
         channels: dict[ChannelKey, ChannelTiming] = {}
@@ -313,4 +296,6 @@ class PlannerInputs(Lowering):
                     occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
                     latency_seconds=link.latency_seconds,
                 )
-        return Pipeline(stages=stages, channels=channels, policy=self.policy)
+        return Pipeline(
+            stages=tuple(programs), seconds=tuple(self.paced(programs)), channels=channels, policy=self.policy
+        )

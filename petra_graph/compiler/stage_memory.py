@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import CUBLAS_BYTES
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.node_costs import CostTable, Work
+from petra_graph.program.node_costs import CostTable, Operation
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
@@ -39,49 +39,40 @@ class EncodedShare:
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
-    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
-
-    Args:
-        kind: kind of the devices, "cpu" or "cuda".
-    """
-    own, on_gpu = "float64" if precision.compute == "float64" else "float32", kind == "cuda"
+    """Return the shares of a precision on devices of a kind, "cpu" or "cuda"."""
+    own = "float64" if precision.compute == "float64" else "float32"
     buffer, channel = (
         ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
         for stored in (precision.buffer_dtype, precision.channel_dtype)
     )
-    return EncodedShare(
-        buffer=buffer, channel=channel, targets=0.0 if on_gpu else 1.0, libraries=CUBLAS_BYTES if on_gpu else 0
-    )
+    share = EncodedShare(buffer=buffer, channel=channel)
+    return evolve(share, targets=0.0, libraries=CUBLAS_BYTES) if kind == "cuda" else share
 
 
 class Device:
     """The bytes alive on one device, and the most at any moment."""
 
-    def __init__(self, libraries: int = 0, look_at: int | None = None) -> None:
+    def __init__(self, libraries: int = 0, known_peak: int | None = None) -> None:
         self.live = libraries
-        self.peak = -1
-        self.peak_at = 0
-        """The number of the largest moment."""
-        self.look_at = look_at
-        """The number of a moment at which `parts` are looked at."""
+        self.peak = 0
+        self.known_peak = known_peak
+        """The most, from an execution before: it is looked at when it comes."""
         self.parts: dict[str, int] = {}
-        """Bytes by what they are for, those of the running operation under "working"."""
+        """What its bytes are for, those of the running operation under "working"."""
         self.stages: list[StageMemory] = []
-        self.moments = 0
 
     def moment(self, working: int = 0) -> None:
         """Look at a moment at which the running operation holds `working` bytes of its own."""
-        self.moments += 1
-        if self.live + working > self.peak:
-            self.peak, self.peak_at = self.live + working, self.moments
-        if self.moments == self.look_at:
+        alive = self.live + working
+        self.peak = max(self.peak, alive)
+        if alive == self.known_peak and not self.parts:
             counted, held = set[int](), [stage.held() for stage in self.stages]
             for part in held[0]:
                 tensors = (one for own in held for one in own[part] if one.device is self)
                 new = {id(one): one.size for one in tensors if id(one) not in counted}
                 counted.update(new)
                 self.parts[part] = sum(new.values())
-            self.parts["working"] = self.live + working - sum(self.parts.values())
+            self.parts["working"] = alive - sum(self.parts.values())
 
 
 class Tensor:
@@ -104,6 +95,7 @@ Message = list[Tensors]
 _Graph = list[tuple[str, Tensors, Tensors, Tensor]]
 """A kept graph: for each node its name, its inputs, its outputs, and what is saved between them."""
 Queues = Mapping[ChannelKey, deque[Message]]
+_DIFFERENTIATE = frozenset[Operation]({"reverse", "recompute", "replay", "forward_backward"})
 
 
 class StageMemory:
@@ -253,21 +245,20 @@ class StageMemory:
     def _segment_forward(self, segment: Segment, micro_batch: int, inputs: Tensors) -> Tensors:
         name = segment.nodes[0]
         if segment.kind == "head":
-            node = self._nodes[name]
-            self._differentiate(name, node.work["forward_backward"])
-            self._of_head.append((inputs, self._results(node.work["forward_backward"], inputs, node.input_bytes)))
+            self._of_head.append((inputs, self._do(name, "forward_backward", inputs)))
             return []
         if segment.keeps == "graph":
             if segment.backward == "stored":
                 self._versions.copy_for(micro_batch)
             return self._record(segment.nodes, inputs)
         if segment.keeps == "input":
-            self._inputs[name].append(self.buffered(segment, inputs))
+            share = self._buffer_share(segment)
+            self._inputs[name].append(
+                inputs if share == 1 else self._sized(ceil(share * tensor.size) for tensor in inputs)
+            )
         streams = inputs
         for name in segment.nodes:
-            node = self._nodes[name]
-            self.device.moment(node.work["forward"].working_bytes)
-            streams = self._results(node.work["forward"], streams, node.output_bytes)
+            streams = self._do(name, "forward", streams)
         return streams
 
     def _segment_backward(
@@ -275,7 +266,6 @@ class StageMemory:
     ) -> tuple[Tensors, Tensors]:
         """Return the input of a segment and its gradient."""
         name = segment.nodes[0]
-        node = self._nodes[name]
         if segment.kind == "head":
             return self._of_head.popleft()
         stored = segment.backward == "stored" and self._versions.older(micro_batch) is not None
@@ -285,31 +275,21 @@ class StageMemory:
                 return inputs, self._replay(name, gradients)
             case "input":
                 waiting = self._inputs[name]
-                if (inputs := self.restored(segment, waiting[0])) is not waiting[0]:
+                if self._buffer_share(segment) == 1:
+                    inputs = waiting[0]  # It counts as waiting until it has been used.
+                    through = self._rerun(segment.nodes, inputs, gradients)
                     waiting.popleft()
-                    return inputs, self._rerun(segment.nodes, inputs, gradients)
-                through = self._rerun(segment.nodes, inputs, gradients)
+                    return inputs, through
+                inputs = self._sized(self._nodes[name].input_bytes)
+                self.device.moment()
                 waiting.popleft()
-                return inputs, through
+                return inputs, self._rerun(segment.nodes, inputs, gradients)
             case "nothing" if stored:
-                self.device.moment(node.work["invert"].working_bytes)
-                inputs = self._results(node.work["invert"], outputs, node.input_bytes)
+                inputs = self._do(name, "invert", outputs)
                 return inputs, self._rerun(segment.nodes, inputs, gradients)
             case "nothing":
-                self._differentiate(name, node.work["reverse"])
-                both = self._results(node.work["reverse"], [*outputs, *gradients], node.input_bytes * 2)
-                return both[: len(node.input_bytes)], both[len(node.input_bytes) :]
-
-    def buffered(self, segment: Segment, inputs: Tensors) -> Tensors:
-        share = self._buffer_share(segment)
-        return inputs if share == 1 else self._sized(ceil(share * tensor.size) for tensor in inputs)
-
-    def restored(self, segment: Segment, kept: Tensors) -> Tensors:
-        if self._buffer_share(segment) == 1:
-            return kept
-        inputs = self._sized(self._nodes[segment.nodes[0]].input_bytes)
-        self.device.moment()
-        return inputs
+                both = self._do(name, "reverse", [*outputs, *gradients])
+                return both[: len(both) // 2], both[len(both) // 2 :]
 
     def _buffer_share(self, segment: Segment) -> float:
         samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
@@ -320,19 +300,14 @@ class StageMemory:
         if len(nodes) > 1:
             self._record(nodes, inputs)
             return self._replay(name, gradients)
-        node = self._nodes[name]
-        self._differentiate(name, node.work["recompute"])
-        return self._results(node.work["recompute"], [*gradients, *inputs], node.input_bytes)
+        return self._do(name, "recompute", [*gradients, *inputs])
 
     def _record(self, nodes: Iterable[str], streams: Tensors) -> Tensors:
         """Evaluate nodes with a graph, and keep it."""
         graph: _Graph = []
         for name in nodes:
-            node = self._nodes[name]
-            work = node.work["record"]
-            self.device.moment(work.working_bytes)
-            inputs, streams = streams, self._results(work, streams, node.output_bytes)
-            graph.append((name, inputs, streams, self._new(work.kept_bytes)))
+            inputs, streams = streams, self._do(name, "record", streams)
+            graph.append((name, inputs, streams, self._new(self._nodes[name].work["record"].kept_bytes)))
             if len(graph) == 1:
                 self._graphs[name].append(graph)
         return streams
@@ -342,24 +317,25 @@ class StageMemory:
         graph = self._graphs[first][0]
         while graph:
             name, inputs = graph[-1][:2]
-            node = self._nodes[name]
-            self._differentiate(name, node.work["replay"])
-            through = self._results(node.work["replay"], [*through, *inputs], node.input_bytes)
+            through = self._do(name, "replay", [*through, *inputs])
             graph.pop()
         self._graphs[first].popleft()
         return through
 
-    def _differentiate(self, name: str, work: Work) -> None:
-        """Differentiate a node."""
-        first = name not in self._gradients
-        self.device.moment(work.working_bytes if first else work.accumulating_bytes)
-        if first:
-            self._gradients[name] = self._new(self._nodes[name].gradient_bytes)
+    def _do(self, name: str, operation: Operation, arguments: Tensors) -> Tensors:
+        """Return the results of an operation of a node, some of which may lie in the memory of an argument or of one another.
 
-    def _results(self, work: Work, arguments: Tensors, sizes: Sequence[int]) -> Tensors:
-        """Return the results of an operation; some may lie in the memory of an argument or of one another."""
+        The first that differentiates makes the node's gradients, and others add to them.
+        """
+        node = self._nodes[name]
+        work, differentiates = node.work[operation], operation in _DIFFERENTIATE
+        adds = differentiates and name in self._gradients
+        self.device.moment(work.accumulating_bytes if adds else work.working_bytes)
+        if differentiates and not adds:
+            self._gradients[name] = self._new(node.gradient_bytes)
+        sizes = node.output_bytes if operation in {"forward", "record"} else node.input_bytes
         known = list(arguments)
-        for share, size in zip(work.shares, sizes, strict=True):
+        for share, size in zip(work.shares, sizes * 2 if operation == "reverse" else sizes, strict=True):
             known.append(self._new(size) if share is None else known[share])
         return known[len(arguments) :]
 

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import networkx as nx
 from attrs import evolve, frozen
 
-from petra_graph.compiler.simulation import Pipeline, Simulation
 from petra_graph.graph.node_graph import distances
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
+from petra_graph.program.simulation import Pipeline, Simulation
 
 TOLERANCE = 1e-3
 """Of throughput, which least depths may lose."""
@@ -55,7 +55,7 @@ def tick(pipeline: Pipeline) -> Tick:
     least = full_speed(pipeline)
     if len(pipeline.hosted) == 1:  # Some stage always has its messages.
         return Tick(least, exact=True)
-    simulation, window = Simulation(pipeline, sys.maxsize), pipeline.accumulation
+    simulation, window = Simulation(pipeline, range(sys.maxsize)), pipeline.accumulation
     # Four windows at least, and some times what it takes to fill the pipeline: before that, no stage has its pace.
     most = max(_OPERATIONS, 8 * window * len(pipeline.stages), _FILLS * sum(stage.depth for stage in pipeline.stages))
     seen: dict[Hashable, int] = {}
@@ -89,9 +89,9 @@ def tick(pipeline: Pipeline) -> Tick:
 
 def full_speed(pipeline: Pipeline) -> float:
     """Return the seconds of a micro-batch on the busiest device or link: the tick, if forwards could run ahead without bound."""
+    k = pipeline.accumulation
     devices = (
-        sum(stage.seconds.forward for stage in stages)
-        + sum(stage.seconds.backward + stage.seconds.update / stage.accumulation for stage in stages)
+        sum(one.forward for one in stages) + sum(one.backward + one.update / k for one in stages)
         for stages in pipeline.hosted.values()
     )
     links = defaultdict[tuple[str, str], float](float)
@@ -119,7 +119,7 @@ class Event:
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> tuple[Event, ...]:
     """Run `micro_batches` from start to drain, and return the operations in the order of their starts."""
-    simulation = Simulation(pipeline, micro_batches)
+    simulation = Simulation(pipeline, range(micro_batches))
     events = [
         Event(stage.index, stage.device, *action, simulation.seconds(start), simulation.seconds(end))
         for stage, action, start, end in simulation
@@ -164,12 +164,11 @@ class Timing:
 
 def device_shares(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, tuple[float, float]]:
     """Return the shares of the steady state in which each device works, and waits for the all-reduce of replicas."""
+    k = pipeline.accumulation
     return {
         device: (
-            sum(one.seconds.per_micro_batch(one.accumulation) for one in stages) / tick_seconds
-            if tick_seconds
-            else 0.0,
-            sum(one.seconds.exchange / one.accumulation for one in stages) / tick_seconds if tick_seconds else 0.0,
+            sum(one.per_micro_batch(k) for one in stages) / tick_seconds if tick_seconds else 0.0,
+            sum(one.exchange / k for one in stages) / tick_seconds if tick_seconds else 0.0,
         )
         for device, stages in pipeline.hosted.items()
     }
@@ -266,17 +265,17 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
     apart: dict[int, float] = {}
     depths: dict[int, int] = {}
     for stage in reversed(pipeline.stages):
-        forward, backward = stage.seconds.forward, stage.seconds.backward
-        least, depth = forward, 1
+        own = pipeline.seconds[stage.index - 1]
+        least, depth = own.forward, 1
         for key, channel in pipeline.channels.items():
             if key.direction == "forward" and channel.sender == stage.index:
                 reader = channel.receiver
                 both_ways = channel.seconds + pipeline.channels[ChannelKey(key.edge, "backward")].seconds
-                waits = apart[reader] + pipeline.stages[reader - 1].seconds.backward + both_ways
-                least, depth = max(least, forward + waits), max(depth, depths[reader])
+                waits = apart[reader] + pipeline.seconds[reader - 1].backward + both_ways
+                least, depth = max(least, own.forward + waits), max(depth, depths[reader])
         if stage is not pipeline.stages[-1]:
-            occupied = backward + stage.seconds.update / stage.accumulation
+            occupied = own.backward + own.update / stage.accumulation
             depth = max(depth, ceil((least + occupied) / seconds - _ROUNDING))
-        apart[stage.index] = max(least, seconds * (depth - 1) + forward)
+        apart[stage.index] = max(least, seconds * (depth - 1) + own.forward)
         depths[stage.index] = depth
     return [depths[stage.index] for stage in pipeline.stages]

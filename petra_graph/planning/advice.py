@@ -10,11 +10,11 @@ from functools import reduce
 from math import ceil, inf
 
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulation import Pipeline
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
 from petra_graph.program.device_types import MACHINE_DEVICES, Link
+from petra_graph.program.simulation import Pipeline
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Spec
 from petra_graph.spec.run_tables import PartitionSpec

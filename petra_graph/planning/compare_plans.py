@@ -248,7 +248,7 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
         row,
         stages=len(programs),
         memory_peak=found.figures.memory_peak,
-        memory_total=round(sum(peak.bytes for peak in found.peaks.values()) * replicas),
+        memory_total=round(sum(found.peaks.values()) * replicas),
         paper_total=paper_accounting(programs, inputs.costs)["total"] if in_paper else None,
         channel_bytes=round(samples * sum(sent.values())),
         flops=round(samples * sum(one.forward + one.backward for one in work)),

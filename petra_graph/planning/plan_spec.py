@@ -7,8 +7,9 @@ from functools import cached_property
 
 from attrs import frozen
 
-from petra_graph.compiler.memory import Peak, stage_memory, summed
+from petra_graph.compiler.memory import summed
 from petra_graph.compiler.plan import (
+    BothWays,
     Certainty,
     Figures,
     Plan,
@@ -19,7 +20,6 @@ from petra_graph.compiler.plan import (
     Totals,
 )
 from petra_graph.compiler.planner_inputs import PlannerInputs, node_flops, node_seconds
-from petra_graph.compiler.simulation import BothWays, Pipeline
 from petra_graph.compiler.timing import Event, Tick, device_shares, simulate, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
@@ -37,6 +37,7 @@ from petra_graph.planning.place_network import place_network
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.program.simulation import Pipeline
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
@@ -61,8 +62,8 @@ class Estimate:
     programs: tuple[StageProgram, ...]
     pipeline: Pipeline
     tick: Tick
-    peaks: Mapping[str, Peak]
-    """Of each device that hosts a stage."""
+    peaks: Mapping[str, int]
+    """The most bytes that each device with a stage holds."""
 
     @classmethod
     def of(cls, network: MeasuredNetwork, placement: Placement) -> Estimate:
@@ -77,7 +78,7 @@ class Estimate:
             programs=programs,
             pipeline=pipeline,
             tick=tick(pipeline),
-            peaks=inputs.device_peaks(programs),
+            peaks=inputs.memory.peaks(programs),
         )
 
     @property
@@ -90,7 +91,7 @@ class Estimate:
     def figures(self) -> Figures:
         """What it is compared with others by."""
         staleness = max(program.staleness for program in self.programs)
-        return Figures(self.samples_per_second, staleness, max(peak.bytes for peak in self.peaks.values()))
+        return Figures(self.samples_per_second, staleness, max(self.peaks.values()))
 
     @property
     def assumptions(self) -> Iterator[str]:
@@ -185,14 +186,14 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             inputs=tuple(producer for producer in inputs.graph.nodes[name].inputs if producer != INPUT),
             outputs=tuple(tuple(shape) for shape in network.shapes[name].outputs),
             flops=node_flops(program, segment, name, costs),
-            seconds=node_seconds(program, segment, name, inputs.clocks[program.device]),
+            seconds=node_seconds(program, segment, name, inputs.clocks[program.device].longer),
         )
         for program in programs
         for segment in program.segments
         for name in segment.nodes
     )
-    apart, stages = stage_memory(programs, costs, transport=inputs.transport), list[PlannedStage]()
-    for program, placed, timed, held in zip(programs, placement.stages, pipeline.stages, apart, strict=True):
+    apart, stages = inputs.memory.apart(programs), list[PlannedStage]()
+    for program, placed, seconds, held in zip(programs, placement.stages, pipeline.seconds, apart, strict=True):
         mine = [node for node in nodes if node.stage == program.index]
         kinds, sent = {node.kind for node in mine}, {"forward": 0, "backward": 0}
         for channel in program.channels:
@@ -212,17 +213,17 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
                 flops=BothWays(
                     forward=sum(node.flops.forward for node in mine), backward=sum(node.flops.backward for node in mine)
                 ),
-                seconds=timed.seconds,
+                seconds=seconds,
                 bytes=held,
                 channel_bytes=BothWays(**sent),
             )
         )
-    on_devices, shares = inputs.device_memory(programs, found.peaks), device_shares(pipeline, speed.tick_seconds)
+    on_devices, shares = inputs.memory.on_devices(programs, found.peaks), device_shares(pipeline, speed.tick_seconds)
     devices = tuple(
         PlannedDevice(
             name=device.name,
             type=device.type.name,
-            stages=tuple(stage.index for stage in pipeline.hosted[device.name]),
+            stages=tuple(program.index for program in programs if program.device == device.name),
             memory_bytes=device.memory_bytes,
             capacity_bytes=device.type.memory_bytes,
             bytes=on_devices[device.name],

@@ -1,4 +1,4 @@
-"""The order of operations: in one stage, where it follows from its depth, or over several stages.
+"""The order of operations in one stage, which follows from its depth; that of several stages is `program.simulation`'s.
 
 Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
@@ -22,25 +22,19 @@ On a graph J-j is the longest path from stage j to the head's stage, counted in 
 A pipeline cannot come to a deadlock if no stage is deeper than one that it reads from. Proof: let a producer of depth d come to B(m),
 with the forwards up to m + d - 1 done. Its consumer, of depth d' <= d, needs only those up to m + d' - 1 for its own B(m) and for all
 that comes before it in its order. The same holds for the consumer's consumers, and at last for the head, which needs nobody.
-
-`static_order` gives one order for the operations of several stages: a pure function of their programs, free of
-deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
-that it sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process
-that performs its own part of this order waits only for operations that come before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
 
 Verb = Literal["forward", "backward", "update"]
 Policy = Literal["arrival", "static"]
-"""When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
+"""When a process begins an operation: when its messages have arrived, or in one order of all stages."""
 
 
 class Action(NamedTuple):
@@ -115,50 +109,3 @@ def order(
 def program_order(program: StageProgram, micro_batches: range, filled: int = 0) -> Iterator[Action]:
     """Yield the operations of a stage's program between two drains; the arguments are those of `order`."""
     return order(program.depth, micro_batches, program.accumulation, program.flush, filled)
-
-
-def static_order(
-    programs: Sequence[StageProgram], micro_batches: range, filled: int = 0
-) -> Iterator[tuple[int, Action]]:
-    """Yield all operations between two drains, each with its stage's index.
-
-    Args:
-        programs: of all stages.
-        micro_batches: their numbers, consecutive, counted from the run's start.
-        filled: as in `order`.
-    """
-    done: dict[Verb, list[int]] = {verb: [0] * len(programs) for verb in get_args(Verb)}
-    # By operation, the stages that each stage, counted from 0, has messages from and sends messages to, with the room between.
-    read: dict[Verb, list[dict[int, int]]] = {verb: [{} for _ in programs] for verb in get_args(Verb)}
-    written: dict[Verb, list[dict[int, int]]] = {verb: [{} for _ in programs] for verb in get_args(Verb)}
-    for channel in (channel for program in programs for channel in program.channels):
-        sender, receiver, verb = channel.sender - 1, channel.receiver - 1, channel.key.direction
-        read[verb][receiver][sender] = written[verb][sender][receiver] = channel.capacity
-    orders = [program_order(program, micro_batches, filled) for program in programs]
-    following = [next(actions, None) for actions in orders]
-    # A stage that can begin its operation can do so until it does, since counts only grow.
-    able = [False] * len(programs)
-    nearest_to_head: list[int] = []
-
-    def enter(stage: int) -> None:
-        action = following[stage]
-        if able[stage] or action is None:
-            return
-        counts = done[action.verb]
-        sent = all(counts[other] > counts[stage] for other in read[action.verb][stage])
-        if sent and all(counts[stage] - counts[other] < room for other, room in written[action.verb][stage].items()):
-            able[stage] = True
-            heappush(nearest_to_head, -stage)
-
-    for stage in range(len(programs)):
-        enter(stage)
-    while nearest_to_head:
-        stage = -heappop(nearest_to_head)
-        action = following[stage]
-        assert action is not None
-        yield programs[stage].index, action
-        done[action.verb][stage] += 1
-        able[stage], following[stage] = False, next(orders[stage], None)
-        for other in (stage, *read["forward"][stage], *written["forward"][stage]):
-            enter(other)
-    assert not any(following), "every stage waits: depths grow along an edge"

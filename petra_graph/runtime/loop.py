@@ -7,7 +7,7 @@ channels connects stages, so processes, their timing and the policy change no bi
 
     policy     an operation begins                                                      for
     arrival    when its messages and its room are there, nearest to the head first      processors
-    static     in one order, a pure function of the program (`program.schedule`)        devices that queue work, and
+    static     in one order, a pure function of the program (`program.simulation`)      devices that queue work, and
                                                                                         replicas that wait for each other
 
 Where no operation can begin, the process sleeps until a message, room, or a request comes. What holds an operation back though its
@@ -43,7 +43,8 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
-from petra_graph.program.schedule import Action, Policy, static_order
+from petra_graph.program.schedule import Action, Policy
+from petra_graph.program.simulation import static_order
 from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.memory import device_memory, device_peaks, stage_memory
+from petra_graph.compiler.memory import MemoryModel
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.method import METHODS
@@ -87,8 +87,8 @@ def programs(method: str, schedule="lockstep", accumulation: int = 1, devices: t
 
 
 def parts(method: str, part: str, *arguments, **transport) -> list[int]:
-    found = stage_memory(programs(method, *arguments), TABLE, transport=EncodedShare(**transport))
-    return [getattr(stage, part) for stage in found]
+    model = MemoryModel(costs=TABLE, transport=EncodedShare(**transport))
+    return [getattr(stage, part) for stage in model.apart(programs(method, *arguments))]
 
 
 def test_input_buffers_are_depth_times_bytes():
@@ -113,12 +113,12 @@ def test_there_are_as_many_copies_as_distinct_versions(k, copies):
 def test_one_copy_is_held_for_a_delay_until_the_update(operation):
     correcting = Work(working_bytes=PARAMETERS + 5, kept_bytes=PARAMETERS)
     nodes = {name: attrs.evolve(one, work={**one.work, operation: correcting}) for name, one in TABLE.nodes.items()}
-    table = attrs.evolve(TABLE, nodes=nodes)
+    model = MemoryModel(costs=attrs.evolve(TABLE, nodes=nodes))
     for k in (1, 3):
-        found = stage_memory(programs("petra", "lockstep", k), table)
+        found = model.apart(programs("petra", "lockstep", k))
         assert [stage.parameter_buffer for stage in found] == [PARAMETERS] * (J - 1) + [0]
     for method, schedule in (("petra", "sequential"), ("gpipe", "fill-drain")):
-        assert [stage.parameter_buffer for stage in stage_memory(programs(method, schedule), table)] == [0] * J
+        assert [stage.parameter_buffer for stage in model.apart(programs(method, schedule))] == [0] * J
 
 
 def test_kept_graphs_are_as_many_as_micro_batches_in_flight():
@@ -141,7 +141,7 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
     # One of them is restored, and works.
     assert parts("dsp", "input_buffer", buffer=0.5) == [11 * 25, 800, 600, 400, 200, 0]
     whole, half = (
-        stage_memory(programs("petra"), TABLE, transport=EncodedShare(channel=share)) for share in (1.0, 0.5)
+        MemoryModel(costs=TABLE, transport=EncodedShare(channel=share)).apart(programs("petra")) for share in (1.0, 0.5)
     )
     assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
@@ -150,7 +150,8 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
 @pytest.mark.parametrize("method", METHODS)
 def test_on_a_device_each_stages_and_devices_hold_the_same(method, policy):
     stages = programs(method, METHODS[method].schedules[0], 2, tuple(f"cuda:{index}" for index in range(J)))
-    assert list(device_memory(stages, TABLE, policy=policy).values()) == list(stage_memory(stages, TABLE))
+    model = MemoryModel(costs=TABLE, policy=policy)
+    assert list(model.on_devices(stages).values()) == list(model.apart(stages))
 
 
 @st.composite
@@ -177,10 +178,9 @@ def shared_devices(draw):
 @given(shared_devices())
 def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_each_of_them(case):
     stages, table, policy = case
-    apart = stage_memory(stages, table)
-    found = device_memory(stages, table, policy=policy)
-    peaks = device_peaks(stages, table, policy=policy)
-    assert {device: held.total for device, held in found.items()} == {name: peak.bytes for name, peak in peaks.items()}
+    model = MemoryModel(costs=table, policy=policy)
+    apart, found, peaks = model.apart(stages), model.on_devices(stages), model.peaks(stages)
+    assert {device: held.total for device, held in found.items()} == peaks
     for device, held in found.items():
         own = [memory for stage, memory in zip(stages, apart, strict=True) if stage.device == device]
         parameters = sum(memory.parameters for memory in own)
@@ -198,29 +198,28 @@ def test_what_a_stage_sends_on_is_one_tensor_on_a_shared_device():
         name: attrs.evolve(node, work={**node.work, **swapped}) if node.kind == "reversible" else node
         for name, node in TABLE.nodes.items()
     }
-    table = attrs.evolve(TABLE, nodes=nodes)
-    (held,) = device_memory(programs("dsp", "sequential"), table).values()
+    model = MemoryModel(costs=attrs.evolve(TABLE, nodes=nodes))
+    (held,) = model.on_devices(programs("dsp", "sequential")).values()
     # One micro-batch in flight: samples, two streams of the stem, a new one of a0 and of a1, two of down.
     assert held.input_buffer == 25 + 2 * STREAM + STREAM + STREAM + 2 * STREAM
-    apart = stage_memory(programs("dsp", "sequential"), table)
+    apart = model.apart(programs("dsp", "sequential"))
     assert sum(stage.input_buffer for stage in apart) == 25 + 4 * 2 * STREAM
 
 
 def test_targets_wait_for_a_head_on_the_device_of_the_samples():
     stages = programs("petra", "1f1b")
-    (host,) = device_memory(stages, TABLE).values()
-    (elsewhere,) = device_memory(stages, TABLE, transport=EncodedShare(targets=0.0)).values()
+    here, there = (MemoryModel(costs=TABLE, transport=EncodedShare(targets=share)) for share in (1.0, 0.0))
+    (host,), (elsewhere,) = (model.on_devices(stages).values() for model in (here, there))
     assert 0 < host.total - elsewhere.total <= (J + 1) * TABLE.target_bytes
     assert (host.total - elsewhere.total) % TABLE.target_bytes == 0
     apart = programs("petra", "1f1b", devices=("cuda:0", "cuda:1"))
-    assert device_memory(apart, TABLE) == device_memory(apart, TABLE, transport=EncodedShare(targets=0.0))
+    assert here.on_devices(apart) == there.on_devices(apart)
 
 
 def test_longer_runs_hold_no_more():
     for method in ("petra", "pipedream"):
         stages = programs(method, "lockstep", 2)
-        assert stage_memory(stages, TABLE) == stage_memory(stages, TABLE, micro_batches=80)
         for policy in get_args(Policy):
-            assert device_memory(stages, TABLE, policy=policy) == device_memory(
-                stages, TABLE, policy=policy, micro_batches=80
-            )
+            short, long = (MemoryModel(costs=TABLE, policy=policy, micro_batches=count) for count in (None, 80))
+            assert short.apart(stages) == long.apart(stages)
+            assert short.on_devices(stages) == long.on_devices(stages)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 from math import inf
 
 import pytest
@@ -102,8 +101,10 @@ def on(used, **speeds):
     """The setting with devices of other speeds."""
     (clock,) = set(used.clocks.values())
     clocks = {
-        name: Clock(partial(lambda speed, node, operation: clock(node, operation) / speed, speed))
-        for name, speed in speeds.items()
+        device: Clock(
+            device={name: {key: one / speed for key, one in own.items()} for name, own in clock.device.items()}
+        )
+        for device, speed in speeds.items()
     }
     types = [evolve(one, type=evolve(one.type, name=f"at {speeds[one.name]}")) for one in used.devices]
     return evolve(used, clocks=clocks, devices=tuple(types))

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.memory import stage_memory, summed
+from petra_graph.compiler.memory import summed
 from petra_graph.compiler.placement_search import place
 from petra_graph.compiler.planner_inputs import Clock, estimated, stage_seconds
 from petra_graph.compiler.timing import tick, timing
@@ -59,7 +59,7 @@ def test_keeping_graphs_costs_three_units():
 def test_devices_hold_less_than_their_stages_apart():
     used = setting(2, schedule="lockstep")
     programs = programs_of(used)
-    together, apart = summed(used.device_memory(programs).values()), summed(stage_memory(programs, used.costs))
+    together, apart = summed(used.memory.on_devices(programs).values()), summed(used.memory.apart(programs))
     assert together.total < apart.total
     assert together.parameters == apart.parameters
 
@@ -69,9 +69,7 @@ SECONDS = {"update": 1.0, "copy": 10.0, "predict": 100.0, "estimate": 1000.0}
 
 def update_seconds(**how):
     built = pipeline(REVNET, SHAPES["revnet"], **how)
-    return [
-        stage_seconds(program, lambda _, operation: SECONDS.get(operation, 0.0)).update for program in built.programs
-    ]
+    return [stage_seconds(program, dict.fromkeys(program.nodes, SECONDS)).update for program in built.programs]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +97,8 @@ def beside_its_host(count, *, slow=()):
     """A chain on `count` GPUs, whose operations take one second, or 30 in the nodes of `slow`, and their hosts ten."""
     made = setting(count, schedule="1f1b")
 
-    def device(node, operation):
-        return (30.0 if node in slow else 1.0) if operation in UNITS or operation == "update" else 0.0
-
-    clock = Clock(device, lambda _, operation: HOST if operation in UNITS else 0.0, HOST)
+    device = {name: dict.fromkeys((*UNITS, "update"), 30.0 if name in slow else 1.0) for name in NAMES}
+    clock = Clock(device=device, host=dict.fromkeys(NAMES, dict.fromkeys(UNITS, HOST)), host_update=HOST)
     return evolve(made, clocks=dict.fromkeys(made.clocks, clock), accumulation=2)
 
 
@@ -132,12 +128,12 @@ def test_a_device_that_does_everything_takes_the_longer_of_the_sums(slow, second
     """The host's seconds of one process add up, whichever of its stages they are for; an update's are those of its stage."""
     made = cut(beside_its_host(1, slow=slow))
     assert tick(made).seconds == pytest.approx(seconds)
-    assert sum(stage.seconds.per_micro_batch(2) for stage in made.stages) == pytest.approx(seconds)
+    assert sum(one.per_micro_batch(2) for one in made.seconds) == pytest.approx(seconds)
 
 
 def test_a_stage_of_many_nodes_updates_them_at_once():
-    first, second = cut(beside_its_host(2), NAMES[:3], NAMES[3:]).stages
-    assert (first.seconds.update, second.seconds.update) == (HOST + 3.0, HOST + len(NAMES) - 3)
+    first, second = cut(beside_its_host(2), NAMES[:3], NAMES[3:]).seconds
+    assert (first.update, second.update) == (HOST + 3.0, HOST + len(NAMES) - 3)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "h100"])
@@ -152,16 +148,17 @@ def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
     clock = estimated(costs, device, "ieee")
     computing = 10**9 / (0.5 * device.float32_flops)
     if kind == "cpu":
-        assert clock(name, "forward") == pytest.approx(computing + 7 * OPERATION_SECONDS["cpu"])
+        assert clock.longer[name]["forward"] == pytest.approx(computing + 7 * OPERATION_SECONDS["cpu"])
         return
     each = OPERATION_SECONDS["cuda"] + GPU_LAUNCH_SECONDS
-    assert (clock.host(name, "forward"), clock.device(name, "forward")) == (
+    assert (clock.host[name]["forward"], clock.device[name]["forward"]) == (
         pytest.approx(7 * each), pytest.approx(computing),
     )  # fmt: skip
-    assert clock(name, "forward") == max(7 * each, computing)
-    assert (clock.host(name, "update"), clock.host_update) == (0.0, pytest.approx(4 * each))
+    assert clock.longer[name]["forward"] == max(7 * each, computing)
+    assert "update" not in clock.host[name]
+    assert clock.host_update == pytest.approx(4 * each)
     faster = estimated(costs, evolve(device, operation_seconds=0.0), "ieee")
-    assert faster.host(name, "forward") == pytest.approx(7 * GPU_LAUNCH_SECONDS)
+    assert faster.host[name]["forward"] == pytest.approx(7 * GPU_LAUNCH_SECONDS)
 
 
 def test_kernels_that_move_bytes_take_as_long_as_memory_does():
@@ -169,4 +166,4 @@ def test_kernels_that_move_bytes_take_as_long_as_memory_does():
     name, node = next(iter(costs.nodes.items()))
     moving = evolve(node, work={"forward": Work(flops=10**9, traffic_bytes=10**9)})
     clock = estimated(evolve(costs, nodes={name: moving}), device, "ieee")
-    assert clock.device(name, "forward") == pytest.approx(10**9 / (0.5 * device.memory_bandwidth))
+    assert clock.device[name]["forward"] == pytest.approx(10**9 / (0.5 * device.memory_bandwidth))

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler import simulation as drawn_in
-from petra_graph.compiler.simulation import BothWays, Pipeline, Simulation, StageSeconds
+from petra_graph.compiler.plan import BothWays
 from petra_graph.compiler.timing import Event, simulate, timing
+from petra_graph.program import simulation as drawn_in
 from petra_graph.program.device_types import Link
-from petra_graph.program.schedule import Action, order, static_order
-from tests.support.simulated_pipelines import SHORT, any_programs, chain, chains, graphs, programs, timed
+from petra_graph.program.schedule import Action, program_order
+from petra_graph.program.simulation import Pipeline, StageSeconds
+from tests.support.simulated_pipelines import SHORT, chain, chains, graphs, programs, timed
 
 
 def drawn(events: Sequence[Event]) -> str:
@@ -102,11 +102,11 @@ def test_orders_devices_and_messages(model: Pipeline):
     assert simulate(model, COUNT) == events
     for stage in model.stages:
         found = [event.action for event in events if event.stage == stage.index]
-        assert found == list(order(stage.depth, range(COUNT), stage.accumulation, stage.flush))
+        assert found == list(program_order(stage, range(COUNT)))
     on_device = defaultdict(list)
     for event in events:
         on_device[event.device].append(event)
-        assert event.end - event.start == getattr(model.stages[event.stage - 1].seconds, event.verb)
+        assert event.end - event.start == getattr(model.seconds[event.stage - 1], event.verb)
     for own in on_device.values():
         assert all(before.end <= after.start for before, after in pairwise(own))
     at = {(event.stage, event.action): event for event in events}
@@ -120,13 +120,6 @@ def test_orders_devices_and_messages(model: Pipeline):
     for messages in entered.values():  # a link carries one after another
         first = min(sent for sent, _, _ in messages)
         assert max(read for _, _, read in messages) >= first + sum(occupies for _, occupies, _ in messages)
-
-
-@given(any_programs())
-def test_under_the_static_policy_the_order_is_that_of_the_runtime(made):
-    model = evolve(timed(made, [SHORT] * len(made), devices=["a"] * len(made)), policy="static")
-    begun = [(stage.index, action) for stage, action, *_ in Simulation(model, COUNT)]
-    assert begun == list(static_order(made, range(COUNT)))
 
 
 def test_depths_that_grow_wait_for_ever():

@@ -10,9 +10,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulation import Pipeline, StageSeconds
 from petra_graph.compiler.timing import full_speed, least_depths, simulate, tick, timing
 from petra_graph.program.device_types import Link
+from petra_graph.program.schedule import program_order
+from petra_graph.program.simulation import Pipeline, StageSeconds
 from tests.support.examples import examples
 from tests.support.simulated_pipelines import (
     SHORT,
@@ -81,8 +82,7 @@ def test_the_slowest_stage_cycle_or_device_is_the_tick(model, seconds):
 
 def longest_paths(model: Pipeline, count: int) -> dict[tuple[int, str, int], float]:
     """When each operation starts where a device has one stage, without an order among devices: after what it waits for."""
-    orders = {stage.index: list(stage.actions(count)) for stage in model.stages}
-    seconds = {stage.index: stage.seconds for stage in model.stages}
+    orders = {stage.index: list(program_order(stage, range(count))) for stage in model.stages}
     starts: dict[tuple[int, str, int], float] = {}
     free: dict[object, float] = {}
     waiting = True
@@ -98,7 +98,7 @@ def longest_paths(model: Pipeline, count: int) -> dict[tuple[int, str, int], flo
                     break
                 start = max([free.get(index, 0.0), *(free[key, m] for key, _ in read)])
                 starts[index, verb, m] = start
-                end = free[index] = start + getattr(seconds[index], verb)
+                end = free[index] = start + getattr(model.seconds[index - 1], verb)
                 for key, one in model.channels.items():
                     if (one.sender, key.direction) == (index, verb):
                         enters = max(end, free.get(one.link, 0.0))

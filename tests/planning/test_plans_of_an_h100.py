@@ -7,7 +7,7 @@ import json
 import pytest
 from attrs import evolve
 
-from petra_graph.compiler.memory import device_memory
+from petra_graph.compiler.memory import MemoryModel
 from petra_graph.planning.advice import GPU_RATIO
 from petra_graph.planning.place_network import place_network
 from petra_graph.planning.plan_spec import Planner
@@ -77,9 +77,8 @@ def test_memory(bench):
         network = planner.network.variant(variant(planner, what))
         placement = place_network(network, planned_devices(network.spec.partition))
         inputs, count = network.planner_inputs(placement.devices), MICRO_BATCHES[run["spec"]]
-        (held,) = device_memory(
-            inputs.placed(placement), inputs.costs, micro_batches=count, transport=inputs.transport
-        ).values()
+        model = MemoryModel(costs=inputs.costs, micro_batches=count, transport=inputs.transport)
+        (held,) = model.on_devices(inputs.placed(placement)).values()
         beside = held.total - held.parameters - held.optimizer - CUBLAS_BYTES
         assert beside / 2**20 == pytest.approx(run["of a micro-batch"][what]["peak MiB"], rel=0.015), what
 

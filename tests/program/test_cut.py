@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.program.cut import Cut, aligned
-from petra_graph.program.schedule import order, program_order, static_order
+from petra_graph.program.schedule import order, program_order
+from petra_graph.program.simulation import static_order
 from tests.support.pipelines import GRAPHS
 from tests.support.simulated_pipelines import any_programs, graph_programs
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.program.schedule import program_order, static_order
+from petra_graph.program.schedule import program_order
+from petra_graph.program.simulation import static_order
 from tests.support.pipelines import GRAPHS, SHAPES, pipeline
 from tests.support.simulated_pipelines import any_programs
 

@@ -7,7 +7,7 @@ import torch
 from attrs import evolve
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.program.schedule import static_order
+from petra_graph.program.simulation import static_order
 from petra_graph.runtime import stage_io
 from petra_graph.runtime.replicas import _StageReducer
 from petra_graph.runtime.store import StoreGone

@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from petra_graph.compiler.lower import MessageTypes
-from petra_graph.compiler.memory import StageBytes, device_memory, stage_memory
+from petra_graph.compiler.memory import MemoryModel, StageBytes
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.plugins.data_set import DataFacts
@@ -74,7 +74,7 @@ def predicted_and_measured(
 ) -> tuple[Sequence[StageBytes], Sequence[int]]:
     """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
     built, table, data = _pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
-    predicted = stage_memory(built.programs, table, micro_batches=len(data))
+    predicted = MemoryModel(costs=table, micro_batches=len(data)).apart(built.programs)
     peaks = StagePeaks(built.executors)
     with peaks:
         Scheduler(peaks.executors).train(data, range(len(data)), lambda _: None)
@@ -100,7 +100,7 @@ def devices_predicted_and_measured(
     programs = [
         attrs.evolve(program, device=stage.device) for program, stage in zip(built.programs, spread.stages, strict=True)
     ]
-    predicted = device_memory(programs, table, policy=policy, micro_batches=len(data))
+    predicted = MemoryModel(costs=table, policy=policy, micro_batches=len(data)).on_devices(programs)
     peaks = StagePeaks(built.executors, {program.index: program.device for program in programs})
     with peaks:
         Scheduler(peaks.executors, policy=policy).train(peaks.loaded(data), range(len(data)), lambda _: None)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import combinations, islice, pairwise, permutations, product
 from math import inf
-from typing import Any, get_args
+from typing import get_args
 
 from attrs import evolve, frozen
 
@@ -116,14 +115,15 @@ def _drawn(draw: random.Random, size: int) -> Table:
         for index in range(max(1, min(4, stages + draw.choice([-1, 0, 0, 1]))))
     )
     weight = {name: draw.choice([0.2, 0.5, 1, 1, 2, 5]) * draw.uniform(0.5, 1.5) for name in graph.order}
-    seconds = {
-        kind.name: {
-            at: 1e-3 * weight[at[0]] * SECONDS[at[1]] * draw.uniform(0.8, 1.2) / speed
-            for at in product(graph.order, SECONDS)
-        }
+    clocks = {
+        kind.name: Clock(
+            device={
+                name: {key: 1e-3 * weight[name] * one * draw.uniform(0.8, 1.2) / speed for key, one in SECONDS.items()}
+                for name in graph.order
+            }
+        )
         for kind, speed in zip(kinds, (1, 2, 5), strict=False)
     }
-    clocks = {name: Clock(partial(_seconds, own)) for name, own in seconds.items()}
     inputs = PlannerInputs(
         graph=graph,
         costs=_costs(draw, graph),
@@ -140,10 +140,6 @@ def _drawn(draw: random.Random, size: int) -> Table:
         allow_stored=draw.random() < 0.3,
     )
     return Table(inputs, stages)
-
-
-def _seconds(table: Mapping[Any, float], *at: Any) -> float:
-    return table.get(at, 0.0)
 
 
 def _graph(draw: random.Random, size: int, *, chain: bool) -> NodeGraph:

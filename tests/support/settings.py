@@ -55,12 +55,13 @@ def setting(
     **changes: Any,
 ) -> PlannerInputs:
     """Return the chain's setting on `count` devices; `weights` says which nodes take longer than others."""
-    chosen = METHODS[method]
-    heavier = weights or {}
-
-    def clock(name: str, operation: Operation) -> float:
-        return heavier.get(name, 1.0) * UNITS.get(operation, 0.0)
-
+    chosen, heavier = METHODS[method], weights or {}
+    clock = Clock(
+        device={
+            one.name: {operation: heavier.get(one.name, 1.0) * unit for operation, unit in UNITS.items()}
+            for one in nodes
+        }
+    )
     hosts = devices(count, memory=memory, link=link)
     return PlannerInputs(
         **{
@@ -72,7 +73,7 @@ def setting(
             "messages": messages_of(table or chain_costs()),
             "transport": EncodedShare(),
             "devices": hosts,
-            "clocks": dict.fromkeys((device.name for device in hosts), Clock(clock)),
+            "clocks": dict.fromkeys((device.name for device in hosts), clock),
             **changes,
         }
     )

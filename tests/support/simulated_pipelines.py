@@ -10,12 +10,13 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.simulation import BothWays, ChannelTiming, Pipeline, StageSeconds, TimedStage
+from petra_graph.compiler.plan import BothWays
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
+from petra_graph.program.simulation import ChannelTiming, Pipeline, StageSeconds
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
 from tests.support.graph_strategies import cuts, networks
@@ -76,18 +77,7 @@ def timed(
                 latency_seconds=between.latency_seconds,
             )
         channels[ChannelKey(edge, direction)] = timing
-    stages = tuple(
-        TimedStage(
-            index=one.index,
-            device=one.device,
-            depth=one.depth,
-            accumulation=one.accumulation,
-            flush=one.flush,
-            seconds=own,
-        )
-        for one, own in zip(placed, seconds, strict=True)
-    )
-    return Pipeline(stages=stages, channels=channels)
+    return Pipeline(stages=tuple(placed), seconds=tuple(seconds), channels=channels)
 
 
 def chain(

@@ -14,7 +14,7 @@ import torch
 from network import save
 from stage_peaks import StagePeaks
 
-from petra_graph.compiler.memory import stage_memory
+from petra_graph.compiler.memory import MemoryModel
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.prepare import Prepared, prepare
 
@@ -51,7 +51,8 @@ def main(only: str, write: bool) -> None:
 def by_stage(ready: Prepared) -> dict[str, Any]:
     """Compare each stage, as if on a device of its own."""
     count = 2 * max(program.depth for program in ready.programs) + AFTER_FULL
-    predicted = [stage.total for stage in stage_memory(ready.programs, ready.network.costs(), micro_batches=count)]
+    model = MemoryModel(costs=ready.network.costs(), micro_batches=count)
+    predicted = [stage.total for stage in model.apart(ready.programs)]
     peaks = StagePeaks(ready.executors())
     with peaks:
         Scheduler(peaks.executors).train(islice(cycle(ready.opened.epoch(0)), count), range(count), lambda _: None)

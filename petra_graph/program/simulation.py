@@ -1,4 +1,4 @@
-"""The time model: the operations of a pipeline in the order in which the runtimes begin them.
+"""The operations of a pipeline in the order in which the runtimes begin them, and when: what executes, predicts and draws them asks here.
 
 Three stages under `1f1b` where a forward takes 1 second and a backward 2, one column a second:
 
@@ -7,8 +7,11 @@ Three stages under `1f1b` where a forward takes 1 second and a backward 2, one c
     stage 3   .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- .  .  .  .
 
 Every stage follows `program.schedule.order`, and a device does one operation at a time. Of the operations whose messages were sent, the one
-that can start first goes next, and of several, that of the stage nearest to the head: so does the scheduler under `arrival`. Under
-`static` that of the stage nearest to the head goes next, whenever it can start (`program.schedule.static_order`).
+that can start first goes next, and of several, that of the stage nearest to the head: so does the scheduler under `arrival`.
+
+Under `static` the stage nearest to the head goes next whose messages were sent and have room, whatever anything takes: a pure function of the
+programs. Every operation comes after all that it needs, so a process that performs its own part of this one order waits only for operations
+that come before.
 
 Times are whole numbers of a tiny unit, a power of two of a second, so that nothing depends on the rounding of sums, and a state that
 recurs does so exactly.
@@ -32,8 +35,8 @@ from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
 from petra_graph.program.channels import ChannelKey, capacity
-from petra_graph.program.schedule import Action, Policy, Verb, order
-from petra_graph.spec.model import Flush
+from petra_graph.program.schedule import Action, Policy, Verb, program_order
+from petra_graph.program.stage_program import StageProgram
 
 _UNITS = 40
 """Binary digits of the longest time."""
@@ -58,31 +61,6 @@ class StageSeconds:
 
 
 @frozen(kw_only=True)
-class BothWays:
-    """Bytes, or floating-point operations, of a micro-batch."""
-
-    forward: int = field(default=0, validator=ge(0))
-    backward: int = field(default=0, validator=ge(0))
-
-
-@frozen(kw_only=True)
-class TimedStage:
-    """One stage: its device, its order of operations and their durations."""
-
-    index: int
-    """From 1 to J."""
-    device: str
-    depth: int
-    accumulation: int
-    flush: Flush
-    seconds: StageSeconds
-
-    def actions(self, micro_batches: int) -> Iterator[Action]:
-        """Yield the stage's operations between two drains."""
-        return order(self.depth, range(micro_batches), self.accumulation, self.flush)
-
-
-@frozen(kw_only=True)
 class ChannelTiming:
     """Durations of one channel's messages."""
 
@@ -101,11 +79,13 @@ class ChannelTiming:
         return self.occupies_seconds + self.latency_seconds
 
 
-@define(kw_only=True, frozen=True, eq=False, slots=False)
+@frozen(kw_only=True, eq=False, slots=False)
 class Pipeline:
-    """All stages, from the source's to the head's, in topological order."""
+    """All stages, from the source's to the head's, in topological order, and what they take."""
 
-    stages: tuple[TimedStage, ...]
+    stages: tuple[StageProgram, ...]
+    seconds: tuple[StageSeconds, ...]
+    """Of each stage."""
     channels: Mapping[ChannelKey, ChannelTiming]
     """All directions of every edge between stages, forward ones first."""
     policy: Policy = "arrival"
@@ -117,22 +97,22 @@ class Pipeline:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The stages by their indices, and the edges between them."""
-        forward = [(one.sender, one.receiver) for key, one in self.channels.items() if key.direction == "forward"]
         graph = nx.DiGraph()
         graph.add_nodes_from(stage.index for stage in self.stages)
-        graph.add_edges_from(forward)
+        forward = (one for key, one in self.channels.items() if key.direction == "forward")
+        graph.add_edges_from((one.sender, one.receiver) for one in forward)
         return graph
 
     @cached_property
-    def hosted(self) -> Mapping[str, Sequence[TimedStage]]:
-        """The stages of each device, devices in the order of their first stage."""
-        found: dict[str, list[TimedStage]] = {}
-        for stage in self.stages:
-            found.setdefault(stage.device, []).append(stage)
+    def hosted(self) -> Mapping[str, Sequence[StageSeconds]]:
+        """What the stages of each device take, devices in the order of their first stage."""
+        found: dict[str, list[StageSeconds]] = {}
+        for stage, seconds in zip(self.stages, self.seconds, strict=True):
+            found.setdefault(stage.device, []).append(seconds)
         return found
 
     def with_depths(self, depths: Sequence[int]) -> Pipeline:
-        """Return the same pipeline with other depths, in the order of its stages."""
+        """Return the same pipeline with other depths, in the order of its stages; the room of its channels follows from them."""
         stages = zip(self.stages, depths, strict=True)
         return evolve(self, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
 
@@ -140,7 +120,7 @@ class Pipeline:
 class Begun(NamedTuple):
     """An operation that was begun; its start and its end, in units of the simulation."""
 
-    stage: TimedStage
+    stage: StageProgram
     action: Action
     start: int
     end: int
@@ -150,7 +130,7 @@ class Begun(NamedTuple):
 class _Stage:
     """A stage at work."""
 
-    stage: TimedStage
+    program: StageProgram
     times: Mapping[Verb, int]
     operations: Iterator[Action]
     following: Action | None
@@ -179,16 +159,17 @@ class _Channel:
 class Simulation:
     """The operations of all stages, between two drains; iterated, it yields them in the order in which they are begun."""
 
-    def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
+    def __init__(self, pipeline: Pipeline, micro_batches: range, filled: int = 0) -> None:
+        """Begin; `micro_batches` and `filled` are as of `program.schedule.order`."""
         channels = pipeline.channels.values()
-        of_stages = (getattr(stage.seconds, verb) for stage in pipeline.stages for verb in _VERBS)
+        of_stages = (getattr(seconds, verb) for seconds in pipeline.seconds for verb in _VERBS)
         self._digits = _UNITS - frexp(max(*of_stages, *(one.seconds for one in channels), 0.0))[1]
         self._in_order = pipeline.policy == "static"
         self._stages: list[_Stage] = []
-        for timed in pipeline.stages:
-            operations = timed.actions(micro_batches)
-            times = {verb: self._units(getattr(timed.seconds, verb)) for verb in _VERBS}
-            self._stages.append(_Stage(timed, times, operations, next(operations, None)))
+        for program, seconds in zip(pipeline.stages, pipeline.seconds, strict=True):
+            operations = program_order(program, micro_batches, filled)
+            times = {verb: self._units(getattr(seconds, verb)) for verb in _VERBS}
+            self._stages.append(_Stage(program, times, operations, next(operations, None)))
         self._free = {stage.device: 0 for stage in pipeline.stages}
         """When each device has done what was begun."""
         self._link_free = {channel.link: 0 for channel in channels if channel.link is not None}
@@ -197,7 +178,7 @@ class Simulation:
         self._channels: list[_Channel] = []
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
-            nearer, deeper = sorted((sender.stage.depth, receiver.stage.depth))
+            nearer, deeper = sorted((sender.program.depth, receiver.program.depth))
             times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
             channel = _Channel(sender, receiver, capacity(deeper, nearer), timing.link, *times_on_link)
             receiver.reads[key.direction].append(channel)
@@ -219,15 +200,15 @@ class Simulation:
             stage = self._stages[-number - 1]
             action = stage.following
             assert action is not None
-            verb, start = action.verb, max(when, free[stage.stage.device])
+            verb, start = action.verb, max(when, free[stage.program.device])
             if start > when and not in_order:  # Its device has begun something else meanwhile.
                 heappush(sent, (start, number))
                 continue
             for channel in stage.reads[verb]:
                 start = max(start, channel.arrivals.popleft())
-            end = free[stage.stage.device] = start + stage.times[verb]
+            end = free[stage.program.device] = start + stage.times[verb]
             stage.following, stage.waits = next(stage.operations, None), True
-            yield Begun(stage.stage, action, start, end)
+            yield Begun(stage.program, action, start, end)
             for channel in stage.sends[verb]:
                 enters = end
                 if channel.link is not None:
@@ -244,7 +225,7 @@ class Simulation:
         """Let a stage take its turn, unless a message was not sent or, in the static order, has no room."""
         if not stage.waits or stage.following is None:
             return
-        verb, start = stage.following.verb, self._free[stage.stage.device]
+        verb, start = stage.following.verb, self._free[stage.program.device]
         for channel in stage.reads[verb]:
             if not channel.arrivals:
                 return
@@ -255,7 +236,7 @@ class Simulation:
                 if len(channel.arrivals) >= channel.room:
                     return
         stage.waits = False
-        heappush(self._sent, (start, -stage.stage.index))
+        heappush(self._sent, (start, -stage.program.index))
 
     def state(self, begun: Begun) -> Hashable:
         """Return all that decides what follows an operation, with times and micro-batches after its own."""
@@ -271,3 +252,24 @@ class Simulation:
             tuple(map(after, self._link_free.values())),
             tuple(tuple(map(after, channel.arrivals)) for channel in self._channels),
         )
+
+
+def static_order(
+    programs: Sequence[StageProgram], micro_batches: range, filled: int = 0
+) -> Iterator[tuple[int, Action]]:
+    """Yield the operations of all stages in the order of `static`, each with its stage's index; what they take does not count.
+
+    Args:
+        programs: of all stages.
+        micro_batches: as of `program.schedule.order`.
+        filled: the same.
+    """
+    nothing = StageSeconds(forward=0.0, backward=0.0)
+    channels = {
+        channel.key: ChannelTiming(sender=channel.sender, receiver=channel.receiver)
+        for program in programs
+        for channel in program.channels
+    }
+    pipeline = Pipeline(stages=tuple(programs), seconds=(nothing,) * len(programs), channels=channels, policy="static")
+    for begun in Simulation(pipeline, micro_batches, filled):
+        yield begun.stage.index, begun.action
