@@ -39,7 +39,7 @@ from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, 
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.build_block import build_block
-from petra_graph.measure.node_shapes import Memo
+from petra_graph.measure.node_shapes import each_node
 from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_code, author_line
@@ -79,35 +79,25 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         SpecError: a block can be run neither without values nor on the CPU.
         PluginError: a block's code cannot be imported.
     """
-    nodes: dict[str, NodeCost] = {}
-    obstacles: dict[str, str] = {}
-    memo, meta = Memo[tuple[NodeCost, Streams, str]](), torch.device("meta")
-    streams: dict[str, Streams] = {
-        INPUT: tuple(
-            torch.empty(conditions.batch, *shape, dtype=getattr(torch, dtype), device=meta)
-            for shape, dtype in conditions.facts.inputs.values()
-        )
-    }
-    for name in graph.order:
-        node = graph.nodes[name]
-        inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        frozen_names = node.frozen and (node.name, *node.frozen)
-        kinds = [(stream.shape, stream.dtype) for stream in inputs]
-        key = (node.plugin, node.options, node.kind, frozen_names, kinds, INPUT in node.inputs)
-        nodes[name], streams[name], obstacles[name] = memo.get(key, partial(_measure, node, inputs, conditions))
+    meta = torch.device("meta")
+    samples = tuple(
+        torch.empty(conditions.batch, *shape, dtype=getattr(torch, dtype), device=meta)
+        for shape, dtype in conditions.facts.inputs.values()
+    )
+    measured = dict(each_node(graph, samples, partial(_measure, conditions)))
     return CostTable(
         micro_batch=conditions.batch,
-        sample_bytes=tuple(one.nbytes for one in streams[INPUT]),
+        sample_bytes=tuple(one.nbytes for one in samples),
         target_bytes=sum(one.nbytes for one in leaves(zero_targets(conditions.facts, conditions.batch, meta))),
-        nodes=nodes,
+        nodes={name: cost for name, (cost, _) in measured.items()},
         assumptions=tuple(
-            f"node {name} needs values ({found}): run on the CPU" for name, found in obstacles.items() if found
+            f"node {name} needs values ({found}): run on the CPU" for name, (_, found) in measured.items() if found
         ),
     )
 
 
-def _measure(node: Node, inputs: Streams, conditions: Conditions) -> tuple[NodeCost, Streams, str]:
-    """Return the cost of a node, its outputs, and why it ran on the CPU; "" where it ran without memory."""
+def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple[NodeCost, str], Streams]:
+    """Return the cost of a node with why it ran on the CPU, "" where it ran without memory; and its outputs."""
     obstacle = ""
     try:
         try:
@@ -140,7 +130,7 @@ def _measure(node: Node, inputs: Streams, conditions: Conditions) -> tuple[NodeC
             if one is not None
         },
     )
-    return cost, outputs, obstacle
+    return (cost, obstacle), outputs
 
 
 def _gradient_bytes(parameter: Tensor) -> int:

@@ -7,7 +7,7 @@ that. A block that the meta device cannot build or run (it reads values) is buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -87,17 +87,30 @@ def measure_shapes(graph: NodeGraph, facts: DataFacts) -> Mapping[str, NodeShape
     """Run all nodes in order.
 
     Raises:
-        SpecError: a block refuses its input, or its inverse does not return shapes. Nodes that follow a refusing block
-            are not checked, since they have no input.
+        SpecError: blocks refuse their input, or their inverses do not return shapes.
+        PluginError: as `build_block`.
     """
-    shapes: dict[str, NodeShapes] = {}
-    memo = Memo[tuple[NodeShapes, Streams]]()
-    small = _SmallTensors()
-    samples = [
+    samples = (
         torch.empty(_BATCH, *shape, dtype=torch.int64 if dtype == "int64" else torch.float32, device="meta")
         for shape, dtype in facts.inputs.values()
-    ]
-    streams: dict[str, Streams] = {INPUT: tuple(samples)}
+    )
+    return dict(each_node(graph, tuple(samples), partial(_measure, _SmallTensors())))
+
+
+def each_node(
+    graph: NodeGraph, samples: Streams, measure: Callable[[Node, Streams], tuple[T, Streams]]
+) -> Iterator[tuple[str, T]]:
+    """Yield the nodes in order, with what is measured of them: once of all with equal blocks, options and inputs.
+
+    Args:
+        samples: what the first nodes read; on the meta device, as all streams between nodes.
+        measure: returns what it measured of a node, and the node's outputs.
+
+    Raises:
+        SpecError: nodes were refused. Those that follow one are left out, since they have no input.
+    """
+    memo = Memo[tuple[T, Streams]]()
+    streams: dict[str, Streams] = {INPUT: samples}
     problems: list[Problem] = []
     for name in graph.order:
         node = graph.nodes[name]
@@ -110,17 +123,19 @@ def measure_shapes(graph: NodeGraph, facts: DataFacts) -> Mapping[str, NodeShape
             node.kind,
             node.frozen and (node.name, *node.frozen),
             [(stream.shape, stream.dtype) for stream in inputs],
+            INPUT in node.inputs,
         )
         try:
-            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs, small))
+            found, streams[name] = memo.get(key, partial(measure, node, inputs))
         except SpecError as error:
             problems.extend(error.problems)
+        else:
+            yield name, found
     if problems:
         raise SpecError(problems)
-    return shapes
 
 
-def _measure(node: Node, inputs: Streams, small: _SmallTensors) -> tuple[NodeShapes, Streams]:
+def _measure(small: _SmallTensors, node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
     expected = node.plugin.code.streams if node.plugin else None
     given = len(inputs)

@@ -4,10 +4,10 @@ Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the
 operation pass here; a storage counts from its first appearance until it is freed. Memory that a kernel allocates and
 frees inside itself is not counted.
 
-FLOPs of kernels that do several matrix products at once follow from shapes: one number whatever kernel runs. Which
-kernel torch picks depends on device, processor, mask, dropout and sizes, and for some it has no formula. A plan shall
-not depend on what was at hand where it was made, so what counts are the matrix products that torch does where it has no
-such kernel; backward there are twice as many.
+FLOPs follow from shapes. Those of matrix products and convolutions are `torch.utils.flop_counter`'s, written here again because that module
+imports triton. Those of kernels that do several products at once are one number whatever kernel runs: which one torch picks depends on device,
+processor, mask, dropout and sizes, and for some it has no formula. A plan shall not depend on what was at hand where it was made, so what counts
+are the matrix products that torch does where it has no such kernel; backward there are twice as many.
 
 attention   forward     scores = query keyᵀ, output = softmax(scores) value
             backward    the gradients of softmax(scores), value, query and key
@@ -119,11 +119,7 @@ def distinct_bytes(of: Iterable[Tensor]) -> int:
 
 
 class Tally(LiveBytes):  # type: ignore[no-untyped-call]
-    """Counts operations by torch's own formulas, and the bytes that their kernels read and write.
-
-    Formulas are those of `torch.utils.flop_counter.FlopCounterMode` for convolutions and matrix products; kernels
-    that do several products count alike, whichever runs. What one calls inside itself does not pass here.
-    """
+    """Counts the FLOPs of operations, and the bytes that their kernels read and write; what one calls inside itself does not pass here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +131,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, or its replacement, and add what it did."""
         result = super().__torch_dispatch__(_replaced(func, args), types, args, kwargs)
-        self._flops += _flops(func, args, kwargs or {}, result)
+        self._flops += flops_of(func, args, kwargs or {}, result)
         if not (func.is_view or _moves_nothing(func)):
             self._traffic += _bytes((args, kwargs)) + _bytes(result)
             self._kernels += 1
@@ -156,16 +152,6 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         return work
 
 
-def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    whole = kernel_flops(func, args)
-    if whole is not None:
-        return whole
-    from torch.utils.flop_counter import flop_registry  # imports triton, where that is installed
-
-    formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
-    return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
-
-
 def _moves_nothing(func: Any) -> bool:
     """Whether an operation only allocates, or only asks (fake tensors ask for devices)."""
     return func.namespace == "prim" or str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
@@ -176,22 +162,39 @@ def _bytes(tree: Any) -> int:
     return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors(tree))
 
 
-def kernel_flops(func: Any, args: Sequence[Any]) -> int | None:
-    """Return the FLOPs of a kernel that does several products, None for another operation.
+_OF_TORCH = frozenset({"aten", "prim", "prims"})
+"""Namespaces whose operations have no FLOPs but those below, and those of kernels for a device or a number type of their own."""
 
-    Where attention or an LSTM is several operations, those count as what they are.
-    """
-    name = func.name().partition(".")[0]
+
+def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    """Return the FLOPs of an operation; a multiply-add counts two."""
+    name = func.name().partition(".")[0].removeprefix("aten::")
     backward = name.endswith("_backward")
-    if name.startswith("aten::_scaled_dot_product_"):  # how torch names all kernels of attention
+    if name in {"mm", "bmm", "addmm", "baddbmm"}:
+        left, right = args[1:3] if "add" in name else args[:2]
+        return int(2 * left.numel() * right.shape[-1])
+    if name in {"convolution", "convolution_backward"}:
+        output, (x, weight) = (args[0], args[1:3]) if backward else (result, args[:2])
+        transposed, mask = args[-4] if backward else args[-3], args[-1]
+        # The kernel is at each place of the output, or of the input where it is transposed.
+        places, other = (x, output) if transposed else (output, x)
+        of_x = 2 * len(x) * prod(places.shape[2:]) * weight.numel()
+        of_weight = 2 * other.shape[1] * prod(weight.shape[2:]) * places.numel()
+        return int(mask[0] * of_x + mask[1] * of_weight if backward else of_x)
+    if name.startswith("_scaled_dot_product_"):  # how torch names all kernels of attention
         # Key and value may have fewer heads than the query, which share them.
         query, key, value = (tensor.shape for tensor in args[backward : backward + 3])
         forward = 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
-    elif name.startswith("aten::mkldnn_rnn_layer"):
+    elif name.startswith("mkldnn_rnn_layer"):
         rows, *weights = (tensor.shape for tensor in args[:3])
         forward = 2 * prod(rows[:-1]) * sum(map(prod, weights))
+    elif func.namespace not in _OF_TORCH or any(one in name for one in ("mm", "conv", "attention")):
+        from torch.utils.flop_counter import flop_registry
+
+        formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
+        return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
     else:
-        return None
+        return 0
     return int(2 * forward if backward else forward)
 
 

@@ -115,7 +115,9 @@ def test_optimizer_state_of_a_head_is_that_of_a_table():
 def test_equal_nodes_are_measured_once(monkeypatch):
     run: list[str] = []
     original = module._measure
-    monkeypatch.setattr(module, "_measure", lambda node, *rest: run.append(node.name) or original(node, *rest))
+    monkeypatch.setattr(
+        module, "_measure", lambda of, node, inputs: run.append(node.name) or original(of, node, inputs)
+    )
     table = costs(REVNET, IMAGE)
     assert run == ["stem", "a0", "down", "b0", "head"]
     assert table.nodes["a1"] == table.nodes["a0"]
