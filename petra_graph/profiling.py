@@ -1,12 +1,8 @@
 """Seconds of every operation of every node on the real device, for plans that need no estimates; on a GPU its host's, and workspaces, too.
 
-The network trains in this process, every node a stage of its own; a stopwatch surrounds each stage's forward, backward
-and update. One training for each way of keeping activations gives all operations:
-
-    petra                    forward, reverse (reversible nodes), recompute (buffered ones), forward_backward (head), update
-    dsp                      recompute of reversible nodes, from a stored input
-    backprop                 record and replay, of a kept graph
-    delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
+The network trains in this process, every node a stage of its own, once for each way of keeping activations; a stopwatch surrounds each
+stage's forward, backward and update (`program.node_costs.PROFILED`). An inversion is what the backward of delayed-reconstructed takes beyond a
+recompute, and a copy of the parameters what its update takes beyond petra's.
 
 Decision: operations are timed in trainings, and not each by itself, so that caches, CUDA graphs and the host's work are those of a run.
 
@@ -26,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from statistics import median
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -40,12 +36,12 @@ from petra_graph.planning.share_devices import clip_by_stage
 from petra_graph.planning.spec_devices import gpu_type
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.device_types import Link
-from petra_graph.program.node_costs import Operation, Profile
+from petra_graph.program.node_costs import PROFILED, Operation, Profile
 from petra_graph.program.schedule import Verb
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.runtime.system import keep_freed_memory
-from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
+from petra_graph.spec.model import MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 
 WARM_UP = 3
@@ -57,19 +53,13 @@ _CYCLES_A_SECOND = 2e9
 _SLEEP, _LONGEST = 2.0, 0.05
 """In the host's seconds for such an operation so far, their median; and in seconds, for the first operations load libraries."""
 _COPIED_BYTES = 2**26
-T = TypeVar("T")
-_Found = dict[str, dict[Operation, T]]
-"""By node and operation."""
-_Operations = Mapping[Kind, tuple[Operation, Operation | None]]
-"""The operations of a forward and a backward, by kind of node."""
-_HEAD: _Operations = {"head": ("forward_backward", None)}
-_RECOMPUTE: _Operations = {"buffered": ("forward", "recompute")}
-_TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
-    ("petra", "sequential", {"reversible": ("forward", "reverse"), **_RECOMPUTE, **_HEAD}),
-    ("dsp", "sequential", {"reversible": ("forward", "recompute"), **_RECOMPUTE, **_HEAD}),
-    ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
-    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
-)
+_SCHEDULES: Mapping[str, ScheduleName] = {
+    "petra": "sequential",
+    "dsp": "sequential",
+    "backprop": "sequential",
+    "delayed-reconstructed": "lockstep",
+}
+"""Of the trainings, by their methods."""
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -85,20 +75,39 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     ready = prepare(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     keep_freed_memory()
-    trainings = [TimedTraining.warm(ready, *one) for one in _TRAININGS]
+    trainings = {method: TimedTraining(ready, method) for method in _SCHEDULES}
     for _ in range(-(-micro_batches // BURST)):
-        for training in trainings:  # in turns, on a machine that drifts
+        for training in trainings.values():  # in turns, on a machine that drifts
             training.burst(BURST)
     network, spec, costs = ready.network, ready.spec, ready.network.costs()
     devices = [torch.device(program.device) for program in ready.programs]
+
+    def of_operations(of: Callable[[Stopwatch, Verb], Any]) -> dict[str, dict[Operation, Any]]:
+        """Return what was measured of each operation, by node."""
+        return {
+            name: {
+                key: of(trainings[method].watches[name], verb) for key, (method, verb) in PROFILED[node.kind].items()
+            }
+            for name, node in network.graph.nodes.items()
+        }
+
+    def seconds(of: Callable[[Stopwatch, Verb], float]) -> Mapping[str, Mapping[Operation, float]]:
+        """Return medians, of which some are what a training has beyond another one's."""
+        found = of_operations(of)
+        for own in found.values():
+            for key, beside in (("invert", own.get("recompute", 0.0)), ("copy", own["update"])):
+                if key in own:
+                    own[key] = max(0.0, own[key] - beside)
+        return found
+
     measured: dict[str, Any] = {
         "name": spec.name,
         "micro_batch": spec.data.batch,
         "threads": spec.run.threads,
         "settings": network.settings,
-        "nodes": operation_seconds(trainings, lambda watch, verb: median(watch.times[verb])),
+        "nodes": seconds(lambda watch, verb: median(watch.times[verb])),
         "sizes": {name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
-        "outside": median(trainings[0].outside),
+        "outside": median(trainings["petra"].outside),
         "link": time_link(devices),
     }
     if devices[0].type != "cuda":
@@ -107,81 +116,48 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         device=torch.cuda.get_device_name(devices[0]),
         device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
         kind="cuda",
-        host=operation_seconds(trainings, lambda watch, verb: median(watch.host_times[verb])),
-        workspace=_merge(trainings, lambda watch, verb: watch.workspace[verb]),
+        host=seconds(lambda watch, verb: median(watch.host_times[verb])),
+        workspace=of_operations(lambda watch, verb: watch.workspace[verb]),
         **measured,
     )
 
 
-def operation_seconds(
-    trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], float]
-) -> Mapping[str, Mapping[Operation, float]]:
-    """Return the seconds of all operations, by node; those that a training has beyond another one's, too."""
-    seconds, last = _merge(trainings, of), _merge(trainings[::-1], of)
-    for name, own in seconds.items():
-        if "invert" in own:
-            own["invert"] = max(0.0, own["invert"] - own["recompute"])
-        if "recompute" in own:
-            own["copy"] = max(0.0, last[name]["update"] - own["update"])
-    return seconds
-
-
-def _merge(trainings: Sequence[TimedTraining], of: Callable[[Stopwatch, Verb], T]) -> _Found[T]:
-    """Return what was measured of each operation, by node, in the first training that has it."""
-    found: _Found[T] = defaultdict(dict)
-    for training in trainings:
-        for name, verbs in training.operations.items():
-            for operation, verb in verbs.items():
-                found[name].setdefault(operation, of(training.watches[name], verb))
-    return found
-
-
 class TimedTraining:
-    """One training, every node a stage, which works in bursts."""
+    """The training of a method, every node a stage, which works in bursts."""
 
-    def __init__(self, prepared: Prepared, kinds: _Operations) -> None:
-        executors = prepared.executors()
-        self.watches: dict[str, Stopwatch] = {}
-        self.operations: dict[str, dict[Operation, Verb]] = {}
-        """Those that this training is for, by node."""
-        for executor in executors:
-            (name,) = executor.program.nodes
-            watch = self.watches[name] = Stopwatch(torch.device(executor.program.device))
-            executor.observe(watch)
-            if (names := kinds.get(prepared.network.graph.nodes[name].kind)) is not None:
-                forward, backward = names
-                self.operations[name] = {forward: "forward", "update": "update"}
-                if backward is not None:
-                    self.operations[name][backward] = "backward"
-        self._scheduler = Scheduler(executors)
-        self._data: Generator[MicroBatch] = (one for epoch in count() for one in prepared.opened.epoch(epoch))
-        self._done = 0
-        self.outside: list[float] = []
-        """Seconds of a micro-batch that no operation takes, burst by burst."""
-
-    @classmethod
-    def warm(cls, ready: Prepared, method: str, schedule: ScheduleName, kinds: _Operations) -> Self:
-        """Return the training of a method, warm, with its operations weighed on a GPU."""
+    def __init__(self, ready: Prepared, method: str) -> None:
+        """Warm it up, and weigh its operations on a GPU."""
+        schedule = _SCHEDULES[method]
         spec = evolve(
             ready.spec,
             method=MethodSpec(name=method, schedule=schedule),  # every micro-batch an update
             optimizer=clip_by_stage(ready.spec.optimizer),
         )
         network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
-        made = cls(
-            evolve(ready, network=network, placement=placement, programs=network.lowering.placed(placement)), kinds
-        )
-        made.burst(WARM_UP)
+        executors = evolve(
+            ready, network=network, placement=placement, programs=network.lowering.placed(placement)
+        ).executors()
+        self.watches: dict[str, Stopwatch] = {}
+        """Of each node's stage."""
+        for executor in executors:
+            (name,) = executor.program.nodes
+            self.watches[name] = Stopwatch(torch.device(executor.program.device))
+            executor.observe(self.watches[name])
+        self._scheduler = Scheduler(executors)
+        self._data: Generator[MicroBatch] = (one for epoch in count() for one in ready.opened.epoch(epoch))
+        self._done = 0
+        self.outside: list[float] = []
+        """Seconds of a micro-batch that no operation takes, burst by burst."""
+        self.burst(WARM_UP)
         if ready.on_cuda and not spec.run.compile:  # compiled code is not called kernel by kernel
-            for watch in made.watches.values():
+            for watch in self.watches.values():
                 watch.weighs = True
-            made.burst(2)
-        made.outside.clear()
-        for watch in made.watches.values():
+            self.burst(2)
+        self.outside.clear()
+        for watch in self.watches.values():
             watch.weighs = False
             watch.times.clear()
             watch.host_times.clear()
-        return made
 
     def burst(self, micro_batches: int) -> None:
         inside = sum(watch.inside for watch in self.watches.values())

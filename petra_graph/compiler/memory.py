@@ -98,6 +98,7 @@ class MemoryModel:
     ) -> Mapping[str, StageBytes]:
         """Return the memory of every device that hosts a stage, at the device's largest moment; `peaks` are its bytes, if they are known."""
         devices = self._execute(programs, peaks or self.peaks(programs))
+        assert all(device.parts for device in devices.values()), "a peak of another pipeline"
         return {name: StageBytes(**device.parts) for name, device in devices.items()}
 
     def peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, int]:

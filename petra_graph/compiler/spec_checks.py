@@ -13,7 +13,7 @@ from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.device_types import DeviceType, device_types
 from petra_graph.program.method import METHODS, Method, is_synchronous
-from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
+from petra_graph.program.node_costs import PROFILED, CostTable, Profile
 from petra_graph.program.stage_program import Partition
 from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
@@ -208,5 +208,5 @@ def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iter
             yield f"the profile's node {shown(name)} has other sizes than the network's"
         else:
             timed = operations.keys() & (profile.host.get(name, {}) if profile.kind == "cuda" else operations).keys()
-            if missing := OPERATIONS[node.kind] - timed:
+            if missing := PROFILED[node.kind].keys() - timed:
                 yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"

@@ -27,6 +27,7 @@ from typing import Any, Literal
 from attrs import evolve, field, frozen
 
 from petra_graph.program.device_types import Link
+from petra_graph.program.schedule import Verb
 from petra_graph.spec.model import Kind
 
 # fmt: off
@@ -34,12 +35,25 @@ Operation = Literal[
     "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "first_update", "predict", "estimate", "copy",
 ]
 # fmt: on
-OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
-    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
-    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
-    "head": frozenset({"forward_backward", "update"}),
+_PETRA, _WITH_GRAPHS, _WITH_COPIES = "petra", "backprop", "delayed-reconstructed"
+_OF_BODY: Mapping[Operation, tuple[str, Verb]] = {
+    "forward": (_PETRA, "forward"),
+    "record": (_WITH_GRAPHS, "forward"),
+    "replay": (_WITH_GRAPHS, "backward"),
+    "copy": (_WITH_COPIES, "update"),
+    "update": (_PETRA, "update"),
 }
-"""The operations that a profile times, by kind of node: all that any method uses."""
+PROFILED: Mapping[Kind, Mapping[Operation, tuple[str, Verb]]] = {
+    "reversible": {
+        **_OF_BODY,
+        "reverse": (_PETRA, "backward"),
+        "recompute": ("dsp", "backward"),
+        "invert": (_WITH_COPIES, "backward"),
+    },
+    "buffered": {**_OF_BODY, "recompute": (_PETRA, "backward")},
+    "head": {"forward_backward": (_PETRA, "forward"), "update": (_PETRA, "update")},
+}
+"""The operations that a profile times, by kind of node: all that any method uses; each with the method in whose training it is timed, and when."""
 
 
 @frozen(kw_only=True)
