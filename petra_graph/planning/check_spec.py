@@ -9,10 +9,10 @@ problems are raised together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import attrs
 from attrs import field, frozen
@@ -26,9 +26,8 @@ from petra_graph.compiler.spec_checks import (
     old_graph_problems,
     refuse,
 )
-from petra_graph.errors import Path, Problem, SpecError
+from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
-from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
 from petra_graph.plugins.kinds import BLOCK, KINDS
@@ -41,6 +40,73 @@ from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.model import MetricSpec, NodeSpec, PluginSpec, RequestedSchedule, Spec
 from petra_graph.spec.strict_values import keys_with
 from petra_graph.units import plural
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class ProblemCollector:
+    """Problems of the specification with problems of plugins, which end in different exit codes."""
+
+    loaded: LoadedSpec
+    """Locates the problems in its files."""
+    path: Path = ()
+    """Where the paths of the problems begin."""
+    wrong: list[Problem] = field(factory=list)
+    broken: list[Problem] = field(factory=list)
+
+    def at(self, *path: str | int) -> ProblemCollector:
+        """Return the same collector for the problems of a part of the specification, whose paths begin there."""
+        return attrs.evolve(self, path=path)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.wrong or self.broken)
+
+    def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return the value of a step, or None where the step raised SpecError or PluginError.
+
+        Raises:
+            NoFeasiblePlan: the step did, and nothing else is wrong; located.
+        """
+        try:
+            return step(*args, **kwargs)
+        except SpecError as error:
+            self.add(error.problems)
+        except PluginError as error:
+            self.add(error.problems, of_plugin=True)
+        except NoFeasiblePlan as error:
+            self.raise_any()
+            raise NoFeasiblePlan(self.loaded.located(map(self._under_path, error.problems))) from None
+        return None
+
+    def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value of the last step, or raise all problems.
+
+        Raises:
+            SpecError, PluginError: as `raise_any`.
+        """
+        value = self.attempt(step, *args, **kwargs)
+        self.raise_any()
+        return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
+
+    def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
+        (self.broken if of_plugin else self.wrong).extend(map(self._under_path, problems))
+
+    def raise_any(self) -> None:
+        """Raise all problems, located and in reading order, and what is wrong with a plugin once; return where there are none.
+
+        Raises:
+            SpecError: the specification is wrong, and perhaps plugins are too.
+            PluginError: only plugins are at fault.
+        """
+        if self.any:
+            kind = SpecError if self.wrong else PluginError
+            raise kind(self.loaded.located([*self.wrong, *self.broken]))
+
+    def _under_path(self, problem: Problem) -> Problem:
+        return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))
 
 
 @frozen(kw_only=True)

@@ -24,8 +24,7 @@ from petra_graph.errors import Problem, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.build_block import listing
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
-from petra_graph.planning.check_spec import CheckedSpec
-from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device, stated_link
 from petra_graph.program.node_costs import CostTable

@@ -31,10 +31,9 @@ from petra_graph.planning.advice import (
     throughput_range,
     warnings,
 )
-from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.check_spec import ProblemCollector, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
-from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.simulation import Pipeline
