@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from petra_graph.compiler.plan import Comparison, Plan, PlannedDevice
-from petra_graph.report.comparison import comparison_answers, comparison_columns, comparison_notes, comparison_title
 from petra_graph.report.plan_tables import (
+    comparison_answers,
+    comparison_columns,
+    comparison_notes,
+    comparison_title,
     device_columns,
     notes_on_nodes,
     ranges_label,

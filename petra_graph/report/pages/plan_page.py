@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from petra_graph.compiler.plan import Comparison, Plan
-from petra_graph.report.comparison import (
+from petra_graph.report.pages.page import Picture, Section, bar_chart, render_page, timeline
+from petra_graph.report.plan_tables import (
+    PART_NAMES,
     comparison_answers,
     comparison_columns,
     comparison_notes,
     comparison_title,
-)
-from petra_graph.report.pages.page import Picture, Section, bar_chart, render_page, timeline
-from petra_graph.report.plan_tables import (
-    PART_NAMES,
     device_columns,
     nodes_label,
     notes_on_nodes,
