@@ -198,26 +198,22 @@ class MeasuredNetwork:
         """
         from petra_graph.measure.costs import Conditions, measure_costs
 
+        spec, checked = self.spec, self.checked
+
         def measured() -> CostTable:
             conditions = Conditions(
-                batch=batch,
+                batch=spec.data.batch,
                 facts=checked.facts,
-                precision=precision,
+                precision=spec.precision,
                 loss=checked.loss.build(),
                 optimizer=checked.optimizer,
-                clip=clip,
+                clip=spec.optimizer.clip,
             )
             with at_path("loss", "name"):  # blocks and optimizers have paths of their own
                 return measure_costs(self.graph, conditions)
 
-        checked, batch, precision, clip = (
-            self.checked,
-            self.spec.data.batch,
-            self.spec.precision,
-            self.spec.optimizer.clip,
-        )
         kinds = [node.kind for node in self.graph.nodes.values()]
-        return self.known_costs.get((kinds, batch, precision, clip), measured)
+        return self.known_costs.get((kinds, spec.data.batch, spec.precision, spec.optimizer.clip), measured)
 
     def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs.
