@@ -232,10 +232,10 @@ def check_spec(
         method = problems.attempt(check_method, chosen, optimizer.clip if optimizer is not None else None)
     if method is not None and spec is not None:
         problems.add(old_graph_problems(spec, method[0]))
-    if (partition := parts.get(("partition",))) is not None:
+    if (devices := parts.get(("partition",))) is not None:
         if any(problem.path[:2] == ("partition", "device") for problem in loaded.problems):
-            partition = attrs.evolve(partition, device_type=None)  # it may name what could not be read
-        problems.add(device_problems(partition))
+            devices = attrs.evolve(devices, device_type=None)  # it may name what could not be read
+        problems.add(device_problems(devices))
 
     stages = samples = None
     if spec is not None and not problems.any:  # Only a graph without problems can be cut.
