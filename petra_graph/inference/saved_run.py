@@ -22,8 +22,8 @@ from petra_graph.plugins.data_set import DataFacts, facts_fault
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_first
-from petra_graph.record.recorded_run import LATEST, find_run, no_run
-from petra_graph.record.run_directory import damaged, read_json
+from petra_graph.record.recorded_run import LATEST, find_run
+from petra_graph.record.run_directory import damaged, first_folders, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.spec.layers import parse_override
 from petra_graph.spec.model import Spec
@@ -63,18 +63,14 @@ class SavedRun:
             PluginError: a plugin of the run is no longer installed, or is at fault.
         """
         directory = find_run(str(run))
-        if not directory.is_dir():
-            raise no_run(run)
         resolved, overrides = directory / "resolved.toml", tuple(overrides)
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
         keys = [parse_override(text).keys for text in overrides]
         tables, stored = {first for first, *_ in keys}, _read_facts(directory / "data.json")
-        # Modules of the run's own blocks may lie beside its specification.
-        folders = (read_json(directory / "env.json", dict) or {}).get("folders") or []
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if "data" in tables else stored
-        checked = check_spec(str(resolved), overrides, folders=list(map(str, folders)), facts=known)
+        checked = check_spec(str(resolved), overrides, folders=first_folders(directory), facts=known)
         network, facts = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:

@@ -121,8 +121,6 @@ def grown_bytes(process: Mapping[str, Any]) -> int:
 
 def read_run(directory: Path) -> RecordedRun:
     """Read a run's directory, also while it trains; raise SpecError if it is not a run's, or one of its files is damaged."""
-    if not directory.is_dir():
-        raise no_run(directory)
     resolved = resolved_spec(directory)
     metrics: dict[str, list[Point]] = {}
     for number, line in enumerate((directory / METRICS).read_bytes().splitlines(keepends=True), start=1):
@@ -134,9 +132,8 @@ def read_run(directory: Path) -> RecordedRun:
                 point = Point(epoch=int(event["epoch"]), step=int(event["step"]), value=float(event["value"]))
                 metrics.setdefault(str(event["name"]), []).append(point)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            shown = line[:_SHOWN].decode(errors="replace").rstrip()
-            hint = "remove that line, or restore the file from a copy"
-            raise SpecError(f"{directory / METRICS}:{number}: is not an event: {shown}", hint) from None
+            message = f"{directory / METRICS}:{number}: is not an event: {line[:60].decode(errors='replace').rstrip()}"
+            raise SpecError(message, "remove that line, or restore the file from a copy") from None
     summary, scales = read_json(directory / "summary.json", dict) or {}, read_json(directory / SCALES, dict)
     try:
         run = RecordedRun(
@@ -169,21 +166,19 @@ def _ask(run: RecordedRun) -> None:
     sum(numbers)
 
 
-_SHOWN = 60
-"""Characters to show of a line that is not an event."""
 LATEST, RUNS = "latest", "runs"
 """The name of the latest run, and the folder of runs where a specification names no other."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 
 
 def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> Path:
-    """Return a run's directory: the one that is named, here or in `parent`, or alone in the folder of that name, or "latest": the latest one in `parent`.
+    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`.
 
     Args:
         resumes: only of a run that has a checkpoint.
 
     Raises:
-        SpecError: the folder holds none.
+        SpecError: there is none.
     """
     if name == LATEST:
         found = [path for path in parent.glob("*") if path.is_dir() and (numbers(path) if resumes else is_run(path))]
@@ -192,12 +187,10 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
             raise SpecError(what, "give the directory of a run")
         return max(found, key=began)
     directory = Path(name).expanduser()
-    if not directory.exists() and (parent / directory).is_dir():
+    if not directory.exists():
         directory = parent / directory
-    if directory.is_dir() and not is_run(directory) and len(runs := run_directories(directory)) == 1:
-        directory = runs[0]
-    if resumes and not directory.is_dir():
-        raise no_run(name)
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
     if resumes and not numbers(directory):
         hint = "runs write them where [checkpoint] has `every`, and when they are interrupted"
         raise SpecError(f"{name} has no checkpoint", hint)
@@ -206,13 +199,8 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
 
 def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
     """Return the directory of the run to resume, where "latest" is the latest below `run.directory`, as overrides set it; errors as of `find_run`."""
-    given = [parse_override(text) for text in overrides]
-    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
-    return find_run(resume, Path((parents or [RUNS])[-1]).expanduser(), resumes=True)
-
-
-def no_run(name: str | Path) -> SpecError:
-    return SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
+    given = {override.keys: str(override.value) for override in map(parse_override, overrides)}
+    return find_run(resume, Path(given.get(("run", "directory"), RUNS)).expanduser(), resumes=True)
 
 
 def run_directories(folder: Path) -> list[Path]:

@@ -37,8 +37,7 @@ def create_run_directory(parent: str, name: str) -> Path:
     try:
         directory.mkdir(parents=True)
     except OSError as error:
-        message = f"cannot create the run directory {directory}: {error.strerror or error}"
-        raise RunFailed(message, hint="set run.directory to a folder that can be written") from error
+        raise cannot_write(directory, error, "set run.directory to a folder that can be written") from error
     return directory
 
 
@@ -62,7 +61,6 @@ def locked(directory: Path) -> Iterator[None]:
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _close_in_children(descriptor)
             break
         except BlockingIOError:
             os.close(descriptor)
@@ -73,15 +71,9 @@ def locked(directory: Path) -> Iterator[None]:
             time.sleep(_MOMENT_SECONDS)  # `is_locked` holds it for a moment
         except OSError:
             break
-    try:
+    if descriptor < 0:
         yield
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _close_in_children(descriptor: int) -> None:
-    """Leave a lock to this process: a child, such as a loader of data, may live longer."""
+        return
     held = os.fstat(descriptor)
 
     def close() -> None:
@@ -89,7 +81,11 @@ def _close_in_children(descriptor: int) -> None:
             if os.path.samestat(held, os.fstat(descriptor)):
                 os.close(descriptor)
 
-    os.register_at_fork(after_in_child=close)
+    os.register_at_fork(after_in_child=close)  # a child, such as a loader of data, may live longer
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_locked(directory: Path) -> bool:
@@ -278,6 +274,11 @@ def read_json(path: Path, kind: type) -> Any | None:
     if not isinstance(value, kind):
         raise damaged(path, TypeError(f"it holds a {type(value).__name__}"))
     return value
+
+
+def first_folders(directory: Path) -> tuple[str, ...]:
+    """Return the folders of a run's first specification, where modules of its own blocks may lie."""
+    return tuple(map(str, (read_json(directory / "env.json", dict) or {}).get("folders") or ()))
 
 
 def damaged(path: Path, error: Exception) -> SpecError:

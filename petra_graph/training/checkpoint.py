@@ -169,7 +169,9 @@ class Checkpoints(CutRecorder):
 
     def end(self, *, halted: bool) -> None:
         """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
-        done = self.trainer.position.trained_epochs * self.plan.per_epoch
+        position = self.trainer.position
+        # Of the epochs that have been trained, the latest may not have been evaluated.
+        done = (position.epoch - 1 + position.evaluates) * self.plan.per_epoch
         cut, saves = Cut(micro_batches=range(done, done), at=done), self.plan.has_cuts
         if halted:
             cut = self.trainer.scheduler.halted or cut

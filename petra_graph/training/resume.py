@@ -8,7 +8,6 @@ again: the micro-batches that were in flight or waited for an update are discard
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,12 @@ from petra_graph.units import bounded
 _LISTED, _WIDTH = 5, 160
 _FIXED = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
 """What a resumed run keeps."""
+_PIPELINE = ("method.", "precision.")
+"""The beginnings of keys that decide what stages hold at a cut."""
 _COMPUTES = ("graph", "precision", "loss", "data")
 """Tables of values that decide what a run computes: where they are others, so is its fingerprint."""
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
 """The errors from facts and tensors that do not fit the stages here, although their digests are right."""
-
-
-def first_folders(directory: Path) -> tuple[str, ...]:
-    """Return the folders of a run's first specification, where modules of blocks may lie; () where no checkpoint has them."""
-    for at in checkpoint.numbers(directory):
-        with suppress(Damaged):
-            return tuple(checkpoint.read_manifest(directory, at).folders)
-    return ()
 
 
 def stages_of(prepared: Prepared) -> list[dict[str, Any]]:
@@ -67,6 +60,8 @@ class Resumption:
     """Notes that the user should read."""
     changed: list[str] = field(factory=list)
     """What the run's summary says from then on, each as in "before forward 1500: run.epochs: 3 then, 4 now"."""
+    exact: bool = True
+    """Whether the stages of the run, once it is accepted, can hold what those of the checkpoint held."""
 
     @classmethod
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
@@ -77,11 +72,13 @@ class Resumption:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:
                     checkpoint.verify(directory, manifest)
-                    _expect_events(directory, manifest.position["metrics_bytes"])
-            except Damaged as damage:
-                refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
-                continue
-            return cls(directory=directory, manifest=manifest, notes=refused)
+                size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
+                if at is not None or size >= needed:
+                    return cls(directory=directory, manifest=manifest, notes=refused)
+                damage = f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint"
+            except Damaged as error:
+                damage = str(error)
+            refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
         hint = "start the run again, or resume another one"
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
@@ -97,12 +94,32 @@ class Resumption:
         trained without them.
 
         Raises:
-            SpecError: it is another run.
+            SpecError: it is another run: of another network, of other validation samples, or of other values that a resumed run keeps.
         """
-        manifest, position, epochs = self.manifest, TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
-        now = resolved_values(prepared)
-        self._refuse_another_run(prepared, position, now)
-        values, versions = list_changes(manifest.values, now), list_changes(manifest.versions, library_versions())
+        then, now = self.manifest.values, resolved_values(prepared)
+        stages, position = stages_of(prepared), TrainingPosition(**self.manifest.position)
+        # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
+        keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
+        kept_then, kept_now = (
+            {f"parameters of {node}": f"{count}" for one in of_stages for node, count in one["nodes"].items()}
+            | {key: values[key] for key in keys if key in values}
+            | {"micro-batches of an epoch": f"{length}"}
+            for of_stages, values, length in (
+                (self.manifest.stages, then, position.micro_batches_per_epoch),
+                (stages, now, prepared.opened.length),
+            )
+        )
+        if texts := list_changes(kept_then, kept_now):
+            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
+            message = f"the checkpoint before forward {self.at} is of another run: "
+            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
+        reached, epochs = -(-position.micro_batches // position.micro_batches_per_epoch), prepared.spec.run.epochs
+        if reached > epochs:
+            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
+            message = f"the checkpoint before forward {self.at} is of epoch {reached}, and run.epochs is {epochs}"
+            raise SpecError(message, hint)
+
+        values, versions = list_changes(then, now), list_changes(self.manifest.versions, library_versions())
         before, computed = Fingerprint.read(self.directory), list[str]()
         if before is not None and not any(text.startswith(_COMPUTES) for text in values):
             computed = before.changes(prepared.fingerprint.values)
@@ -112,6 +129,11 @@ class Resumption:
         self.notes += [f"changed: {bounded(text, _WIDTH)}" for text in values]
         self.notes += [f"warning: changed since the training before: {text}" for text in computed]
         self.changed = [f"before forward {self.at}: {text}" for text in (*values, *computed, *versions)]
+        # On a CPU no operation reads whether products are in TF32.
+        passed_over = () if prepared.on_cuda else ("precision.fp32_precision",)
+        of_pipeline = [text for text in values if text.startswith(_PIPELINE) and not text.startswith(passed_over)]
+        self.exact = stages == self.manifest.stages and not of_pipeline
+
         summary = read_json(self.directory / SUMMARY, dict) or {}
         early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
         if position.epoch > epochs and not position.evaluates:
@@ -124,60 +146,24 @@ class Resumption:
             return None
         return summary if summary.get("status") == "done" and (self.directory / WEIGHTS).is_file() else None
 
-    def _refuse_another_run(self, prepared: Prepared, position: TrainingPosition, now: Mapping[str, str]) -> None:
-        """Refuse another network, other validation samples, or whatever else a resumed run keeps."""
-        # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
-        keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
-        both = (
-            (self.manifest.stages, self.manifest.values, position.micro_batches_per_epoch),
-            (stages_of(prepared), now, prepared.opened.length),
-        )
-        kept = [
-            {f"parameters of {node}": f"{count}" for one in stages for node, count in one["nodes"].items()}
-            | {key: values[key] for key in keys if key in values}
-            | {"micro-batches of an epoch": f"{length}"}
-            for stages, values, length in both
-        ]
-        if texts := list_changes(kept[0], kept[1]):
-            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
-            message = f"the checkpoint before forward {self.at} is of another run: "
-            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
-        reached, epochs = -(-position.micro_batches // position.micro_batches_per_epoch), prepared.spec.run.epochs
-        if reached > epochs:
-            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
-            message = f"the checkpoint before forward {self.at} is of epoch {reached}, and run.epochs is {epochs}"
-            raise SpecError(Problem(message=message, hint=hint))
-
-    def _has_pipeline_of(self, prepared: Prepared) -> bool:
-        """Whether the stages of a run can hold what those of the checkpoint held."""
-        then, now = (
-            {key: value for key, value in values.items() if key.startswith(("method.", "precision."))}
-            for values in (self.manifest.values, resolved_values(prepared))
-        )
-        if not prepared.on_cuda:  # no CPU reads it
-            then["precision.fp32_precision"] = now["precision.fp32_precision"]
-        return then == now and stages_of(prepared) == self.manifest.stages
-
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
         """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
-        exact = self._has_pipeline_of(prepared)
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.replica}
-        so_far, head = Meters(), None
+        so_far = Meters()
         try:
             for executor in scheduler.executors:
-                if exact:
+                if self.exact:
                     saved = self._read(files[executor.program.index])
                     restore_at_cut(saved, executor, scheduler)
                 else:
                     saved = self._restore_by_node(executor, files)
-                head = saved.facts.get("meters", head)
+                if "meters" in saved.facts:
+                    so_far.merge(saved.facts["meters"])
             position = TrainingPosition(**self.manifest.position)
-            if head is not None:
-                so_far.merge(head)
         except _UNFIT as error:
             message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
             raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
-        if not exact:
+        if not self.exact:
             position.since = self.at
             self.notes.append(
                 "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
@@ -208,11 +194,6 @@ class Resumption:
         restore_groups(executor.updater, groups)
         executor.updater.updates = updates
         return merged
-
-
-def _expect_events(directory: Path, needed: int) -> None:
-    if (size := (directory / METRICS).stat().st_size) < needed:
-        raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
 
 
 def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:

@@ -9,9 +9,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
@@ -26,7 +26,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener, asked_at_stage
-from petra_graph.record.run_directory import Metrics
+from petra_graph.record.run_directory import Metrics, first_folders
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, REQUESTS, keep_freed_memory, numbers_of, stop_requests
@@ -36,7 +36,7 @@ from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.process import OneOfSeveral, RunProcess
-from petra_graph.training.resume import Resumption, first_folders
+from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, peak_bytes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
@@ -245,17 +245,21 @@ def run_on_processes(
     )
     store = RunStore(server, launch_name(name))
 
-    def ask(signal_name: str) -> None:
-        store.set("asked", signal_name)
-
     def insist() -> NoReturn:
         """End, once the processes know that they were asked to stop: else the end of their store would be a failure to them."""
         until(lambda: all(store.get(f"heard/{rank}") for rank in range(processes)), _HEARD_SECONDS)
         os._exit(Interrupted.exit_code)
 
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(ask, insist, heard=(*REQUESTS, *numbers_of(spec.checkpoint.signal)))
-    with requests, _launching(), ThreadPoolExecutor(1) as thread:
+    heard = (*REQUESTS, *numbers_of(spec.checkpoint.signal))
+    with ExitStack() as held:
+        held.enter_context(stop_requests(lambda signal_name: store.set("asked", signal_name), insist, heard=heard))
+        # The launcher is named to the processes, and to none that this one starts later. Its own log is silent: the processes report failures.
+        os.environ[LAUNCHER] = str(os.getpid())
+        held.callback(os.environ.pop, LAUNCHER, None)
+        held.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
+        thread = held.enter_context(ThreadPoolExecutor(1))
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *words).result()
@@ -270,15 +274,3 @@ def run_on_processes(
                 code = min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
             if code:
                 raise (Interrupted() if code == Interrupted.exit_code else FailedOnAnotherProcess(code)) from None
-
-
-@contextmanager
-def _launching() -> Iterator[None]:
-    """Name this launcher to the processes, and to none that this one starts later; silence its own log: the processes report failures."""
-    before, os.environ[LAUNCHER] = logging.root.manager.disable, str(os.getpid())
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        os.environ.pop(LAUNCHER, None)

@@ -111,24 +111,18 @@ class RunRecord:
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
         prepared.fingerprint.write(directory)
         if self.run.metrics:
-            write_json(directory / SCALES, self._scales)
+            write_json(directory / SCALES, attrs.asdict(self.run)["metrics"])
         # The plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own.
-        if prepared.saved is not None:
-            self.plan = prepared.saved.plan
-        elif prepared.placement.by_cost:
+        if prepared.saved is not None or prepared.placement.by_cost:
             from petra_graph.planning.plan_spec import predict  # imports the planner, which other runs do not need
 
-            self.plan = predict(prepared.network, prepared.placement)
+            given, placement = prepared.saved, prepared.placement
+            self.plan = predict(prepared.network, placement) if given is None else given.plan
+            write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
         else:
             with suppress(PetraGraphError):
                 self.plan = SavedPlan.read(str(directory)).plan
-        if self.plan is not None and (prepared.saved is not None or prepared.placement.by_cost):
-            write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
         self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.plan)))
-
-    @property
-    def _scales(self) -> dict[str, Any]:
-        return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
@@ -151,6 +145,7 @@ class RunRecord:
             more: entries in the place of those that are made here.
         """
         run, spec, plan, best = self.run, self.prepared.spec, self.plan, self.prepared.spec.checkpoint.best
+        total = round(time.perf_counter() - self.began, 3)
         of_run = ("method", "schedule", "accumulation", "stages", "processes", "parameters")
         made: dict[str, Any] = {
             "name": run.name,
@@ -163,12 +158,7 @@ class RunRecord:
             **dict.fromkeys(("train", "test", "samples_per_second")),
             "resumed_from": [],
             **trained,
-            "seconds": {
-                "total": round(time.perf_counter() - self.began, 3),
-                "training": 0.0,
-                "first": 0.0,
-                **trained.get("seconds", {}),
-            },
+            "seconds": {"total": total, "training": 0.0, "first": 0.0, **trained.get("seconds", {})},
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": None,
             "measured": None,
@@ -189,15 +179,15 @@ class RunRecord:
         if best is not None:
             made["best"] = None
             for at in best_first(run.directory, spec.checkpoint, run.metrics)[:1]:
-                value = read_manifest(run.directory, at).metrics[best]
-                made["best"] = {"metric": best, "value": value, "epoch": at // run.micro_batches}
+                found = {"metric": best, "value": read_manifest(run.directory, at).metrics[best]}
+                made["best"] = {**found, "epoch": at // run.micro_batches}
         if measured is not None:
             begun = trained["resumed_from"][-1] if trained["resumed_from"] else 0
             made["measured"] = {"from_micro_batch": begun, "processes": measured}
             if plan is not None:
                 made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), measured)
         if run.metrics:
-            made["metrics"] = self._scales
+            made["metrics"] = attrs.asdict(run)["metrics"]
         made |= more
         write_json(self.directory / SUMMARY, made)
         return made

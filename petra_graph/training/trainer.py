@@ -72,11 +72,6 @@ class TrainingPosition:
     callbacks: Mapping[str, Any] = field(factory=dict)
     """The callbacks' states, when the position was noted."""
 
-    @property
-    def trained_epochs(self) -> int:
-        """The epochs that have been trained; the latest one may not have been evaluated."""
-        return self.epoch - 1 + self.evaluates
-
 
 @define(eq=False, kw_only=True)
 class Trainer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import attrs
 import pytest
@@ -13,7 +12,6 @@ from petra_graph.errors import SpecError
 from petra_graph.planning import plan_spec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import Partition
-from petra_graph.spec.load_spec import dump
 from petra_graph.training import identity
 from petra_graph.training.identity import resolved
 from petra_graph.training.initial_weights import InitialWeights
@@ -21,6 +19,7 @@ from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.process import agree
 from petra_graph.training.run import run
 from petra_graph.training.run_record import outline, start_warnings
+from tests.support.pipelines import REVNET, pipeline
 from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES, FakeListener, only_run, summary_of
 
 
@@ -141,14 +140,6 @@ def test_devices_are_placed_again_as_they_were(spec, devices):
     assert stages.spread_over(again.partition.devices) == placed
 
 
-def test_it_is_read_back_as_it_was_written(spec, write):
-    given = prepare(spec, ["partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"])
-    again = prepare(write("resolved.toml", dump(resolved(given))))
-    assert dump(again.spec) == dump(resolved(given))
-    assert resolved(again) == resolved(given)
-    assert again.programs == given.programs
-
-
 # --- processes whose numbers would differ are told, by what and with both values ------------------------------------------
 
 
@@ -185,27 +176,6 @@ def test_equal_runs_agree_and_another_version_of_a_library_does_not(spec, monkey
         agree(FakeWorld(1, values), prepared)
 
 
-MODULE = """
-from petra_graph.blocks import AdditiveCoupling
-
-
-class Bounded(AdditiveCoupling):
-    def residual(self, x):
-        return x.tanh()
-"""
-
-
-def test_other_code_of_a_block_without_a_package(write):
-    write("my_module.py", MODULE)
-    text = SPEC.replace('"rev-mlp"', '"my_module:Bounded"').replace("hidden = 12, dropout = 0.1", "")
-    one = prepare(spec := write("local.toml", text))
-    assert one.fingerprint.outputs is not None
-    write("my_module.py", MODULE.replace("tanh", "sigmoid"))
-    sys.modules.pop("my_module", None)
-    (told,) = difference(one, prepare(spec))
-    assert told.startswith("the network: for the same samples and weights its outputs differ")
-
-
 @pytest.mark.parametrize("of_folder", [False, True], ids=["file", "folder"])
 def test_other_weights_to_begin_with(spec, tmp_path, of_folder):
     made = []
@@ -219,3 +189,29 @@ def test_other_weights_to_begin_with(spec, tmp_path, of_folder):
     assert difference(one, alike) == []
     (told,) = difference(one, other)
     assert told.startswith("the weights to begin with: ")
+
+
+# --- initial parameters follow from seed and node alone -------------------------------------------------------------------
+
+IMAGE = (3, 6, 6)
+
+
+def same(one, other) -> set[str]:
+    return {key for key in one if torch.equal(one[key], other[key])}
+
+
+def test_neither_partition_nor_method_changes_initial_parameters():
+    one = pipeline(REVNET, IMAGE).parameters()
+    cut = pipeline(REVNET, IMAGE, stages=(("stem", "a0", "a1"), ("down", "b0", "head"))).parameters()
+    plain = pipeline(REVNET, IMAGE, method="backprop").parameters()
+    assert same(one, cut) == same(one, plain) == set(one)
+
+
+def test_nodes_of_one_shape_start_differently():
+    one = pipeline(REVNET, IMAGE).parameters()
+    assert not torch.equal(one["a0/first.0.weight"], one["a1/first.0.weight"])
+
+
+def test_a_node_keeps_its_parameters_when_others_come_and_go():
+    one, fewer = pipeline(REVNET, IMAGE).parameters(), pipeline((*REVNET[:2], *REVNET[3:]), IMAGE).parameters()
+    assert same(fewer, one) == set(fewer)

@@ -18,7 +18,7 @@ from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, find_run, is_run, read_run, run_directories
+from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
 from petra_graph.report.pages.plan_page import memory_bars
@@ -68,12 +68,12 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
         RunFailed: the file cannot be written.
     """
-    found = [
-        path
-        for name in map(find_run, names)
-        for path in ([name] if is_run(name) or not name.is_dir() else run_directories(name))
-    ]
-    runs, problems = list[RecordedRun](), list[Problem]()
+    found, runs, problems = list[Path](), list[RecordedRun](), list[Problem]()
+    for name in names:
+        try:
+            found += run_directories(find_run(name))
+        except SpecError as error:
+            problems += error.problems
     for directory in {path.resolve(): path for path in found}.values():
         try:
             runs.append(read_run(directory))
