@@ -42,8 +42,7 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would tak
 if TYPE_CHECKING:
     from typing import Any
 
-    from petra_graph.api.finished_run import Run, load, open_run
-    from petra_graph.api.spec_to_run import PlanView, load_spec, make_spec, plan, train
+    from petra_graph.api import PlanView, Run, load, load_spec, make_spec, open_run, plan, train
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.plugins.callback import Listener
@@ -59,8 +58,7 @@ __all__ = [
 ]
 # fmt: on
 _MODULES = {
-    "api.finished_run": {"Run", "load", "open_run"},
-    "api.spec_to_run": {"PlanView", "load_spec", "make_spec", "plan", "train"},
+    "api": {"PlanView", "Run", "load", "load_spec", "make_spec", "open_run", "plan", "train"},
     "autograd": {"reversible"},
     "errors": {"PetraGraphError", "SpecError"},
     "plugins.callback": {"Listener"},

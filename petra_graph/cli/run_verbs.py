@@ -12,7 +12,7 @@ from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
-    from petra_graph.api.finished_run import Run
+    from petra_graph.api import Run
     from petra_graph.inference.predict import Prediction
 
 Weights = Annotated[str | None, Option("latest, best, a checkpoint's number, or a file. Default: the last.", "WHICH")]
@@ -68,7 +68,7 @@ def report(
 
 def _open(run: str) -> Run:
     import_torch()
-    from petra_graph.api.finished_run import Run
+    from petra_graph.api import Run
     from petra_graph.record.recorded_run import find_run
 
     return Run(find_run(run), lambda text: echo(f"warning: {text}", err=True))

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from petra_graph.api.finished_run import Run
+from petra_graph.api import Run
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run, open_data
 from petra_graph.inference.saved_run import SavedRun

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from petra_graph.api.finished_run import Run
+from petra_graph.api import Run
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import evaluate_run

@@ -1,1 +1,0 @@
-"""The Python API: functions, and the plans and runs that they return."""
