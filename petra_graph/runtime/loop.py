@@ -45,10 +45,9 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Policy
 from petra_graph.program.simulation import static_order
-from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.open_channels import ProcessChannels, local_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.stage_io import Feed, MicroBatch, Observer, StageAtWork
+from petra_graph.runtime.stage_io import CutObserver, Feed, MicroBatch, Observer, StageAtWork
 from petra_graph.runtime.store import StoreGone
 from petra_graph.runtime.watchdog import Failed, OperationStatus, Supervisor
 
@@ -75,7 +74,7 @@ class Scheduler:
             policy: as above.
         """
         self.executors = executors
-        self.cuts: CutRecorder | None = None
+        self.cuts: CutObserver | None = None
         """Takes the state of the stages at some cuts."""
         self.allowed_cut: Callable[[int], int] = lambda at: at
         """Returns the first forward from one on before which the stages may stop."""
@@ -176,7 +175,7 @@ class Scheduler:
         """Queue a message that was in flight at the cut, to be received first."""
         self._channels.put_back(key, message)
 
-    def take_in_flight(self, cut: Cut, cuts: CutRecorder) -> None:
+    def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
         """Hand over the messages that are in flight, where all stages have halted at a cut.
 
         Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from attrs import evolve
@@ -26,7 +26,6 @@ from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
 from petra_graph.runtime.channels import LocalChannel, PutBack, Sender, moved
-from petra_graph.runtime.cut_recorder import CutRecorder
 from petra_graph.runtime.open_channels import ProcessChannels
 
 MicroBatch = tuple[Tree, Tree]
@@ -34,6 +33,16 @@ MicroBatch = tuple[Tree, Tree]
 Observer = Callable[[HeadResult], None]
 _ONE = torch.ones(1, dtype=torch.float64)
 """The weight of most micro-batches, as it travels."""
+
+
+class CutObserver(Protocol):
+    """Sees stages come to cuts, and messages arrive that were in flight there."""
+
+    def due(self, micro_batch: int) -> bool: ...
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None: ...
+
+    def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None: ...
 
 
 class Feed:
@@ -90,11 +99,11 @@ class StageAtWork:
         self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
         self._opens_source = bool(self.samples) or (program.holds_head and not feed.reads_samples)
         self._result_observer: Observer | None = None
-        self._cuts: CutRecorder | None = None
+        self._cuts: CutObserver | None = None
         self._cut = Cut(micro_batches=range(0), at=0)
         self.begin_evaluation(range(0))
 
-    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutRecorder | None) -> None:
+    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutObserver | None) -> None:
         """Stand behind a cut.
 
         Args:

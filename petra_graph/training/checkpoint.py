@@ -1,6 +1,6 @@
 """Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written while the training continues.
 
-    scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host   (`runtime.cut_recorder`)
+    scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
@@ -13,29 +13,22 @@ more than the memory of one checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, define, evolve, frozen
 
+from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.state import SavedTensors
+from petra_graph.executor.state import SavedTensors, capture
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut, aligned
-from petra_graph.record.checkpoint import (
-    FORMAT,
-    Manifest,
-    StageFile,
-    best_first,
-    discard,
-    finish,
-    keep_only,
-    numbers,
-    write_stage,
-)
-from petra_graph.runtime.cut_recorder import CutRecorder
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile, best_first
 from petra_graph.spec.model import Flush
 from petra_graph.spec.run_tables import Interval, interval
 from petra_graph.training.identity import library_versions, resolved_values
@@ -112,6 +105,68 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
             if (epoch * updates + done) % every.count == 0:
                 found.add(min(plan.allowed(min(start + done * plan.accumulation, end)), end))
     return frozenset(found)
+
+
+@define(eq=False)
+class _Passing:
+    """A stage that has passed a cut, and waits for messages that were in flight there."""
+
+    at: int
+    saved: SavedTensors
+    missing: int
+    """Messages."""
+
+
+class CutRecorder:
+    """Copies what stages hold at cuts, and the messages in flight there, while the pipeline keeps running.
+
+    a stage comes to its forward N      --->  a copy of what it holds (`executor.state`)
+    it receives a backward message that
+    was in flight before that forward   --->  a copy of the message; with the last one, the stage's copy is complete
+    """
+
+    def __init__(self, programs: Sequence[StageProgram]) -> None:
+        self._programs = programs
+        self._awaited: dict[tuple[ChannelKey, int], list[_Passing]] = {}
+        """By channel and micro-batch; one message may have been in flight at several cuts."""
+
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
+        raise NotImplementedError
+
+    def complete(self, at: int, saved: SavedTensors) -> None:
+        """Take the copy of a stage at the cut before forward `at`, with the messages that were in flight to it."""
+        raise NotImplementedError
+
+    def facts(self, executor: StageExecutor, cut: Cut) -> Mapping[str, Any]:
+        """Return what else is to be kept of a stage at a cut, as JSON."""
+        return {}
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Copy the state of a stage that has come to a cut; raise RunFailed if its optimizer's state cannot be copied."""
+        program, saved = executor.program, capture(executor)
+        saved.facts |= {**self.facts(executor, cut), "messages": []}
+        missing = {
+            (channel.key, micro_batch)
+            for channel in program.channels
+            if channel.key.direction == "backward" and channel.receiver == program.index
+            for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
+        }
+        passing = _Passing(cut.at, saved, len(missing))
+        for one in missing:
+            self._awaited.setdefault(one, []).append(passing)
+        if not missing:
+            self.complete(cut.at, saved)
+
+    def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Copy a message of a consumer if it was in flight at a cut, or several, that the stage has passed."""
+        for passing in self._awaited.pop((key, micro_batch), ()):
+            messages = passing.saved.facts["messages"]
+            passing.saved.put_all(f"messages/{len(messages)}", message)
+            messages.append([*key.edge, micro_batch])
+            passing.missing -= 1
+            if not passing.missing:
+                self.complete(passing.at, passing.saved)
 
 
 class Checkpoints(CutRecorder):
@@ -213,13 +268,13 @@ class Checkpoints(CutRecorder):
             while copies:
                 saved = copies.pop()  # its memory is free once it is written
                 position = saved.facts.get("position", position)
-                written.append(write_stage(directory, at, saved.tensors, saved.facts))
+                written.append(checkpoint.write_stage(directory, at, saved.tensors, saved.facts))
             of_all = self.process.collect(f"checkpoint/{at}", list(map(asdict, written)), in_thread=True)
             if not prepared.records:
                 return
             files = [StageFile(**file) for of_process in of_all for file in of_process]
             if not all(file.finite for file in files):  # the head will see it; the checkpoint before stays
-                discard(directory, at)
+                checkpoint.discard(directory, at)
                 return
             assert position is not None
             split, spec = prepared.spec.data.evaluated, prepared.spec.checkpoint
@@ -236,8 +291,8 @@ class Checkpoints(CutRecorder):
                 folders=prepared.folders,
                 files=sorted(files, key=lambda file: (file.replica, file.stage)),
             )
-            finish(directory, manifest)
+            checkpoint.finish(directory, manifest)
             best = [] if spec.best is None else best_first(directory, spec, prepared.checked.scales)[:1]
-            keep_only(directory, [*numbers(directory)[: spec.keep], *best])
+            checkpoint.keep_only(directory, [*checkpoint.numbers(directory)[: spec.keep], *best])
         except BaseException as error:  # noqa: BLE001  the training's thread raises it
             self._error = error

@@ -25,7 +25,7 @@ from petra_graph.record.run_directory import create_run_directory, locked, run_d
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.store import RankInfo, RunStore, gpu_of, visible_gpus
+from petra_graph.runtime.store import COMPLETE, RankInfo, RunStore, gpu_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
 from petra_graph.runtime.watchdog import Supervisor, Watchdog
 from petra_graph.runtime.world import World
@@ -182,8 +182,9 @@ class OneOfSeveral(RunProcess):
     def resumption(self, directory: Path | None, given: Given, overrides: Sequence[str]) -> Resumption | None:
         """Rank 0 chooses the latest complete checkpoint. A run that its launcher restarts continues from there, unless it has ended for good."""
         world, restarts, begun = self.world, self.world.rank_info.restarts, None
-        if restarts and (code := world.launch.get("final")) is not None:
-            raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
+        for ended in ("final", COMPLETE) if restarts else ():
+            if (code := world.launch.get(ended)) is not None:
+                raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
         if restarts and directory is None:
             name, spec = world.launch.get("directory"), load(given, overrides).spec
             directory = begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
@@ -250,25 +251,18 @@ class OneOfSeveral(RunProcess):
             replicas=Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None,
         )
 
-    @property
-    def _records(self) -> bool:
-        return self.prepared is not None and self.prepared.records
-
     def tell(self, name: str, own: str) -> str:
-        if self._records:
-            self.world.store.set(name, own)
-        return own if self._records else str(self.world.wait(name))
+        if self.record is None:
+            return str(self.world.wait(name))
+        self.world.store.set(name, own)
+        return own
 
     def collect(self, name: str, own: Any, *, in_thread: bool = False) -> Sequence[Any]:
         store: RunStore = self._of_thread if in_thread else self.world.store
-        if not self._records:
-            store.set(f"{name}/{self.rank}", own)
+        store.set(f"{name}/{self.rank}", own)
+        if self.record is None:
             return []
-        others = (f"{name}/{rank}" for rank in range(self.size))
-        return [
-            own if rank == self.rank else store.wait(other, check=self.watchdog.check)
-            for rank, other in enumerate(others)
-        ]
+        return [store.wait(f"{name}/{rank}", check=self.watchdog.check) for rank in range(self.size)]
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         assert self.prepared is not None
@@ -288,8 +282,6 @@ class OneOfSeveral(RunProcess):
         return of_all
 
     def leave(self, *, interrupted: bool) -> None:
-        if interrupted:
-            self.world.launch.set("final", Interrupted.exit_code)
         end.leave(self, interrupted=interrupted)
 
 

@@ -136,13 +136,18 @@ def test_a_run_whose_summary_is_written_has_not_failed(folder):
     with ranks(RUN, RUN) as running:
         assert ended(running) == [0, -signal.SIGKILL]
     assert "the run is complete, although rank 1 (stages 3 to 4; process " in running[0].said
-    assert summary_of(only_run())["status"] == "done"
+    before = summary_of(only_run())
+    assert before["status"] == "done"
+    with alone(*RUN, "--processes", "2", "--max-restarts", "2", "--set", "run.directory=restarted") as launcher:
+        assert ended([launcher]) == [0]
+    assert summary_of(only_run("restarted"))["status"] == "done", "it is not trained a second time"
+    assert "restart" not in launcher.said
 
 
 SLOW_DISK = """\
 import time
 from petra_graph.catalog.blocks import RevMlp
-from petra_graph.training import checkpoint
+from petra_graph.record import checkpoint
 
 write_stage = checkpoint.write_stage
 

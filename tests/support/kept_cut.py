@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from petra_graph.executor.state import SavedTensors
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.cut_recorder import CutRecorder
+from petra_graph.training.checkpoint import CutRecorder
 
 
 class KeptCut(CutRecorder):
