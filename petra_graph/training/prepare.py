@@ -223,19 +223,21 @@ def prepare(
     if probe is not None:
         found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
         problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
-    initial, placed = None, None
+    network, initial, placement = None, None, None
     if measured is not None:
-        problems.add(head_problems(measured, checked.facts if data is None else data.data.facts))
+        samples = measured.checked.training_samples if data is None else len(data.data.train)
+        network = evolve(measured, checked=evolve(measured.checked, training_samples=samples))
+        problems.add(head_problems(network, checked.facts if data is None else data.data.facts))
         if begins and spec.init.weights is not None:
-            initial = problems.attempt(initial_weights, spec.init, measured)
+            initial = problems.attempt(initial_weights, spec.init, network)
         if present is not None:
-            placed = problems.attempt(_place, measured, data, present, in_pipeline, saved)
+            placement = problems.attempt(_place, network, present, in_pipeline, saved)
     problems.raise_any()
     assert data is not None
     assert loss is not None
+    assert network is not None
     assert present is not None
-    assert placed is not None
-    network, placement = placed
+    assert placement is not None
     devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
     programs = tuple(
         evolve(one, device=device) for one, device in zip(network.lowering.placed(placement), devices, strict=True)
@@ -243,7 +245,7 @@ def prepare(
     problems.add(delay_problems(network, programs))
     replica, at = divmod(rank, in_pipeline)
     read_at: dict[int, Part] = {placement.stages[-1].rank: "targets", placement.stages[0].rank: "all"}
-    opened = evolve(data, spec=network.spec, part=read_at.get(at, "nothing"), replica=replica)
+    opened = evolve(data, part=read_at.get(at, "nothing"), replica=replica)
     prepared = Prepared(
         network=network,
         placement=placement,
@@ -265,22 +267,13 @@ def prepare(
     return prepared
 
 
-def _place(
-    measured: MeasuredNetwork,
-    data: OpenedData | None,
-    present: tuple[str, ...],
-    processes: int,
-    saved: SavedPlan | None,
-) -> tuple[MeasuredNetwork, Placement]:
-    """Return the network, with the number of samples that its data set has, and its placement on the processes of a pipeline."""
-    network = measured
-    if data is not None:
-        network = evolve(measured, checked=evolve(measured.checked, training_samples=len(data.data.train)))
+def _place(network: MeasuredNetwork, present: tuple[str, ...], processes: int, saved: SavedPlan | None) -> Placement:
+    """Return the placement of a network on the processes of a pipeline."""
     if saved is not None:
-        return network, saved.placement(network, present, processes)
+        return saved.placement(network, present, processes)
     if processes == 1:
-        return network, place_on_present(network, present)
-    return network, place_on_processes(network, processes)
+        return place_on_present(network, present)
+    return place_on_processes(network, processes)
 
 
 def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:

@@ -189,8 +189,7 @@ class OneOfSeveral(RunProcess):
             name, spec = world.launch.get("directory"), load(given, overrides).spec
             directory = begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
-            there = directory is not None and checkpoint.numbers(directory)
-            found = Resumption.find(directory) if directory is not None and there else None
+            found = Resumption.find(directory) if directory is not None and checkpoint.numbers(directory) else None
             if found is None and begun is not None:  # this attempt makes a directory of its own
                 shutil.rmtree(begun, ignore_errors=True)
             if restarts:

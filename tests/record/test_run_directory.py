@@ -176,21 +176,17 @@ def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
 # --- which directories are runs, and which of them is the latest --------------------------------------------------------
 
 
-def test_latest(here):
+def test_which_run_is_the_latest_and_which_one_goes_on(here):
+    """The youngest one, or the youngest that has a checkpoint, whatever specifications it and the others are named after."""
     with pytest.raises(SpecError, match="there is no run in runs"):
         find_run("latest")
-    for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
-        (here / "runs" / name).mkdir(parents=True)
-    assert find_run("latest").name == "20260202T000000Z-a-2"
-    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
-
-
-def test_which_run_goes_on(here):
-    """The youngest one that has a checkpoint, whatever specifications it and the others are named after."""
+    (here / "runs" / "notes").mkdir(parents=True)
     for name, checkpoints in (("20260101T000000Z-z-1", 1), ("20260202T000000Z-a-2", 1), ("20260303T000000Z-c-3", 0)):
         (here / "runs" / name).mkdir(parents=True)
         for at in range(checkpoints):
             (here / "runs" / name / "checkpoints" / f"{at:012d}").mkdir(parents=True)
+    assert find_run("latest").name == "20260303T000000Z-c-3"
+    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-03-03"
     assert find_run("latest", here / "runs", resumes=True).name == "20260202T000000Z-a-2"
     renamed = (here / "runs" / "20260101T000000Z-z-1").rename(here / "runs" / "best")
     (renamed / "resolved.toml").touch()  # now
