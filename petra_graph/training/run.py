@@ -75,6 +75,7 @@ def run(
     with process.control():
         resumption = process.resumption(resume, given, overrides)
         folders = None if resumption is None else resumption.manifest.folders
+        # There are no stages yet that could stop between two micro-batches: a request to stop ends all processes.
         process.supervisor.starting = True
         prepared = prepare(given, overrides, process.size, folders, saved=saved, rank=process.rank)
         process.prepared = prepared
@@ -82,6 +83,7 @@ def run(
         process.supervisor.starting = False
         process.join(prepared)
         ended = None if resumption is None else resumption.accept(prepared)
+        # Before anything is allocated: threads and kernels decide the last bits.
         fix_arithmetic(prepared)
         keep_freed_memory()
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
@@ -131,6 +133,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
 
         interrupted = trainer.run()
 
+        # Before the test, which may take the weights of another epoch, or be interrupted.
         files = _gather_files(process, trainer)
         if record is not None:
             record.write_weights(files)
