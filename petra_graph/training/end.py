@@ -119,14 +119,11 @@ def fail(process: OneOfSeveral, error: Exception) -> NoReturn:
     elif isinstance(error, StoreGone | dist.DistError):
         failure = watchdog.report(watchdog.without_store(error))
     else:
-        # A specification's problem has its file and line, any other one the rank that met it.
+        located = isinstance(
+            error, SpecError
+        )  # with file and line; of any other problem the rank says where it was met
         problems = [
-            (
-                str(attrs.evolve(one, hint=""))
-                if isinstance(error, SpecError)
-                else f"rank {world.rank}: {one.message}",
-                one.hint,
-            )
+            (str(attrs.evolve(one, hint="")) if located else f"rank {world.rank}: {one.message}", one.hint)
             for one in problems_of(error)
         ]
         own = Failure(

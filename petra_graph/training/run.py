@@ -142,7 +142,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
             interrupted = trainer.test()
             if interrupted is not None:
                 checkpoints.end(halted=True)  # a resumed run makes the test
-    of_all = process.gather_measured(measure_process(trainer, process.rank, bytes_before))
+    of_all = process.gather_measured(measure_process(trainer, bytes_before))
     status = "interrupted" if interrupted else "done"
     summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
     return RunResult(summary=summary, interrupted=interrupted)

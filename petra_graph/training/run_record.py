@@ -239,7 +239,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
 
 
-def measure_process(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict[str, Any]:
+def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
     """Return what this process has measured of itself.
 
     `peak_bytes` is the most memory that it ever had in RAM: Python, torch's libraries and the data set as well as the stages.
@@ -249,7 +249,7 @@ def measure_process(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict
     placed = {executor.program.index: executor.program.device for executor in trainer.executors}
     on_cuda = {device for device in placed.values() if device.startswith("cuda")}
     return {
-        "rank": rank,
+        "rank": trainer.prepared.rank,
         "replica": trainer.prepared.opened.replica,
         "training_seconds": round(trainer.seconds_here, 3),
         "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
