@@ -141,7 +141,7 @@ def test_a_run_whose_summary_is_written_has_not_failed(folder):
     with alone(*RUN, "--processes", "2", "--max-restarts", "2", "--set", "run.directory=restarted") as launcher:
         assert ended([launcher]) == [0]
     assert summary_of(only_run("restarted"))["status"] == "done", "it is not trained a second time"
-    assert "restart" not in launcher.said
+    assert "restart 1" not in launcher.said
 
 
 SLOW_DISK = """\
