@@ -119,9 +119,8 @@ def fail(process: OneOfSeveral, error: Exception) -> NoReturn:
     elif isinstance(error, StoreGone | dist.DistError):
         failure = watchdog.report(watchdog.without_store(error))
     else:
-        located = isinstance(
-            error, SpecError
-        )  # with file and line; of any other problem the rank says where it was met
+        # A specification's problem says its file and line, any other one the rank that met it.
+        located = isinstance(error, SpecError)
         problems = [
             (str(attrs.evolve(one, hint="")) if located else f"rank {world.rank}: {one.message}", one.hint)
             for one in problems_of(error)
