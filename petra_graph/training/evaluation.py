@@ -67,7 +67,8 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
             raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
         found = metric.compute().items()
         values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
-    finite, undefined = ({n: v for n, v in values.items() if math.isfinite(v) == wanted} for wanted in (True, False))
+    finite = {name: value for name, value in values.items() if math.isfinite(value)}
+    undefined = {name: value for name, value in values.items() if name not in finite}
     return Measured(samples=meters.samples, means={**means, **finite}, undefined=undefined)
 
 

@@ -15,11 +15,14 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
 
 from petra_graph.blocks import random_key
+from petra_graph.catalog.datasets.torch_datasets import Torch
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins import fork_generators, seed_generators
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
+from petra_graph.testing import DataSetTrial
 from petra_graph.training.data import CheckedData
+from tests.support.kit import kept
 
 HERE = "datasets_of_this_test"
 """A name by which code is found: that of this module has a hyphen."""
@@ -58,6 +61,10 @@ DRAWN = Pairs(drawn)
 def opened(**options):
     """The data set that is opened with these options."""
     return discover().resolve(DATA_SET, "torch").read(options)[0].build()
+
+
+TRIAL = DataSetTrial.of(Torch, {"train": f"{HERE}:GIVEN", "test": f"{HERE}:GIVEN_TEST"})
+"""Of what `dataset` has opened."""
 
 
 def checked(data, validation=None):
@@ -235,12 +242,31 @@ def test_a_stream_goes_on_in_the_next_epoch_and_back_by_reading_it_anew(dataset)
         assert targets.tolist() == [number % 5 for number in numbers]
         assert torch.equal(samples, torch.stack([expected(number) for number in numbers]))
 
-    split = dataset(Drawing(), ROWS).train.in_epochs(6, 2)
+    split = dataset(Drawing(), DRAWN).train.in_epochs(6, 2)
     before = torch.get_rng_state()
     for numbers in ((0, 1), (2, 3), (4, 5), (6, 8), (19, 21), (1, 0), (3, 4)):
         read(split, *numbers)
     read(pickle.loads(pickle.dumps(split)), 13, 12)
     assert torch.equal(torch.get_rng_state(), before)
+    kept(TRIAL)
+
+
+class Counting(IterableDataset):
+    """Its first sample is always the same one, and the others never."""
+
+    read = 0
+
+    def __iter__(self):
+        yield torch.zeros(2), 0
+        while True:
+            self.read += 1
+            yield torch.full((2,), float(self.read)), 0
+
+
+def test_a_stream_that_goes_on_where_it_was_left_breaks_a_promise(dataset):
+    dataset(Counting(), DRAWN)
+    with pytest.raises(AssertionError, match="samples of `train` are others when the stream is iterated again"):
+        kept(TRIAL)
 
 
 @pytest.mark.parametrize(
