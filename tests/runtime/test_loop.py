@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from attrs import evolve
@@ -9,6 +11,7 @@ from attrs import evolve
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.program.simulation import static_order
 from petra_graph.runtime import stage_io
+from petra_graph.runtime.open_channels import local_channels
 from petra_graph.runtime.replicas import _StageReducer
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
@@ -231,6 +234,19 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     built.train(batches((8,), 1))
     assert len(seen) == 3 * len(built.executors)
     assert all(seen)
+
+
+def test_messages_that_a_checkpoint_had_in_flight_come_from_the_host():
+    """They were taken for those of the other stage, on the same GPU, and stayed where they were."""
+    programs = [evolve(one, device="cuda:0") for one in pipeline(CHAIN, (8,)).programs]
+    channels, executor = local_channels(programs), SimpleNamespace(program=programs[0])
+    stage = stage_io.StageAtWork(executor, channels, stage_io.Feed([executor]))
+    ((key, _, device),) = stage.incoming["backward"]
+    assert device is None
+    channels.put_back(key, ())
+    stage.begin_evaluation(range(0))
+    ((_, _, device),) = stage.incoming["backward"]
+    assert device == torch.device("cuda:0")
 
 
 # --- replicas ---------------------------------------------------------------------------------------------------------
