@@ -22,9 +22,6 @@ from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec, Spec
 
-STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-"""The type of streams and parameters, by `precision.compute`."""
-
 _NOTHING = nullcontext()
 
 
@@ -58,8 +55,8 @@ class NumericsContext:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """Of floating-point streams and parameters."""
-        return STREAM_DTYPE[self.precision.compute]
+        """Of floating-point streams and parameters; bfloat16 is for what blocks compute."""
+        return torch.float64 if self.precision.compute == "float64" else torch.float32
 
     @cached_property
     def mean_and_std(self) -> Sequence[Tensor]:

@@ -151,12 +151,8 @@ class DeviceReceiver:
         return (*message, *weight) if self._weighted else message
 
 
+@lru_cache
 def _on_device(form: Form) -> Form:
     """Return a form without the weight, which the host reads."""
     layout, samples = form
-    return _unweighted(layout), samples
-
-
-@lru_cache
-def _unweighted(layout: MessageLayout) -> MessageLayout:
-    return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT))
+    return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT)), samples
