@@ -30,7 +30,7 @@ from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecE
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.plugins.contract import Plugin, PluginKind, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, KINDS
+from petra_graph.plugins.kinds import BLOCK, KINDS, head_of
 from petra_graph.plugins.loss_and_metric import Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
@@ -318,10 +318,12 @@ class _PluginTables:
             if expanded is None:
                 self.problems.add(unread)
             listed = [(part, ("architecture",)) for part in expanded or ()]
-        nodes = [
-            NodeInput(spec=part, plugin=self.read(BLOCK, part.block, part.options, path, "block"), path=path)
-            for part, path in listed
-        ]
+        nodes = list[NodeInput]()
+        for part, path in listed:
+            plugin = self.read(BLOCK, part.block, part.options, path, "block")
+            # Any module is the head where a node says so: what it returns goes to the loss as it is.
+            plugin = head_of(plugin) if plugin is not None and part.kind == "head" else plugin
+            nodes.append(NodeInput(spec=part, plugin=plugin, path=path))
         given = self.loaded.layers.values.get("graph")
         tables = given.get("node") if isinstance(given, Mapping) else None
         # A node that could not be read, or whose block is unknown, would break rules of the graph by its absence.
