@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
+# Hundreds of processes read what one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: quickstart test tests quick check format gpu clean
 
 quickstart: $(STAMP)

@@ -27,8 +27,6 @@ for number in REQUESTS:
         signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-# They, and the workers of xdist, read what one of them has compiled.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A worker of xdist has a width of 80, which what is written into a pipe has not.
 os.environ.pop("COLUMNS", None)
 # The user's own cache is neither read nor written to.
