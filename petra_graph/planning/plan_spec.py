@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.compiler.memory import summed
 from petra_graph.compiler.plan import (
@@ -258,7 +258,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             bytes=summed(device.bytes for device in devices),
         ),
         paper_accounting=paper_accounting(programs, costs),
-        timing=speed,
+        timing=evolve(speed, utilisation=tuple(device.utilisation for device in devices)),  # in the order of devices
         run=PlannedRun(
             epochs=spec.run.epochs,
             micro_batches_per_epoch=many,
