@@ -156,7 +156,7 @@ class Plan:
     """The first operations, if they were asked for."""
     certainty: Certainty
     notes: tuple[str, ...] = ()
-    """What was decided for this placement, and how good it is."""
+    """Whose stages these are, where another plan gave them, and whether the tick is a mean."""
     assumptions: tuple[str, ...] = ()
     """Where the numbers are from."""
     warnings: tuple[str, ...] = ()
