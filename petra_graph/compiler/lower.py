@@ -32,8 +32,6 @@ def per_block(graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
 def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
     """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order.
 
-    Consecutive stages share a device, and the devices' numbers of stages differ by at most one.
-
     Raises:
         SpecError: a node is missing, unknown or listed twice, a stage is empty, or a stage reads a later one.
     """
@@ -55,24 +53,19 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
     if missing := [name for name in graph.order if name not in seen]:
         wrong(f"no stage holds {', '.join(missing)}", _ONE_STAGE)
     refuse(problems)
-    stages = stage_graph(graph.digraph, cuts)
+    over = stage_graph(graph.digraph, cuts)
     hint = "list stages in the order of the data, and cut so that none depends on a later one"
-    for source, reader, edges in stages.edges(data="edges"):
+    for source, reader, edges in over.edges(data="edges"):
         for producer, _ in edges if source > reader else ():
             wrong(f'stage {reader} reads "{producer}" of stage {source}, a later one', hint)
     refuse(problems)  # Without such edges the listed order is a topological one.
-    distance = distances(stages)
+    distance = distances(over)
     position = {name: index for index, name in enumerate(graph.order)}
-    return Partition(
-        stages=tuple(
-            Stage(
-                nodes=tuple(sorted(names, key=position.__getitem__)),
-                device=devices[index * len(devices) // len(cuts)],
-                distance=distance[index + 1],
-            )
-            for index, names in enumerate(cuts)
-        )
+    stages = (
+        Stage(nodes=tuple(sorted(names, key=position.__getitem__)), device="", distance=distance[index])
+        for index, names in enumerate(cuts, start=1)
     )
+    return Partition(stages=tuple(stages)).spread_over(devices)
 
 
 @frozen(kw_only=True)
