@@ -222,13 +222,12 @@ def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:
 # Zhao et al. 2024, "Dr2Net: Dynamic Reversible Dual-Residual Networks for Memory-Efficient Finetuning", https://arxiv.org/abs/2401.04105,
 # equation 1, where the second stream is y_n = b x_{n-1}; here it is x_{n-1} itself, which is handed on without rounding. With a = 1 and b near
 # 0 the network computes what the pretrained one does; then the inverse divides by a small number, so that errors grow by 1 / b a block.
-# Moving a and b while the network trains brings both (the callback `dual-residual-schedule`).
 #
-# Decision: a and b are parameters that ask for no gradient. A schedule may then move them, checkpoints and weights hold them, and methods
+# Decision: a and b are parameters that ask for no gradient. A callback may then move them, checkpoints and weights hold them, and methods
 # that keep the parameters of a forward keep them too.
 
 COEFFICIENTS = ("alpha", "beta")
-"""The names of a and b, by which a schedule knows them."""
+"""The names of a and b in weights."""
 
 
 def _above_zero(value: float) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks.block_kinds import ParameterGroups
-from petra_graph.blocks.couplings import COEFFICIENTS
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started, asked_at_stage
 from petra_graph.plugins.generators import seeded
@@ -202,7 +201,7 @@ class _Followed:
     """A callback in a run whose losses fall and rise; of another run, at a checkpoint that is made now."""
 
     def __init__(self, trial: CallbackTrial, folder: Path, of: _Followed | None = None) -> None:
-        names = [f"node/{name}" for name in (*COEFFICIENTS, "weight", "bias")]
+        names = [f"node/{name}" for name in ("first", "second", "weight", "bias")]
         self.parameters = dict(zip(names, _parameters(trial.seed), strict=True))
         self.callback: Callback = trial.plugin.build()
         run = Started(

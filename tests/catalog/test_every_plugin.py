@@ -34,7 +34,6 @@ OPTIONS = {
     "digits": [{"crop_padding": 1}],
     "early-stopping": [{"metric": "validation/top1", "patience": 2}],
     "ema": [{"decay": 0.5, "every": 3}],
-    "dual-residual-schedule": [{"updates": 10}],
 }
 """Further options to try."""
 
