@@ -58,20 +58,15 @@ class Keyed:
     def __exit__(self, *_: object) -> None:
         _innermost.reset(self._token)
         drew = _drew.get()
-        if drew is not None:
-            self._note(drew)
+        if drew is not None:  # something was drawn if a generator has left where the key puts it
+            ended = list(map(torch.Generator.get_state, self.generators))
+            self.seed()
+            if not all(map(torch.equal, ended, map(torch.Generator.get_state, self.generators))):
+                drew.append(self.key)
         if self._states:
             for generator, state in zip(self.generators, self._states, strict=True):
                 generator.set_state(state)
         del self._states
-
-    def _note(self, drew: list[int]) -> None:
-        """Add the key to those under which random numbers were drawn, if they were."""
-        ended = list(map(torch.Generator.get_state, self.generators))
-        self.seed()
-        begun = map(torch.Generator.get_state, self.generators)
-        if not all(map(torch.equal, ended, begun)):
-            drew.append(self.key)
 
 
 _innermost: ContextVar[Keyed | None] = ContextVar("petra_graph_random_key", default=None)

@@ -51,7 +51,6 @@ from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
 from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups
 from petra_graph_studies.known_steps import (
     AHEAD,
-    LateSteps,
     adam_moments,
     adam_parameters,
     add_scaled,
@@ -256,21 +255,18 @@ class ErrorFeedback(Around):
         undelayed(self.inner, self._LAST)
 
     def step_late(self) -> None:
-        for now in late_steps(self.inner):
-            self._correct(now, delay_of(now.group))
-
-    def _correct(self, now: LateSteps, delay: float) -> None:
         last, scale_of_last = self._LAST, scale_of(self._LAST)
-        states = [self.state[one] for one in now.p]
-        known = [at for at, state in enumerate(states) if last in state]
-        now.take([delay if last in state else 0.0 for state in states])
-        if known:
-            before: list[Any] = [states[at][last] for at in known]
-            add_scaled([now.p[at] for at in known], before, [delay * states[at][scale_of_last] for at in known])
-        for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
-            # The optimizer's own state is copied, into the memory of the last one.
-            held = direction if now.own else state.get(last, torch.empty_like(direction)).copy_(direction)
-            state |= {last: held, scale_of_last: scale}
+        for now in late_steps(self.inner):
+            delay, states = delay_of(now.group), [self.state[one] for one in now.p]
+            known = [at for at, state in enumerate(states) if last in state]
+            now.take([delay if last in state else 0.0 for state in states])
+            if known:
+                before: list[Any] = [states[at][last] for at in known]
+                add_scaled([now.p[at] for at in known], before, [delay * states[at][scale_of_last] for at in known])
+            for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
+                # The optimizer's own state is copied, into the memory of the last one.
+                held = direction if now.own else state.get(last, torch.empty_like(direction)).copy_(direction)
+                state |= {last: held, scale_of_last: scale}
 
 
 class Predicted(Around):
@@ -352,20 +348,17 @@ class EarlierWeights(Around):
         undelayed(self.inner, self._MEAN)
 
     def step_late(self) -> None:
+        mean, scale_of_mean = self._MEAN, scale_of(self._MEAN)
         for now in late_steps(self.inner):
             now.take([0.0] * len(now.p))
-            self._follow(now, exp(-2 / delay_of(now.group)))
-
-    def _follow(self, now: LateSteps, kept: float) -> None:
-        mean, scale_of_mean = self._MEAN, scale_of(self._MEAN)
-        states = [self.state[one] for one in now.p]
-        shares = []
-        for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
-            if mean not in state:
-                state |= {mean: torch.zeros_like(direction), scale_of_mean: 0.0}
-            state[scale_of_mean] = kept * state[scale_of_mean] + (1 - kept) * scale
-            shares.append((1 - kept) * scale / state[scale_of_mean] if state[scale_of_mean] else 1.0)
-        torch._foreach_lerp_([state[mean] for state in states], now.directions, shares)
+            kept, shares = exp(-2 / delay_of(now.group)), []
+            states = [self.state[one] for one in now.p]
+            for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
+                if mean not in state:
+                    state |= {mean: torch.zeros_like(direction), scale_of_mean: 0.0}
+                state[scale_of_mean] = kept * state[scale_of_mean] + (1 - kept) * scale
+                shares.append((1 - kept) * scale / state[scale_of_mean] if state[scale_of_mean] else 1.0)
+            torch._foreach_lerp_([state[mean] for state in states], now.directions, shares)
 
     @torch.no_grad()
     def earlier_weights(self, delay: int) -> WeightsOfDelay:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -31,7 +32,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.runners import Parameters, copied_parameters
+from petra_graph.executor.runners import copied_parameters
 from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins import AtLeast, Callback, Problem
@@ -201,36 +202,22 @@ class Probe:
         """Compute the gradients at some parameters, once the micro-batch has reached the head."""
         if probed.samples is None or probed.target is None:
             return
+        at = partial(gradients, self.executors, micro_batch, samples=probed.samples, target=probed.target)
         end_to_end = probed.pending.pop(versions)
         parameters = self.snapshots.at(versions)
+        found: Mapping[int, Gradient] = {}
         if versions == probed.at_forward:
             used = [{**of, **stage.predicted} for of, stage in zip(parameters, probed.stages, strict=True)]
-            delayed = self._gradients(micro_batch, probed, used, range(len(self.executors)))
-            for index, gradient in delayed.items():
+            found = at(parameters=used, stages=range(len(self.executors)))
+            for index, gradient in found.items():
                 probed.stages[index].delayed = gradient
-            as_delayed = not any(stage.predicted for stage in probed.stages)
-        else:
-            delayed, as_delayed = {}, False
         if end_to_end:
-            found = delayed if as_delayed else self._gradients(micro_batch, probed, parameters, end_to_end)
+            # At the parameters of the forward itself, the two are one.
+            if versions != probed.at_forward or any(stage.predicted for stage in probed.stages):
+                found = at(parameters=parameters, stages=end_to_end)
             for index in found.keys() & end_to_end:
                 probed.stages[index].end_to_end = found[index]
         self.snapshots.release(versions)
-
-    def _gradients(
-        self, micro_batch: int, probed: _ProbedMicroBatch, parameters: Sequence[Parameters], stages: Collection[int]
-    ) -> Mapping[int, Gradient]:
-        """Return the gradients of some stages by plain backpropagation."""
-        assert probed.samples is not None
-        assert probed.target is not None
-        return gradients(
-            self.executors,
-            micro_batch,
-            samples=probed.samples,
-            target=probed.target,
-            parameters=parameters,
-            stages=stages,
-        )
 
 
 def _dot(one: Gradient, other: Gradient) -> float:
