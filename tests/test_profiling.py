@@ -74,6 +74,8 @@ def test_a_plan_adds_its_times_up(taken, planned):
         {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"], "exchange": 0}
     )
     assert "times are measured in a profile" in document["assumptions"][0]
+    more = evolve(taken, nodes={**nodes, "gone": nodes["stem"]})
+    assert planned(more).timing == planned(taken).timing
 
 
 def on_a_gpu(taken, **changes):

@@ -120,10 +120,10 @@ def clocks_of(
     for kind in {device.type for device in devices}:
         slower = first / kind.flops_per_second(products)
         made = estimated(costs, kind, products) if profile is None else profiled(profile, slower)
-        # The update of a parameter that several nodes of a stage share is counted in one of them.
+        # The update of a parameter that several nodes of a stage share is counted in one of them. A profile may have nodes that are gone.
         own = {
-            name: {key: costs.nodes[name].updated * one if key == "update" else one for key, one in of_node.items()}
-            for name, of_node in made.device.items()
+            name: {key: cost.updated * one if key == "update" else one for key, one in made.device[name].items()}
+            for name, cost in costs.nodes.items()
         }
         clocks[kind] = evolve(made, device=own)
     return {device.name: clocks[device.type] for device in devices}
