@@ -53,7 +53,7 @@ def raises(x, y, indices):
         (lambda x, y, _: (x.numpy(), y), "samples are ndarray, where the data set declares"),
         (lambda x, y, _: None, "fetch returned a NoneType, not a pair of samples and targets"),
         (lambda x, y, _: (x, y.float()), "targets are float32 [20] on cpu, where the data set declares int64"),
-        (lambda x, y, _: (x, y + 2), "targets are 2 .. 4, where the data set declares classes 0 .. 2"),
+        (lambda x, y, _: (x, y + 1), "targets are 1 .. 3, where the data set declares classes 0 .. 2"),
         (lambda x, y, _: (x, y[:, None]), "targets are int64 [20, 1] on cpu, where the data set declares int64 [20]"),
     ],
 )  # fmt: skip

@@ -95,6 +95,7 @@ def test_an_epoch_leaves_out_what_fills_no_micro_batch_and_what_is_behind_its_li
     visited = order(23, 7, 2).tolist()
     whole = [visited[start : start + 4] for start in range(0, 20, 4)]
     assert indices(training(Numbers(23), 2, seed=7)) == whole
+    assert {at for _, targets in training(Numbers(23), 2, seed=7) for at in targets.tolist()} == {7002}
     assert indices(training(Numbers(23), 2, seed=7, limit=2)) == whole[:2]
     assert indices(opened(Numbers(23), seed=7).epoch(2, 3)) == whole[3:], "as where a run is resumed"
 
