@@ -162,7 +162,7 @@ def _bytes(tree: Any) -> int:
     return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors(tree))
 
 
-_OF_TORCH = frozenset({"aten", "prim", "prims"})
+_OF_TORCH = frozenset({"aten", "prim", "prims", "profiler"})
 """Namespaces whose operations have no FLOPs but those below, and those of kernels for a device or a number type of their own."""
 
 
