@@ -68,7 +68,7 @@ class MethodSpec:
     name: Annotated[str, "training method"] = "petra"
     schedule: Annotated[
         RequestedSchedule | None,
-        'order of passes, each stage\'s depth as a list, or the least depths at full speed ("auto"); default: "1f1b", or a method\'s only one',
+        'order of forwards and backwards, each stage\'s depth as a list, or the least depths at full speed ("auto"); default: "1f1b", or a method\'s only one',
         Length(at_least=1),
         Each(AtLeast(1)),
     ] = None
@@ -107,7 +107,7 @@ class LrScheduleSpec(PluginSpec):
     warmup_epochs: Annotated[float, "linear warm-up, counted in updates (epochs)", AtLeast(0)] = 0.0
     delay_epochs: Annotated[
         float,
-        "time in which a rate rises from 1 / D of it, of a stage D > 1 updates late (PipeMare's T1) (epochs)",
+        "time in which the rate of a stage whose gradients are D > 1 updates late rises from 1 / D of it (PipeMare's T1) (epochs)",
         AtLeast(0),
     ] = 0.0
     scaling: Annotated[
