@@ -24,7 +24,7 @@ from attrs import evolve
 from petra_graph.compiler.lower import partition
 from petra_graph.compiler.placement_search import only_hosts, place
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.spec_checks import refuse
+from petra_graph.compiler.spec_checks import check_depths, refuse
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.spec_devices import machine_of, planned_devices
@@ -161,6 +161,7 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
     if network.spec.partition.stages == 1 == len(devices) and not (limited or checked.schedule == "auto" or open_keep):
         # There is nothing to choose, and costs of a large network take longer to measure than a small run of it.
         given = partition(network.graph, [network.graph.order], [""])
+        check_depths(checked.schedule, network.graph, given)
     if given is not None:
         each = isinstance(listed, tuple) and len(listed) == len(given.stages)
         hosts = [*listed] if isinstance(listed, tuple) and each else only_hosts(given, devices)

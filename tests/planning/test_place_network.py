@@ -88,6 +88,12 @@ def test_a_process_without_a_stage_is_refused(devices):
         place_on_processes(network("partition.stages=2", f"partition.devices={devices}"), 3)
 
 
+def test_the_depth_of_the_only_stage_is_one():
+    found = network("partition.stages=1", "method.schedule=[3]")
+    with pytest.raises(SpecError, match="the last stage differentiates at once"):
+        place_network(found, devices_of(found))
+
+
 def test_the_only_present_device_is_judged_with_all_stages():
     """Two planned devices with 4 MiB each were accepted, and then one device ran all stages, whatever it might hold."""
     found = network("partition.devices=2", "partition.memory=4MiB")
