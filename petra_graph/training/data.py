@@ -77,12 +77,17 @@ class CheckedSplit:
         Raises:
             RunFailed: the split raised, or the first that it returned is not what the data set declares.
         """
+
+        def as_declared(samples: Any) -> Tree:
+            return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
+
         samples, targets = self._tried(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
-        if mixed:
+        samples = as_declared(samples)
+        if mixed:  # it may draw for one input after the other
             with author_code(lambda: f"{self._named(indices)}, mixed", error=RunFailed):
                 samples, targets = self.split.mix(samples, targets, self._rows(indices), seed=seed, epoch=epoch)
-        ordered = {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
-        return ordered, targets
+            samples = as_declared(samples)
+        return samples, targets
 
     @property
     def fetch_targets(self) -> Callable[[Rows], Tree] | None:

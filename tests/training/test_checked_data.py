@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,10 +70,20 @@ def test_several_inputs_come_in_the_declared_order_and_targets_may_be_ignored():
     facts = DataFacts(shape={"tokens": (8,), "mask": (8,)}, dtype={"tokens": "float32", "mask": "float32"}, classes=3)
     split = Given(lambda x, y, _: ({"mask": x, "tokens": x}, torch.where(y == 1, -100, y)))
     assert list(checked(split, facts).fetch(np.arange(20), seed=0, epoch=0)[0]) == ["tokens", "mask"]
+    # A mix, which may draw for one input after the other, is given them in that order too, and may return them in another.
+    mixing = Mixing(split.change)
+    mixed = checked(mixing, facts).fetch(np.arange(20), seed=0, epoch=0, mixed=True)[0]
+    assert (mixing.given, list(mixed)) == ([["tokens", "mask"]], ["tokens", "mask"])
 
 
+@frozen
 class Mixing(Given):
+    given: list[object] = field(factory=list)
+
     def mix(self, samples, targets, indices, *, seed, epoch):
+        if isinstance(samples, dict):
+            self.given.append(list(samples))
+            samples = dict(reversed(samples.items()))
         return samples, targets + 1000 * torch.from_numpy(indices)
 
 
