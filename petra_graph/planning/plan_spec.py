@@ -148,9 +148,10 @@ class Planner:
         assert devices is not None
         assert network is not None
         placement = problems.require(place_network, network, devices)
-        problems.add(delay_problems(network, network.lowering.placed(placement)))
+        found = problems.require(Estimate.of, network, placement)
+        problems.add(delay_problems(network, found.programs))
         problems.raise_any()
-        return problems.require(Estimate.of, network, placement)
+        return found
 
 
 def plan(given: Given, overrides: Iterable[str] = ()) -> Plan:

@@ -88,7 +88,7 @@ def nodes_of(made):
     return [stage.nodes for stage in made.stages]
 
 
-def test_what_fits_nowhere_names_the_node_and_what_would_help():
+def test_what_fits_nowhere_says_how_much_is_too_much():
     with pytest.raises(NoFeasiblePlan) as caught:
         place(setting(2, memory=100), 2)
     (problem,) = caught.value.problems
