@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from petra_graph.autograd import reversible
 from petra_graph.blocks import AdditiveCoupling
 from petra_graph.measure.tally import LiveBytes
-from tests.support.examples import examples
 from tests.support.sequences import FEATURES, branch, expect_plain, gradients, inputs, sequence
 
 COUPLINGS = ["additive", "affine", "midpoint", "momentum"]
@@ -25,7 +24,7 @@ COUPLINGS = ["additive", "affine", "midpoint", "momentum"]
 # --- gradients -------------------------------------------------------------------------------------------------------
 
 
-@examples(8)
+@settings(max_examples=8)
 @given(depth=st.integers(1, 6), seed=st.integers(0, 2**32), batch=st.integers(2, 5))
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_gradients_masks_and_statistics_are_plain_autograds(coupling, depth, seed, batch):

@@ -24,7 +24,6 @@ from petra_graph.blocks import (
     leaf,
 )
 from petra_graph.blocks.randomness import fork_rng
-from tests.support.examples import examples
 
 FEATURES = 6
 A, B = 0.8, 0.5
@@ -166,7 +165,6 @@ def made(name, seed=0, batch=4):
     return block, streams, outputs, [draw(*one.shape) for one in outputs]
 
 
-@examples(20)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6))
 @pytest.mark.parametrize("name", BLOCKS)
 def test_it_is_inverted_and_its_gradients_and_statistics_are_plain_autograds(name, seed, batch):

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from petra_graph.catalog.callbacks import TensorBoard
-from tests.support.loggers import started
+from petra_graph.plugins import Started
+
+RUN = dict.fromkeys(("epochs", "micro_batches", "batch", "accumulation", "stages", "parameters"), 1)
 
 
 @pytest.mark.parametrize("resumed_at", [None, 10])
@@ -20,7 +22,8 @@ def test_tensorboard_reads_what_was_recorded_but_for_what_a_resumed_run_forgets(
     seconds = SimpleNamespace(time=itertools.count(1.0e9).__next__)
     monkeypatch.setattr("tensorboard.summary.writer.event_file_writer.time", seconds)
     for at, steps in ((None, (10, 20)), (resumed_at, (20, 30))):
-        logger = started(TensorBoard(), tmp_path, at)
+        logger = TensorBoard()
+        logger.started(Started(name="run", directory=tmp_path, method="petra", schedule="1f1b", resumed_at=at, **RUN))
         for step in steps:
             logger.record(epoch=1, step=step, values={"train/loss": (step + len(steps) * (at or 0)) / 8})
         logger.close()

@@ -11,7 +11,7 @@ import pytest
 from petra_graph.cli import main as front
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 from tests.support import ROOT
-from tests.support.specs import SHORT_SPEC
+from tests.support.specs import SPEC as SMALL
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry-run -j --json
@@ -184,7 +184,7 @@ class Stem(nn.Module):
 
 def test_what_code_prints_is_no_json(write, capsys):
     write("prints.py", PRINTS)
-    text = SHORT_SPEC.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 8 }", "{}")
+    text = SMALL.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 16 }", "{}")
     write("a.toml", text)
     for words in (["validate"], ["plan"], ["run", "--fast-dev-run"]):
         assert front.main([*words, "a.toml", "-j"]) == 0

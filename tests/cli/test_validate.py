@@ -3,7 +3,7 @@
 import json
 
 from petra_graph.cli.main import main
-from tests.support.specs import SHORT_SPEC as SPEC
+from tests.support.specs import SPEC
 
 
 def test_problems_of_several_specs_are_all_reported(write, capsys):
@@ -12,9 +12,9 @@ def test_problems_of_several_specs_are_all_reported(write, capsys):
     write("worse.toml", "run.epochs = 0\n" + SPEC)
     assert main(["validate", "bad.toml", "good.toml", "worse.toml"]) == 2
     assert capsys.readouterr() == (
-        "good.toml: ok (4 nodes, 1,498 parameters)\n",
+        "good.toml: ok (3 nodes, 2,954 parameters)\n",
         """\
-bad.toml:4: unknown key "lrr" in the options of optimizer "sgd"
+bad.toml:6: unknown key "lrr" in the options of optimizer "sgd"
     help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
 worse.toml:1: epochs in [run] must be at least 1 (got 0)
 2 problems
@@ -29,10 +29,10 @@ def test_json(write, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     good, bad = json.loads(printed.out)
-    assert good == {"spec": "good.toml", "ok": True, "nodes": 4, "parameters": 1498, "problems": []}
+    assert good == {"spec": "good.toml", "ok": True, "nodes": 3, "parameters": 2954, "problems": []}
     (problem,) = bad["problems"]
     assert problem.keys() == {"message", "hint", "path", "file", "line"}
-    assert (problem["path"], problem["file"], problem["line"]) == (["optimizer", "options", "lrr"], "bad.toml", 4)
+    assert (problem["path"], problem["file"], problem["line"]) == (["optimizer", "options", "lrr"], "bad.toml", 6)
 
 
 def test_plugins_alone_are_to_blame(write, install, capsys):

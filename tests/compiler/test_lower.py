@@ -13,7 +13,6 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
-from tests.support.examples import examples
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import (
     BRANCHES,
@@ -107,7 +106,6 @@ def test_every_edge_is_sent_by_one_stage_and_received_by_one(data, nodes):
     assert sorted(name for program in made for name in program.nodes) == sorted(graph.nodes)
 
 
-@examples(15)
 @given(st.data(), networks(max_body=5))
 def test_any_graph_under_any_cut_and_schedule_gives_the_plain_gradient(data, nodes):
     """With learning rate 0 no delay matters; every stage must go on, and every gradient must be autograd's."""

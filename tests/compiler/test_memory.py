@@ -18,7 +18,6 @@ from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Work
 from petra_graph.program.schedule import Policy
 from tests.support.costs import costs, messages_of
-from tests.support.examples import examples
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
@@ -174,7 +173,6 @@ def shared_devices(draw):
     return placed, table, draw(st.sampled_from(get_args(Policy)))
 
 
-@examples(40)
 @given(shared_devices())
 def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_each_of_them(case):
     stages, table, policy = case

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler import placement_search
@@ -22,12 +22,11 @@ from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
 from tests.support.drawn_tables import drawn_table
-from tests.support.examples import examples
 from tests.support.pipelines import CHAIN
 from tests.support.settings import devices, setting
 
 
-@examples(8)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_no_cut_on_any_devices_is_faster(seed):
     """Of 118 such tables the search found the best of all in 118."""
@@ -35,7 +34,7 @@ def test_no_cut_on_any_devices_is_faster(seed):
     assert table.found() <= 1.01 * min(seconds for _, seconds in table.choices(keep=False))
 
 
-@examples(6)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10**6), keep=st.booleans())
 def test_what_some_cut_and_choice_keeps_is_not_refused(seed, keep):
     """Limits were refused because what nodes keep was tried in the nearest cut alone."""

@@ -14,7 +14,6 @@ from petra_graph.compiler.timing import full_speed, least_depths, simulate, tick
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import program_order
 from petra_graph.program.simulation import Pipeline, StageSeconds
-from tests.support.examples import examples
 from tests.support.simulated_pipelines import (
     SHORT,
     UNITS,
@@ -109,7 +108,6 @@ def longest_paths(model: Pipeline, count: int) -> dict[tuple[int, str, int], flo
     return starts
 
 
-@examples(60)
 @given(st.one_of(chains(), graphs(), pipelines_of_runs()))
 def test_the_simulation_and_its_tick_are_those_of_longest_paths(model: Pipeline):
     """Two independent programs: a queue of operations, and waits alone."""
@@ -173,7 +171,6 @@ def test_a_long_pipeline_has_its_pace_once_it_is_full():
     assert tick(model) == (pytest.approx(12.0, rel=0.01), True)
 
 
-@examples(40)
 @given(st.data())
 def test_any_durations_on_shared_devices_have_a_period(data):
     """Sums of floats hid it: 18 stages on 8 devices had a mean over 60,000 operations instead."""
@@ -187,7 +184,6 @@ def test_any_durations_on_shared_devices_have_a_period(data):
     assert max(found.utilisation) <= 1 + EQUAL
 
 
-@examples(25)
 @given(chains())
 def test_an_epoch_of_any_pipeline(model: Pipeline):
     count = 60 * model.accumulation
@@ -211,7 +207,6 @@ def test_lockstep_is_the_least_where_a_hop_takes_half_a_tick(stages):
     assert least_depths(model, TIGHT) == tuple(2 * distance + 1 for distance in range(stages - 1, -1, -1))
 
 
-@examples(40)
 @given(chains(max_stages=4, flush=False))
 def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
     """Against brute force: at each stage, no depths at full throughput go lower."""
@@ -231,7 +226,6 @@ def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline
     assert found == least
 
 
-@examples(40)
 @given(st.one_of(graphs(), graphs(shared=True)))
 def test_on_a_graph_depths_descend_and_keep_full_throughput_where_devices_are_not_shared(model: Pipeline):
     found = least_depths(model)

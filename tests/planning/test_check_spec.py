@@ -7,8 +7,8 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.training.prepare import prepare
-from tests.support.loggers import named
-from tests.support.specs import SHORT_SPEC as SPEC
+from tests.support.runs import named
+from tests.support.specs import SPEC
 
 ARCHITECTURE = """
 [data]
@@ -74,7 +74,7 @@ BROKEN = "[petra_graph.losses]\nbad = bad_loss:LOSS\n"
 def test_plugins_alone_are_at_fault(write, install):
     install("bad-losses", BROKEN, bad_loss="raise RuntimeError('no')\n")
     assert faults(write, SPEC + "[loss]\nname = 'bad'\n", PluginError) == [
-        "a.toml:19: loss \"bad\" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no"
+        "a.toml:29: loss \"bad\" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no"
     ]
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
-from petra_graph.program.schedule import order
+from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.record import checkpoint
 from petra_graph.training.run import run
+from tests.plugins.test_stage_facts import counted
 from tests.support.runs import MICRO_BATCHES, SPEC, StopAt, only_run, overrides
 
 MODULE = """\
@@ -67,21 +68,11 @@ def noted() -> dict[int, list[tuple[float, float]]]:
     return found
 
 
-def counted(depth: int, k: int, epochs: Sequence[int], filled: int = 0) -> list[float]:
-    """Return the delays of a stage's updates behind a cut, counted over the order of its operations."""
-    means: list[float] = []
-    for epoch in epochs:
-        updates, at_forward, late = 0, {}, []
-        for action in order(depth, range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES), k, "drain", filled):
-            match action.verb:
-                case "forward":
-                    at_forward[action.micro_batch] = updates
-                case "backward":
-                    late.append(updates - at_forward[action.micro_batch])
-                case "update":
-                    means.append(sum(late) / len(late))
-                    late, updates = [], updates + 1
-    return means
+def delays(depth: int, k: int, filled: int = 0) -> list[float]:
+    """Return the delays of a stage's updates in two epochs behind a cut, counted over the order of its operations."""
+    stage = evolve(DELAYED, depth=depth, accumulation=k, micro_batches=MICRO_BATCHES, flush="drain", filled=filled)
+    late_and_windows = (counted(stage, epoch) for epoch in (0, 1))
+    return [sum(late[m] for m in window) / len(window) for late, windows in late_and_windows for window in windows]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +81,7 @@ def counted(depth: int, k: int, epochs: Sequence[int], filled: int = 0) -> list[
 def test_each_update_is_told_the_delay_that_counting_gives(spec, schedule, accumulation, depths):
     """Over two epochs, with a short last window, and the rate of the delay that its number has."""
     run(spec, [f"method.schedule={schedule}", f"method.accumulation={accumulation}"], Listener())
-    late = {stage: counted(depth, accumulation, [0, 1]) for stage, depth in enumerate(depths, 1)}
+    late = {stage: delays(depth, accumulation) for stage, depth in enumerate(depths, 1)}
     assert noted() == {stage: [(0.05 * (1 / (1 + one)), one) for one in means] for stage, means in late.items()}
 
 
@@ -99,5 +90,5 @@ def test_under_other_stages_the_pipeline_of_that_epoch_fills_again(spec):
     (at, *_) = checkpoint.numbers(only_run())
     noted()
     assert main(["run", "--resume", "latest", *overrides("partition.stages=2", 'partition.devices=["cpu"]')]) == 0
-    delays = {stage: [late for _, late in updates] for stage, updates in noted().items()}
-    assert delays == {stage: counted(3 - stage, 2, [0, 1], filled=at) for stage in (1, 2)}
+    found = {stage: [late for _, late in updates] for stage, updates in noted().items()}
+    assert found == {stage: delays(3 - stage, 2, filled=at) for stage in (1, 2)}

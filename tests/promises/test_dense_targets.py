@@ -12,64 +12,24 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from tests.support.runs import overrides
 
-MODULE = """
-import torch
-from torch import nn
-from petra_graph.blocks import AdditiveCoupling, Buffered, Head
-
-
-class Tokens(Buffered):
-    def __init__(self, inputs):
-        super().__init__(inputs)
-        self.table = nn.Embedding(11, 12)
-
-    def forward(self, tokens):
-        x = self.table(tokens)
-        return x, x
-
-
-class Mixing(AdditiveCoupling):
-    def __init__(self, inputs):
-        super().__init__(inputs)
-        self.attention = nn.Linear(12, 36)
-
-    def residual(self, x):
-        q, k, v = self.attention(x).chunk(3, dim=-1)
-        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-class Logits(Head):
-    def __init__(self, inputs):
-        super().__init__(inputs)
-        self.linear = nn.Linear(24, 11)
-
-    def forward(self, *streams):
-        return (self.linear(torch.cat(streams, dim=-1)).transpose(1, 2),)
-"""
 SPEC = """
 name = "tokens"
-[[graph.node]]
-name = "tokens"
-block = "tokens:Tokens"
-[[graph.node]]
-name = "mixing"
-block = "tokens:Mixing"
-repeat = 3
-[[graph.node]]
-name = "logits"
-block = "tokens:Logits"
+[architecture]
+name = "module"
+options = { build = "tests.networks.networks_by_parts:Gpt" }
+[partition]
+untie = true
 [method]
 schedule = "1f1b"
 [data]
 name = "random"
 batch = 4
-options = { shape = [8], dtype = "int64", levels = 11, classes = 11, target_shape = [8], train = 32, test = 8 }
+options = { shape = [6], dtype = "int64", levels = 11, classes = 11, target_shape = [6], train = 32, test = 8 }
 """
 
 
 @pytest.fixture
 def spec(write):
-    write("tokens.py", MODULE)
     return write("tokens.toml", SPEC)
 
 
@@ -83,16 +43,16 @@ def test_a_language_model_is_planned(spec, capsys):
 
 def test_a_class_is_predicted_for_each_token(spec, capsys):
     assert main(["run", spec, "--set", "run.epochs=1"]) == 0
-    tokens = np.arange(24).reshape(3, 8) % 11
+    tokens = np.arange(18).reshape(3, 6) % 11
     np.save("texts.npy", tokens)
     capsys.readouterr()
     assert main(["predict", "latest", "texts.npy", "--top", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(one["index"], one["position"]) for one in found] == [(n, [t]) for n in range(3) for t in range(8)]
+    assert [(one["index"], one["position"]) for one in found] == [(n, [t]) for n in range(3) for t in range(6)]
     with torch.no_grad():
         expected = pg.load("latest")(torch.as_tensor(tokens)).softmax(1).topk(2, dim=1)
     for key, values in zip(("score", "class"), expected, strict=True):
         listed = [[one[key] for one in row["classes"]] for row in found]
         assert listed == values.transpose(1, 2).flatten(0, 1).tolist()
     assert main(["predict", "latest", "texts.npy", "--top", "1"]) == 0
-    assert "texts.npy [2] (7)  " in capsys.readouterr().out
+    assert "texts.npy [2] (5)  " in capsys.readouterr().out

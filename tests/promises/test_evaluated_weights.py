@@ -14,8 +14,7 @@ from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.record import checkpoint
-from tests.support.loggers import named
-from tests.support.runs import MICRO_BATCHES, SPEC, only_run, overrides, summary_of, weights_bytes, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, named, only_run, overrides, summary_of, weights_bytes, without_times
 
 MODULE = '''\
 import torch
@@ -84,10 +83,11 @@ def test_the_training_is_the_same_with_any_number_of_evaluations(spec):
     directories = only_run(), only_run("once")
     one, other = ([event for event in without_times(each) if event[2] == "train/loss"] for each in directories)
     assert one == other
-    has_evaluated_weights_in_files_and_trained_ones_in_checkpoints(only_run())
 
 
-def has_evaluated_weights_in_files_and_trained_ones_in_checkpoints(directory):
+def test_files_have_evaluated_weights_and_checkpoints_trained_ones(spec):
+    assert main(["run", spec]) == 0
+    directory = only_run()
     weights, optimizer = load_file(directory / "weights.safetensors"), tensors_of(directory, "optimizer")
     trained, seen = tensors_of(directory, "parameters"), torch.load(directory / "seen-2.pt")
     for name in (name.removeprefix("parameters/") for name in trained):

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attrs import field, frozen
 
@@ -26,9 +25,8 @@ from tests.promises import test_streams_of_samples as streams
 from tests.promises import test_weights_of_targets as weighed
 from tests.support import ROOT
 from tests.support.forks import ended, ranks, start_server
-from tests.support.loggers import named
 from tests.support.pages import Page, files_of
-from tests.support.runs import SPEC, only_run, overrides, summary_of, without_times
+from tests.support.runs import SPEC, named, only_run, overrides, summary_of, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 KILL = """\
@@ -47,17 +45,6 @@ class Kill(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 """
 CALLED = '\n[[callback]]\nname = "kill_once:Kill"\n'
-PARTS = """
-[architecture]
-name = "module"
-options = { build = "tests.networks.networks_by_parts:UNet" }
-[method]
-schedule = "1f1b"
-[data]
-name = "torch"
-batch = 50
-options = { train = "tests.promises.test_parts:Images", test = "tests.promises.test_parts:Images", classes = 3 }
-"""
 
 
 @frozen
@@ -67,11 +54,6 @@ class Feature:
     files: Mapping[str, str] = field(factory=dict)
     every: str = "1 update"
     """Between checkpoints."""
-
-
-def in_rows() -> dict[str, str]:
-    rows = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
-    return {"rows.py": streams.SHOWN["rows.py"], "train.csv": "".join(rows[:150]), "test.csv": "".join(rows[150:])}
 
 
 def in_files() -> dict[str, str]:
@@ -118,10 +100,9 @@ FEATURES = {
     ),
     "several outputs and targets": Feature(outputs.SPEC.replace("every = ", "keep = 4\nevery = ")),
     "modules and data of one's own": Feature(own.SPEC, (LOADED,), {"own.py": own.MODULE}),
-    "a network by its parts": Feature(PARTS),
-    "a stream of samples": Feature(streams.SHOWN["rows.toml"], (LOADED, "run.epochs=3"), in_rows()),
+    "a stream of samples": Feature(streams.FILES["rows.toml"], (LOADED, "run.epochs=3"), streams.FILES),
     "targets that weigh nothing": Feature(weighed.SPEC, files={"padded.py": weighed.MODULE}),
-    "a target for each token": Feature(tokens.SPEC, files={"tokens.py": tokens.MODULE}),
+    "a network by its parts, a target for each token": Feature(tokens.SPEC),
 }
 
 

@@ -105,26 +105,3 @@ def test_a_run_is_loaded_without_its_data(spec):
     sys.modules.pop("own", None)
     importlib.invalidate_caches()
     assert pg.load("latest").facts.classes == 3
-
-
-MISTAKES = [
-    (
-        "own:Noisy",
-        "own",
-        'own.toml:20: train in the options of data set "torch" must be "module:attribute" (got "own")',
-    ),
-    ("own:layers", "own:layer", 'own.toml:5: block "own:layer" cannot be loaded: AttributeError'),
-    ("channels = 4", "chanels = 4", 'own.toml:6: unknown key "chanels" in the options of block "own:layers"'),
-    ("torch.nn:Flatten", "torch.nn:Identity", 'node "head": block "torch.nn:Linear"'),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "reason"), MISTAKES)
-def test_mistakes_are_told_where_they_are(spec, capsys, old, new, reason):
-    Path(spec).write_text(SPEC.replace(old, new))
-    assert main(["run", spec, "--dry-run"]) == (
-        4 if "AttributeError" in reason else 2
-    )  # a file of one's own is a plugin
-    said = capsys.readouterr().err
-    assert reason in said
-    assert "def __init__(self, inputs)" not in said

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.errors import Interrupted
@@ -22,7 +22,6 @@ from petra_graph.program.schedule import Policy
 from petra_graph.runtime import loop, nccl
 from petra_graph.training.resume import restore_at_cut
 from tests.support import strict_transport
-from tests.support.examples import examples
 from tests.support.forks import ended, ranks
 from tests.support.graph_strategies import FEATURES, cuts, networks
 from tests.support.kept_cut import KeptCut
@@ -192,7 +191,7 @@ def pipelines(draw):
 
 
 @pytest.mark.slow
-@examples(8)
+@settings(max_examples=8)
 @given(pipelines(), st.integers(1, 9), st.integers(0, 1000))
 def test_any_graph_ends_with_the_same_bits(pipelines, micro_batches, seed):
     one, other, hosts = pipelines

@@ -13,17 +13,18 @@ from tests.support.forks import alone, ended
 from tests.support.pages import Page, files_of
 from tests.support.runs import only_run, summary_of
 
-SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md"))
+ROWS = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
+FILES = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md")) | {
+    "train.csv": "".join(ROWS[:150]),
+    "test.csv": "".join(ROWS[150:]),
+}
+"""The page's example, with files of 150 and of 20 rows."""
 
 
 @pytest.fixture
 def folder(here, write):
-    """The page's example, with files of 150 and of 20 rows."""
-    for name in ("rows.py", "rows.toml"):
-        write(name, SHOWN[name])
-    rows = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
-    write("train.csv", "".join(rows[:150]))
-    write("test.csv", "".join(rows[150:]))
+    for name, text in FILES.items():
+        write(name, text)
     return here
 
 
@@ -37,7 +38,7 @@ def test_epochs_are_as_long_as_the_specification_says_and_the_stream_begins_agai
 def test_a_stream_of_which_each_rank_has_rows_of_its_own_is_refused(folder):
     """As loaders for data parallelism do: labels were those of other rows than the first stage had read."""
     own = "[torch.distributed.is_initialized() and torch.distributed.get_rank() :: 1 + torch.distributed.is_initialized()]"
-    text = SHOWN["rows.py"].replace("import torch\n", "import torch\nimport torch.distributed\n", 1)
+    text = FILES["rows.py"].replace("import torch\n", "import torch\nimport torch.distributed\n", 1)
     Path("rows.py").write_text(text.replace("for line in lines:", f"for line in list(lines){own}:"))
     with alone("run", "rows.toml", "--set", "partition.stages=2", "--processes", "2") as running:
         assert ended([running]) == [1], running.said

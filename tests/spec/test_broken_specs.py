@@ -33,6 +33,9 @@ BROKEN = {
         SPEC + '\n[precision]\nchannel_dtype = "int4"\n',
         "precision.buffer_dtype='float16'",
     ],
+    "code without an attribute": [
+        SPEC.replace('name = "digits"', 'name = "torch"\noptions = { train = "own", test = "own:Test" }')
+    ],
     "an option beside the table of options": [SPEC, "optimizer.lr=0.2"],
     "text for an integer": [SPEC.replace("accumulation = 2", 'accumulation = "2"')],
     "a number that is none": [SPEC, "lr_schedule.warmup_epochs=nan"],

@@ -72,6 +72,14 @@ def events(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
+def recorded(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values by name, as callbacks have them, in the order in which they were recorded."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in events(directory):
+        found.setdefault(event["name"], []).append((event["step"], event["value"]))
+    return found
+
+
 def without_times(directory: Path) -> list[tuple[Any, ...]]:
     """A run's events, but for times and throughput."""
     found = [event for event in events(directory) if event["name"] != "samples_per_second"]
@@ -95,6 +103,11 @@ def files_of(directory: Path) -> set[str]:
 def overrides(*settings: str) -> list[str]:
     """The words that set these on a command line."""
     return [word for one in settings for word in ("--set", one)]
+
+
+def named(kind: str, *names: str) -> str:
+    """Arrays of tables with these names and no options."""
+    return "".join(f'\n[[{kind}]]\nname = "{name}"\n' for name in names)
 
 
 class StopAt(Listener):

@@ -11,9 +11,8 @@ from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
-from tests.support.loggers import named
 from tests.support.runs import SPEC as LONG
-from tests.support.runs import only_run, summary_of, weights_bytes
+from tests.support.runs import named, only_run, summary_of, weights_bytes
 
 SPEC = LONG.replace("epochs = 2\n", "epochs = 2\nmicro_batches = 2\n")
 ENTRIES = """\

@@ -12,8 +12,7 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
-from tests.support.loggers import named, recorded
-from tests.support.runs import SPEC, StopAt, only_run
+from tests.support.runs import SPEC, StopAt, named, only_run, recorded
 
 pytestmark = pytest.mark.filterwarnings("default")  # we cannot mend the warnings of MLflow and of what it imports
 PROBED = ["callback.probe.options.per_epoch=3", "run.log_every=1"]

@@ -12,8 +12,7 @@ from petra_graph.record import checkpoint
 from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
-from tests.support.loggers import named
-from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import MICRO_BATCHES, SPEC, events, named, only_run, summary_of, weights_bytes, without_times
 
 STOPPING = named("callback", "early-stopping")
 IMPATIENT = STOPPING + 'options = { metric = "train/top1", patience = 2, min_delta = 0.3 }\n'

@@ -10,8 +10,7 @@ from petra_graph.catalog.callbacks import Averages
 from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.run import run
-from tests.support.loggers import named
-from tests.support.runs import SPEC, StopAt, only_run
+from tests.support.runs import SPEC, StopAt, named, only_run
 
 AVERAGED = SPEC + named("callback", "ema") + "options = { decay = 0.75 }\n"
 
