@@ -20,7 +20,6 @@ from tests.support.simulated_pipelines import (
     chain,
     chains,
     graphs,
-    pipelines_of_runs,
     programs,
     timed,
 )
@@ -108,7 +107,7 @@ def longest_paths(model: Pipeline, count: int) -> dict[tuple[int, str, int], flo
     return starts
 
 
-@given(st.one_of(chains(), graphs(), pipelines_of_runs()))
+@given(st.one_of(chains(), graphs()))
 def test_the_simulation_and_its_tick_are_those_of_longest_paths(model: Pipeline):
     """Two independent programs: a queue of operations, and waits alone."""
     deepest, k = max(stage.depth for stage in model.stages), model.accumulation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from petra_graph.compiler.timing import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
-from tests.support.simulated_pipelines import SHORT, gaps_to_depths, programs, timed
+from tests.support.simulated_pipelines import SHORT, falling_depths, programs, timed
 
 EVERY_METHOD = [
     (name, schedule) for name, method in METHODS.items() for schedule in method.schedules if schedule != "auto"
@@ -64,7 +64,7 @@ def test_every_methods_schedules(method, schedule, stages):
 
 @given(st.data(), st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["drain", "window"]))
 def test_any_depths_that_do_not_grow(data, stages, count, accumulation, flush):
-    made = programs(stages, data.draw(gaps_to_depths(stages)), accumulation=accumulation, flush=flush)
+    made = programs(stages, data.draw(falling_depths(programs(stages), 3)), accumulation=accumulation, flush=flush)
     accepted(to_torch_actions(made, count), stages, count)
 
 

@@ -13,10 +13,9 @@ from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.compiler.placement_search import place
-from petra_graph.compiler.stage_memory import StageMemory
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.registry import Registry
-from tests.support.costs import costs, devices_predicted_and_measured, predicted_and_measured
+from tests.support.costs import costs, predicted_and_measured
 from tests.support.method_cases import CASES
 from tests.support.pipelines import BLOCKS, CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, node
 from tests.support.settings import setting
@@ -174,14 +173,6 @@ def test_what_nodes_of_a_stage_share_is_counted_once(method, stages):
     assert sum(stage.parameters for stage in predicted) == 4 * values
 
 
-def test_a_model_that_forgets_something_is_found_out(monkeypatch):
-    with monkeypatch.context() as forgets:
-        forgets.setattr(StageMemory, "_buffer_share", lambda *_: 0.0)
-        assert deviation(REVNET, IMAGE, method="dsp") > PROMISED
-    monkeypatch.setattr(StageMemory, "hold_for_delay", lambda *_: None)
-    assert deviation(REVNET, IMAGE, schedule="lockstep", **PREDICT) > PREDICTED
-
-
 SHARED = [
     ("a", "arrival", {"method": "backprop", "schedule": "sequential"}),
     ("ab", "arrival", {"method": "pipedream", "schedule": "lockstep"}),
@@ -194,12 +185,8 @@ SHARED = [
 @pytest.mark.parametrize(("devices", "policy", "how"), SHARED)
 def test_on_shared_devices(devices, policy, how):
     """A shared device was predicted as the sum of its stages' peaks: on one device, more than twice what it held."""
-    predicted, measured = devices_predicted_and_measured(
-        REVNET, IMAGE, devices=tuple(devices), policy=policy, accumulation=2, **how
-    )
     promised = PREDICTED if "correct_discrepancy" in how else NEAR
-    assert predicted.keys() == measured.keys() == set(devices)
-    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < promised
+    assert deviation(REVNET, IMAGE, devices=tuple(devices), policy=policy, accumulation=2, **how) < promised
 
 
 def test_what_nodes_keep_under_five_limits():

@@ -20,7 +20,7 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Partition, Stage
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.support.pipelines import Batch, Compute, Pipeline, batches, built_graph, pipeline, training
+from tests.support.pipelines import Compute, Pipeline, batches, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
 
 
@@ -63,76 +63,48 @@ def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes: Any) -> 
     return measure_costs(built_graph(nodes), conditions(shape, **changes))
 
 
-def predicted_and_measured(
-    nodes: Sequence[NodeSpec],
-    shape: tuple[int, ...],
-    *,
-    batch: int = 4,
-    compute: Compute = "float32",
-    optimizer: str = "sgd",
-    **settings: Any,
-) -> tuple[Sequence[StageBytes], Sequence[int]]:
-    """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
-    built, table, data = _pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
-    predicted = MemoryModel(costs=table, micro_batches=len(data)).apart(built.programs)
-    peaks = StagePeaks(built.executors)
-    with peaks:
-        Scheduler(peaks.executors).train(data, range(len(data)), lambda _: None)
-    return predicted, [peaks.total[program.index] for program in built.programs]
-
-
-def devices_predicted_and_measured(
-    nodes: Sequence[NodeSpec],
-    shape: tuple[int, ...],
-    *,
-    devices: tuple[str, ...],
-    policy: Policy,
-    batch: int = 4,
-    **settings: Any,
-) -> tuple[Mapping[str, StageBytes], Mapping[str, int]]:
-    """Plan a pipeline on devices and run it; both per device, on the same number of micro-batches.
-
-    The stages run on the CPU, as if the devices had these names.
-    """
-    built, table, data = _pipeline(nodes, shape, batch=batch, **settings)
-    stages = tuple(Stage(nodes=program.nodes, device="", distance=0) for program in built.programs)
-    spread = Partition(stages=stages).spread_over(devices)
-    programs = [
-        attrs.evolve(program, device=stage.device) for program, stage in zip(built.programs, spread.stages, strict=True)
-    ]
-    predicted = MemoryModel(costs=table, policy=policy, micro_batches=len(data)).on_devices(programs)
-    peaks = StagePeaks(built.executors, {program.index: program.device for program in programs})
-    with peaks:
-        Scheduler(peaks.executors, policy=policy).train(peaks.loaded(data), range(len(data)), lambda _: None)
-    return predicted, peaks.of_devices
-
-
 _TABLES = Memo[CostTable]()
 """Of the pipelines, each measured once."""
 
 
-def _pipeline(
+def predicted_and_measured(
     nodes: Sequence[NodeSpec],
     shape: tuple[int, ...],
     *,
-    batch: int,
+    devices: Sequence[str] = (),
+    policy: Policy = "arrival",
+    batch: int = 4,
     compute: Compute = "float32",
     optimizer: str = "sgd",
     **settings: Any,
-) -> tuple[Pipeline, CostTable, Sequence[Batch]]:
+) -> tuple[list[StageBytes], list[int]]:
+    """Plan a pipeline and run it on the same number of micro-batches; return what each stage holds, or each of the devices.
+
+    The stages run on the CPU, as if the devices had these names.
+    """
     built: Pipeline = pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
+    programs, k = built.programs, built.programs[0].accumulation
     options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}
-    under = conditions(
-        shape,
-        batch=batch,
-        optimizer=optimizer,
-        options=options,
-        precision=PrecisionSpec(compute=compute),
-    )
-    of_costs = (shape, batch, optimizer, options, under.precision)
-    table = _TABLES.get((nodes, *of_costs), lambda: measure_costs(built.network.graph, under))
-    table = table.counted_once(built.network.shared_in_stages([program.nodes for program in built.programs]))
-    stored = any(segment.backward == "stored" for program in built.programs for segment in program.segments)
+    precision = PrecisionSpec(compute=compute)
+    under = conditions(shape, batch=batch, optimizer=optimizer, options=options, precision=precision)
+    of_costs = (nodes, shape, batch, optimizer, options, precision)
+    table = _TABLES.get(of_costs, lambda: measure_costs(built.network.graph, under))
+    table = table.counted_once(built.network.shared_in_stages([program.nodes for program in programs]))
+    stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
     # Older versions come behind the first update.
-    count = max(program.depth for program in built.programs) * (2 if stored else 1) + 3 * built.programs[0].accumulation
-    return built, table, batches(shape, count, batch, dtype=torch.float32)
+    count = max(program.depth for program in programs) * (2 if stored else 1) + 3 * k
+    data = batches(shape, count, batch, dtype=torch.float32)
+    model = MemoryModel(costs=table, policy=policy, micro_batches=count)
+    if not devices:
+        with StagePeaks(built.executors) as peaks:
+            Scheduler(peaks.executors, policy=policy).train(data, range(count), lambda _: None)
+        return list(model.apart(programs)), list(peaks.total.values())
+    stages = Partition(stages=tuple(Stage(nodes=program.nodes, device="", distance=0) for program in programs))
+    names = [stage.device for stage in stages.spread_over(devices).stages]
+    predicted = model.on_devices(
+        [attrs.evolve(program, device=name) for program, name in zip(programs, names, strict=True)]
+    )
+    with StagePeaks(built.executors, dict(enumerate(names, 1))) as peaks:
+        Scheduler(peaks.executors, policy=policy).train(peaks.loaded(data), range(count), lambda _: None)
+    assert predicted.keys() == peaks.of_devices.keys() == set(devices)
+    return [predicted[name] for name in devices], [peaks.of_devices[name] for name in devices]

@@ -129,7 +129,6 @@ def ranks(
     *arguments: Sequence[str],
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
-    folders: Sequence[str] = (),
     program: str = PETRA_GRAPH,
     **environment: str | Sequence[str],
 ) -> Iterator[list[Rank]]:
@@ -138,7 +137,6 @@ def ranks(
     Args:
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
-        folders: of each rank, in place of the current one.
         environment: beside torchrun's variables; one value for all ranks, or one for each.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
@@ -153,7 +151,7 @@ def ranks(
     processes = [
         {
             "words": words,
-            "folder": Path(folders[rank] if folders else "").absolute(),
+            "folder": Path.cwd(),
             "program": program,
             "variables": {"RANK": str(rank)}
             | {n: one if isinstance(one, str) else one[rank] for n, one in common.items()},

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import Block, Streams
+from petra_graph.catalog.losses_and_metrics import CrossEntropy
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.executor.head import HeadResult
@@ -49,8 +50,6 @@ from petra_graph.training.prepare import Training, executors
 REGISTRY = discover().only(["petra-graph"])
 BLOCKS = {name: REGISTRY.resolve(BLOCK, name) for name in REGISTRY.names(BLOCK)}
 CLASSES = 5
-_OF_DELAY = ("correction", "predict", "correct_discrepancy")
-"""Options of the optimizer `corrected`, which is then around the one that is named."""
 Compute = Literal["float32", "float64", "bfloat16"]
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Samples and targets."""
@@ -120,13 +119,10 @@ class Pipeline:
 
 def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
     """Nodes' tables as `build_graph` reads them, with first-party blocks."""
+    read = [BLOCKS[table.block].read(table.options)[0] for table in nodes]
     return [
-        NodeInput(
-            spec=table,
-            plugin=BLOCKS[table.block].read(table.options)[0],
-            path=("graph", "node", index),
-        )
-        for index, table in enumerate(nodes)
+        NodeInput(spec=table, plugin=plugin, path=("graph", "node", index))
+        for index, (table, plugin) in enumerate(zip(nodes, read, strict=True))
     ]
 
 
@@ -142,25 +138,21 @@ def message_types(streams: Mapping[str, int]) -> MessageTypes:
     return MessageTypes(streams={name: (StreamType((1,), "float32"),) * count for name, count in streams.items()})
 
 
-_NOT_NEEDED: dict[str, Any] = dict.fromkeys(
-    (
-        "loaded",
-        "loss",
-        "optimizer",
-        "lr_schedule",
-        "data",
-        "callbacks",
-        "metrics",
-    )
-)
-"""Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""
+_MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
+"""Of the pipelines, each measured once: that takes longer than to build them."""
 
 
 def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
     """Nodes and the rest of a specification, as the check and the measure step return them."""
-    key = (nodes, facts.shape, facts.dtype)
-    graph, shapes = _MEASURED.get(key, lambda: _measured(nodes, facts))
+
+    def measured() -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
+        graph = built_graph(nodes)
+        return graph, measure_shapes(graph, facts)
+
+    graph, shapes = _MEASURED.get((nodes, facts.shape, facts.dtype), measured)
     method, schedule = check_method(spec.method, spec.optimizer.clip)
+    # Nothing is to be decided by cost, where stages, devices and depths are given.
+    not_needed: Any = dict.fromkeys(("loaded", "loss", "optimizer", "lr_schedule", "data", "callbacks", "metrics"))
     checked = CheckedSpec(
         spec=spec,
         graph=graph,
@@ -169,18 +161,9 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         stages=given_stages(graph, spec, schedule),
         facts=facts,
         training_samples=None,
-        **_NOT_NEEDED,
+        **not_needed,
     )
     return MeasuredNetwork(checked=checked, shapes=shapes)
-
-
-_MEASURED = Memo[tuple[NodeGraph, Mapping[str, NodeShapes]]]()
-"""Of the pipelines, each measured once: that takes longer than to build them."""
-
-
-def _measured(nodes: Sequence[NodeSpec], facts: DataFacts) -> tuple[NodeGraph, Mapping[str, NodeShapes]]:
-    graph = built_graph(nodes)
-    return graph, measure_shapes(graph, facts)
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
@@ -216,7 +199,6 @@ def pipeline(
     rate: Callable[[int], float] = lambda _: 0.05,
     optimizer: str = "sgd",
     clip: ClipSpec | None = None,
-    seed: int = 0,
     dtype: Dtype | None = None,
     policy: Policy = "arrival",
     batch: int = 64,
@@ -232,7 +214,7 @@ def pipeline(
         partition=PartitionSpec(stages=stages, devices=devices, untie=untie),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
-        run=RunSpec(seed=seed, compile=compiled),
+        run=RunSpec(compile=compiled),
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
@@ -294,21 +276,15 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
     return modules, forward
 
 
-def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.losses_and_metrics import CrossEntropy
-
-    if any(key in options for key in _OF_DELAY):
-        optimizer, options = "corrected", {"optimizer": optimizer, **options}
-    return Training(
-        loss=CrossEntropy(),
-        optimizer=_optimizer(optimizer).read(options)[0],
-        rate=lambda _: rate,
-    )
-
-
 @cache
 def _optimizer(name: str) -> Plugin:
     return discover().resolve(OPTIMIZER, name)
+
+
+def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
+    if any(key in options for key in ("correction", "predict", "correct_discrepancy")):
+        optimizer, options = "corrected", {"optimizer": optimizer, **options}
+    return Training(loss=CrossEntropy(), optimizer=_optimizer(optimizer).read(options)[0], rate=lambda _: rate)
 
 
 def batches(

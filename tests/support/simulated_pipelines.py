@@ -18,7 +18,7 @@ from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
 from petra_graph.program.simulation import ChannelTiming, Pipeline, StageSeconds
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
+from petra_graph.spec.model import Flush, NodeSpec, Schedule
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import built_graph, message_types
 
@@ -114,21 +114,22 @@ def graph_programs(
 @st.composite
 def falling_depths(draw: st.DrawFn, programs: Sequence[StageProgram], widest: int = 2) -> tuple[int, ...]:
     """Legal depths: none grows along an edge."""
-    of_node = {name: program.index for program in programs for name in program.nodes}
+    reader = {edge: program.index for program in programs for edge in program.receives}
     found: dict[int, int] = {}
     for program in reversed(programs):
-        least = max((found[of_node[edge.consumer]] for edge in program.sends), default=1)
+        least = max((found[reader[edge]] for edge in program.sends), default=1)
         found[program.index] = least + (draw(st.integers(0, widest)) if program.sends else 0)
     return tuple(found[program.index] for program in programs)
 
 
 @st.composite
-def any_programs(draw: st.DrawFn, most_stages: int = 7) -> tuple[StageProgram, ...]:
-    """The programs of stages with skips and branches between them, under any legal depths."""
-    nodes = draw(networks(max_body=most_stages - 2))
+def any_programs(draw: st.DrawFn) -> tuple[StageProgram, ...]:
+    """The programs of stages with skips and branches between them, under a schedule by name or any legal depths."""
+    nodes = draw(networks(max_body=5))
     stages, accumulation = draw(cuts(built_graph(nodes))), draw(st.integers(1, 3))
-    depth = draw(falling_depths(graph_programs(nodes, stages)))
-    return graph_programs(nodes, stages, schedule=depth, accumulation=accumulation)
+    names: list[Schedule] = ["lockstep", "1f1b", "sequential"]
+    schedule = draw(st.sampled_from(names) | falling_depths(graph_programs(nodes, stages)))
+    return graph_programs(nodes, stages, schedule=schedule, accumulation=accumulation)
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
@@ -140,25 +141,11 @@ ANY_LINK = st.builds(
 
 
 @st.composite
-def pipelines_of_runs(draw: st.DrawFn) -> Pipeline:
-    """Stages with skips and branches between them on their own devices, under any legal depths."""
-    return _model(draw, draw(any_programs()))
-
-
-@st.composite
-def gaps_to_depths(draw: st.DrawFn, stages: int, widest: int = 3) -> tuple[int, ...]:
-    found = [1]
-    for _ in range(stages - 1):
-        found.insert(0, found[0] + draw(st.integers(0, widest)))
-    return tuple(found)
-
-
-@st.composite
 def chains(draw: st.DrawFn, max_stages: int = 5, *, flush: bool = True) -> Pipeline:
     """Chains of unequal stages on their own devices, in any order that goes on."""
     stages = draw(st.integers(1, max_stages))
     accumulation = draw(st.integers(1, 4))
-    ahead = draw(gaps_to_depths(stages))
+    ahead = draw(falling_depths(programs(stages), 3))
     flushing = flush and draw(st.booleans())
     made = programs(stages, ahead, accumulation=accumulation, flush="window" if flushing else "drain")
     return _model(draw, made)
@@ -166,13 +153,8 @@ def chains(draw: st.DrawFn, max_stages: int = 5, *, flush: bool = True) -> Pipel
 
 @st.composite
 def graphs(draw: st.DrawFn, *, shared: bool = False) -> Pipeline:
-    """Stages with skips and branches between them, under any schedule; `shared` lets devices host several."""
-    nodes = draw(networks(max_body=5))
-    names: list[ScheduleName] = ["lockstep", "1f1b", "sequential"]
-    schedule = draw(st.sampled_from(names))
-    made = graph_programs(
-        nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
-    )
+    """Pipelines of any graph; `shared` lets devices host several stages."""
+    made = draw(any_programs())
     devices = [f"d{draw(st.integers(1, 3))}" for _ in made] if shared else None
     return _model(draw, made, devices=devices)
 
