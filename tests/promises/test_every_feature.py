@@ -16,13 +16,10 @@ from attrs import field, frozen
 from petra_graph.cli.main import main
 from petra_graph.plugins.kinds import KINDS
 from tests.promises import test_delay_aware as delays
-from tests.promises import test_dense_targets as tokens
-from tests.promises import test_evaluated_weights as schedule_free
-from tests.promises import test_own_modules_and_data as own
-from tests.promises import test_several_inputs as inputs
-from tests.promises import test_several_outputs as outputs
-from tests.promises import test_streams_of_samples as streams
-from tests.promises import test_weights_of_targets as weighed
+from tests.promises import test_evaluation as evaluation
+from tests.promises import test_own_data as own
+from tests.promises import test_several_tensors as several
+from tests.promises import test_targets as targets
 from tests.support import ROOT
 from tests.support.forks import ended, ranks, start_server
 from tests.support.pages import Page, files_of
@@ -75,9 +72,9 @@ FEATURES = {
         ("lr_schedule.name=cosine", LOADED, "data.validation=0.1", "checkpoint.best=validation/top1"),
     ),
     "what nodes keep, weights that are evaluated and not trained": Feature(
-        schedule_free.FREE,
+        evaluation.FREE,
         ("method.name=1f1b-flush", 'method.keep={"stem"="input", "rev.0"="nothing"}'),
-        {"local_free.py": schedule_free.MODULE},
+        {"local_free.py": evaluation.MODULE},
     ),
     "older parameters, in few bits, an optimizer with matrices": Feature(
         SPEC,
@@ -96,13 +93,13 @@ FEATURES = {
         {"petra_graph_examples.py": LOCAL["petra_graph_examples.py"]},
     ),
     "several inputs": Feature(
-        inputs.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": inputs.SHOWN["two_inputs.py"]}
+        several.SHOWN["two_inputs.toml"], (LOADED,), {"two_inputs.py": several.SHOWN["two_inputs.py"]}
     ),
-    "several outputs and targets": Feature(outputs.SPEC.replace("every = ", "keep = 4\nevery = ")),
+    "several outputs and targets": Feature(several.SPEC.replace("every = ", "keep = 4\nevery = ")),
     "modules and data of one's own": Feature(own.SPEC, (LOADED,), {"own.py": own.MODULE}),
-    "a stream of samples": Feature(streams.FILES["rows.toml"], (LOADED, "run.epochs=3"), streams.FILES),
-    "targets that weigh nothing": Feature(weighed.SPEC, files={"padded.py": weighed.MODULE}),
-    "a network by its parts, a target for each token": Feature(tokens.SPEC),
+    "a stream of samples": Feature(own.FILES["rows.toml"], (LOADED, "run.epochs=3"), own.FILES),
+    "targets that weigh nothing": Feature(targets.SPEC, files={"padded.py": targets.MODULE}),
+    "a network by its parts, a target for each token": Feature(targets.TOKENS),
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,27 @@ def test_processes_share_a_run(shared_folder):
     assert hosted == [(0, [1, 2]), (1, [3, 4])]
     assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
     assert weights_bytes(only_run()) == alone_in_one_process("run.epochs=3")
+
+
+COMPILED = (*RUN, "--set", "run.compile=true", "--set", "run.epochs=2")
+
+
+def one_then_two(words: Sequence[str]) -> int:
+    """Train in this process, and then in two that it forks: torch's compiler takes longer to import than to compile this."""
+    return main([*words, "--set", "run.directory=one"]) or main(
+        [*words, "--set", "run.directory=two", "--processes", "2"]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="lacks a C++ compiler")
+def test_blocks_that_inductor_has_compiled(shared_folder):
+    with alone(*COMPILED, program=f"{__name__}:one_then_two") as both:
+        assert ended([both], 150) == [0], (
+            both.said
+        )  # a machine that has compiled nothing yet also makes headers of its own
+    assert summary_of(only_run("two"))["processes"] == 2
+    assert weights_bytes(only_run("two")) == weights_bytes(only_run("one"))
 
 
 # --- interrupted and killed ------------------------------------------------------------------------------------------
