@@ -25,11 +25,11 @@ import torch
 
 
 class Noted(torch.optim.SGD):
-    '''Momentum whose step shrinks with its delay; notes what it is given in training.'''
+    '''Momentum of two groups, whose steps shrink with their delay; notes what it is given in training.'''
 
     def __init__(self, groups, *, lr: float = 0.05, stage):
-        both = [{"params": own, "staleness": 0.0} for own in (groups.decayed, groups.undecayed)]
-        super().__init__(both, lr=lr, momentum=0.9)
+        rates = ((groups.decayed, lr), (groups.undecayed, 8 * lr))
+        super().__init__([{"params": own, "lr": rate, "staleness": 0.0} for own, rate in rates], lr=lr, momentum=0.9)
         self.stage = stage
 
     def step(self, closure=None):
@@ -58,12 +58,12 @@ def spec(write):
 
 
 def noted() -> dict[int, list[tuple[float, float]]]:
-    """Return by stage and update the rate and the delay that the optimizers noted since the last call; all groups have the same."""
+    """Return by stage and update the first group's rate and delay, as noted since the last call; rates of groups keep their ratio."""
     found = {}
     for path in Path("noted").iterdir():
         updates = [json.loads(line) for line in path.read_text().splitlines()]
-        assert all(one == groups[0] for groups in updates for one in groups)
-        found[int(path.name)] = [tuple(groups[0]) for groups in updates]
+        assert all([8 * rate, late] == other for (rate, late), other in updates)
+        found[int(path.name)] = [tuple(one) for one, _ in updates]
     shutil.rmtree("noted")
     return found
 

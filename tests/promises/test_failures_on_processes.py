@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forks import ENDLESS, RUN, alone, ended, ranks, under_way, until, wait_for_progress
+from tests.support.forks import ENDLESS, RUN, ended, ranks, under_way, until, wait_for_progress
 from tests.support.runs import only_run, overrides, summary_of
 
 pytestmark = pytest.mark.processes
@@ -123,12 +123,6 @@ def test_specifications_that_differ(shared_folder):
     assert "rank 1 and rank 0 run different things: run.seed: 1 on rank 0, 2 here" in said
     assert "help: start the same specification, overrides and versions on every machine" in said
     assert not Path("runs").exists()
-
-
-def test_more_processes_than_stages(shared_folder):
-    with alone(*RUN, "--processes", "5") as launcher:
-        assert ended([launcher]) == [2]
-    assert launcher.said.count("5 processes cannot share 4 stages\n    help: start at most 4") == 1
 
 
 @pytest.mark.parametrize(

@@ -135,40 +135,6 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert "\nchanged: run.epochs: 2 then, 3 now\n" in said, "what differs is named"
 
 
-LAYERWISE = """\
-from pathlib import Path
-import torch
-class Layerwise(torch.optim.SGD):
-    def step(self):
-        with Path("rates").open("a") as file:
-            print(*(group["lr"] for group in self.param_groups), file=file)
-        super().step()
-
-def build(groups, *, lr: float = 0.1):
-    rates = ((groups.decayed, lr), (groups.undecayed, 8 * lr))
-    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=lr)
-"""
-
-
-def with_optimizer(name: str) -> str:
-    return SPEC[: SPEC.index("[optimizer]")] + f'[optimizer]\nname = "{name}"\n' + SPEC[SPEC.index("[data]") :]
-
-
-def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
-    """The executor gave all groups one rate; a checkpoint has those of its last update."""
-    write("layerwise.py", LAYERWISE)
-    spec = write("small.toml", with_optimizer("layerwise:build"))
-    cosine = "lr_schedule.name=cosine"
-    whole = uninterrupted(cosine)
-    run(spec, [cosine], StopAt("trained 2/2"))
-    assert resume() == 0
-    same_run(whole, only_run())
-    pairs = [tuple(map(float, line.split())) for line in Path("rates").read_text().splitlines()]
-    trained = [(one, other) for one, other in pairs if one or other]
-    assert len({one for one, _ in trained}) > 3
-    assert all(other == 8 * one for one, other in trained)
-
-
 # --- under other stages and options ----------------------------------------------------------------------------------
 
 
