@@ -12,7 +12,7 @@ from petra_graph.measure.tally import LiveBytes
 from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
-from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline
+from tests.support.pipelines import CLASSES, GRAPHS, SHAPES, batches, node, pipeline, same_bits
 
 MICRO_BATCHES, BATCH = 17, 4
 
@@ -63,8 +63,7 @@ def data(graph):
 
 
 def same(one, other) -> None:
-    found, expected = one.parameters(), other.parameters()
-    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    assert same_bits(one.parameters(), other.parameters())
 
 
 LOCKSTEP = {"schedule": "lockstep", "accumulation": 3}

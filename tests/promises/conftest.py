@@ -1,4 +1,4 @@
-"""Runs that nothing interrupts."""
+"""A small specification, and runs that nothing interrupts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from petra_graph.plugins.callback import Listener
+from tests.support.runs import SPEC
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut
-from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error, same_bits
 from tests.support.runs import only_run, weights_bytes
 
 # Torch reads this once, at the process's first product of matrices, whether or not that is to be deterministic.
@@ -31,10 +31,6 @@ def trained(graph, count, recorded=False, **settings):
         record(built.executors[:-1], "graphs", compiled=False)
     built.train(batches(SHAPES[graph], count))
     return {key: value.cpu() for key, value in built.parameters().items()}
-
-
-def same_bits(one, other):
-    return all(torch.equal(one[key], other[key]) for key in one)
 
 
 IN_FEW_BITS = [{"precision": {"channel_dtype": stored}} for stored in ("bfloat16", "int8")]

@@ -222,11 +222,6 @@ BEST = ("checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
 """With this rate, the best epoch is not the last one."""
 
 
-@pytest.fixture
-def spec(write):
-    return write("small.toml", SPEC)
-
-
 def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
     assert (len(opened.data.train), len(opened.data.validation)) == (1294, 144)

@@ -22,7 +22,7 @@ from petra_graph.training import data as data_of_a_run
 from petra_graph.training import prepare as prepare_module
 from petra_graph.training.evaluation import Meters, loss_failed
 from petra_graph.training.run import run
-from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline, same_bits
 from tests.support.runs import SPEC
 
 EVERY = 4
@@ -102,7 +102,7 @@ def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
     results, expected = trained()
     monkeypatch.setattr(prepare_module, "read_interval", lambda *_: EVERY)
     later, found = trained()
-    assert all(torch.equal(expected[key], found[key]) for key in expected)
+    assert same_bits(found, expected)
     assert all(torch.equal(one.loss, other.loss) for one, other in zip(results, later, strict=True))
 
 

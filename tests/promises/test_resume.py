@@ -32,11 +32,6 @@ STAGES = ("partition.stages=2", 'partition.devices=["cpu"]')
 """Two in place of four, with other delays."""
 
 
-@pytest.fixture
-def spec(write):
-    return write("small.toml", SPEC)
-
-
 @pytest.fixture(scope="module")
 def _interrupted_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupted")

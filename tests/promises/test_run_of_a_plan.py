@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
+from tests.support.runs import only_run, summary_of, weights_bytes
 
 SHORT = ("--set", "run.epochs=1", "--set", "run.micro_batches=4")
-
-
-@pytest.fixture
-def spec(write):
-    return write("small.toml", SPEC)
 
 
 def saved(spec, *options, name="plan.json"):

@@ -11,7 +11,6 @@ from typing import get_args
 from unittest import mock
 
 import pytest
-import torch
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from tests.support import strict_transport
 from tests.support.forks import ended, ranks
 from tests.support.graph_strategies import FEATURES, cuts, networks
 from tests.support.kept_cut import KeptCut
-from tests.support.pipelines import batches, built_graph, pipeline
+from tests.support.pipelines import batches, built_graph, pipeline, same_bits
 from tests.support.same_bits_cases import CASES, COMPUTED, MICRO_BATCHES, USUAL, Case, alone, held, train
 from tests.support.simulated_pipelines import falling_depths, graph_programs
 from tests.support.strict_transport import AllReduce, Fabric
@@ -205,5 +204,4 @@ def test_any_graph_ends_with_the_same_bits(pipelines, micro_batches, seed):
             lambda scheduler, _: scheduler.train(data, range(micro_batches), lambda _: None),
             seed=seed,
         )
-    found, expected = other.parameters(), one.parameters()
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert same_bits(other.parameters(), one.parameters())

@@ -164,9 +164,9 @@ def ranks(
 
 
 @contextlib.contextmanager
-def alone(*words: str, program: str = PETRA_GRAPH, interpreters: bool = False, name: str = "alone") -> Iterator[Rank]:
+def alone(*words: str, program: str = PETRA_GRAPH, name: str = "alone") -> Iterator[Rank]:
     """Start one process of a program that belongs to no run, in the current folder; `name` is that of the file for what it says."""
-    what = {"words": words, "folder": Path.cwd(), "program": program, "interpreters": interpreters}
+    what = {"words": words, "folder": Path.cwd(), "program": program}
     with _begun(Path.cwd() / name, what) as (rank,):
         yield rank
 
@@ -215,7 +215,6 @@ def _run(
     variables: Mapping[str, str] | None = None,
     paths: Sequence[Path] = (),
     most: int | None = None,
-    interpreters: bool = False,
 ) -> None:
     """Be one process of a run.
 
@@ -225,7 +224,6 @@ def _run(
         folder: in which it works, and which comes first in Python's path.
         paths: folders before all others of Python's path, in place of that one.
         most: the size of the largest file that it can write.
-        interpreters: whether the ranks that it launches are interpreters that import everything anew, and not forks of it.
     """
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
@@ -239,9 +237,8 @@ def _run(
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    if not interpreters:
-        patch.object(subprocess, "Popen", _Forked).start()
-        patch.object(subprocess_handler, "Popen", _Forked).start()
+    patch.object(subprocess, "Popen", _Forked).start()
+    patch.object(subprocess_handler, "Popen", _Forked).start()
     code = resolve_name(program)([*words])
     sys.stdout.flush()
     os._exit(code or 0)

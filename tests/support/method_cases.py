@@ -13,20 +13,12 @@ from petra_graph.program.method import METHODS, is_synchronous
 from petra_graph.spec.model import ScheduleName
 from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, pipeline
 
-Cuts = tuple[tuple[str, ...], ...]
-Stages = Literal["one a node", "one a pair", "one"]
-"""The stages of a graph."""
-
-
-def cuts_of(graph: str, stages: Stages) -> Cuts:
-    """Return the nodes of every stage."""
-    names = tuple(table.name for table in GRAPHS[graph])
-    if stages == "one":
-        return (names,)
-    if stages == "one a node":
-        return tuple((name,) for name in names)
-    odd = len(names) % 2
-    return (*[names[:1]] * odd, *(names[first : first + 2] for first in range(odd, len(names), 2)))
+Stages = Literal["one a node", "pairs", "one"]
+PAIRS = {
+    "revnet": (("stem", "a0"), ("a1", "down"), ("b0", "head")),
+    "chain": (("stem",), ("rev0", "rev1"), ("rev2", "head")),
+    "skip": (("stem", "rev0"), ("rev1", "join"), ("rev2", "head")),
+}
 
 
 @frozen
@@ -47,8 +39,9 @@ class MethodCase:
     @property
     def settings(self) -> dict[str, Any]:
         """As `pipeline` takes them."""
-        how = {"method": self.method, "schedule": self.schedule, "accumulation": self.accumulation}
-        return {**how, "stages": cuts_of(self.graph, self.stages)}
+        names = tuple(table.name for table in GRAPHS[self.graph])
+        stages = {"one a node": "per-block", "one": (names,)}.get(self.stages) or PAIRS[self.graph]
+        return {"method": self.method, "schedule": self.schedule, "accumulation": self.accumulation, "stages": stages}
 
     def __str__(self) -> str:
         """Write for the name of a test."""
@@ -65,19 +58,19 @@ CASES = tuple(
     for row in (
         ("revnet", "one a node", 1, "backprop", "sequential"),
         ("revnet", "one a node", 1, "reversible-backprop", "sequential"),
-        ("revnet", "one a pair", 3, "gpipe", "fill-drain"),
+        ("revnet", "pairs", 3, "gpipe", "fill-drain"),
         ("revnet", "one a node", 3, "1f1b-flush", "1f1b"),
         ("revnet", "one a node", 1, "pipedream", "lockstep"),
         ("revnet", "one a node", 3, "pipedream", "1f1b"),
         ("revnet", "one a node", 1, "dsp", "1f1b"),
         ("revnet", "one a node", 1, "delayed-reconstructed", "lockstep"),
         ("revnet", "one a node", 1, "petra", "lockstep"),
-        ("revnet", "one a pair", 1, "paci", "1f1b"),
+        ("revnet", "pairs", 1, "paci", "1f1b"),
         ("chain", "one a node", 1, "backprop", "sequential"),
         ("chain", "one a node", 3, "delayed-reconstructed", "sequential"),
-        ("chain", "one a pair", 3, "paci", "lockstep"),
+        ("chain", "pairs", 3, "paci", "lockstep"),
         ("skip", "one a node", 4, "dsp", "sequential"),
-        ("skip", "one a pair", 3, "paci", "sequential"),
+        ("skip", "pairs", 3, "paci", "sequential"),
         ("branches", "one a node", 1, "paci", "lockstep"),
         ("branches", "one a node", 1, "petra", "1f1b"),
     )

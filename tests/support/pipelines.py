@@ -300,6 +300,10 @@ def batches(
     ]
 
 
+def same_bits(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
 def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     """Largest over nodes of |difference| / |value|, taken over all of a node's parameters."""
     assert one.keys() == other.keys()

@@ -35,7 +35,7 @@ from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_by
 ROUNDING = 1e-12
 STORED = (
     MethodCase("chain", "one a node", 1, "pipedream", "lockstep"),
-    MethodCase("revnet", "one a pair", 3, "pipedream", "1f1b"),
+    MethodCase("revnet", "pairs", 3, "pipedream", "1f1b"),
     MethodCase("skip", "one a node", 1, "pipedream", "1f1b"),
 )
 """PipeDream: the backward reads stored inputs and parameters, both of the forward."""
