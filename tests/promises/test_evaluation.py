@@ -27,6 +27,7 @@ from tests.support.runs import (
     named,
     only_run,
     overrides,
+    result_of,
     summary_of,
     weights_bytes,
     without_times,
@@ -269,11 +270,7 @@ def test_a_run_that_is_interrupted_in_its_test_is_tested_when_resumed(spec, whol
     assert run(spec, [SHARE, *BEST], InTheTest()).interrupted is not None
     assert summary_of(only_run())["test"] is None
     assert main(["run", "--resume", "latest"]) == 0
-    one, other = only_run(), whole_run(SPEC, SHARE, *BEST)
-    assert weights_bytes(one) == weights_bytes(other)
-    assert without_times(one) == without_times(other)
-    for key in ("train", "validation", "test", "test_weights", "best"):
-        assert summary_of(one).get(key) == summary_of(other).get(key)
+    assert result_of(only_run()) == result_of(whole_run(SPEC, SHARE, *BEST))
 
 
 STOP = "callback=[{name='early-stopping', options={metric='test/loss'}}]"

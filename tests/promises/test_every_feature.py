@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from attrs import field, frozen
@@ -23,7 +22,7 @@ from tests.promises import test_targets as targets
 from tests.support import ROOT
 from tests.support.forks import ended, ranks, start_server
 from tests.support.pages import Page, files_of
-from tests.support.runs import SPEC, named, only_run, overrides, summary_of, without_times
+from tests.support.runs import SPEC, named, only_run, overrides, result_of, summary_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 KILL = """\
@@ -101,12 +100,6 @@ FEATURES = {
     "targets that weigh nothing": Feature(targets.SPEC, files={"padded.py": targets.MODULE}),
     "a network by its parts, a target for each token": Feature(targets.TOKENS),
 }
-
-
-def result_of(directory: Path) -> tuple[object, ...]:
-    tensors = {path.name: path.read_bytes() for path in directory.glob("*.safetensors")}
-    summary = summary_of(directory)
-    return tensors, without_times(directory), [summary.get(key) for key in ("train", "validation", "test", "best")]
 
 
 @pytest.mark.parametrize("name", FEATURES)

@@ -22,6 +22,7 @@ from tests.support.runs import (
     StopAt,
     only_run,
     overrides,
+    result_of,
     summary_of,
     weights_bytes,
     without_times,
@@ -46,21 +47,6 @@ def interrupted(spec, here, _interrupted_once):
     return Path(shutil.copytree(_interrupted_once, Path("runs") / _interrupted_once.name))
 
 
-def same_run(one: Path, other: Path) -> None:
-    assert weights_bytes(one) == weights_bytes(other)
-    assert without_times(one) == without_times(other)
-    timed = {"seconds", "samples_per_second", "measured", "predicted", "planned_and_measured"}
-    timed |= {"directory", "resumed_from", "changed", "processes", "checkpoint"}
-    summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
-    assert next(summaries) == next(summaries)
-
-
-@pytest.fixture
-def uninterrupted(spec, whole_run):
-    """The directory of the run that nothing interrupts, under given settings; nothing may change it."""
-    return lambda *settings: whole_run(Path(spec).read_text(), *settings)
-
-
 def resume(directory: Path | str = "latest", *settings: str) -> int:
     return main(["run", "--resume", str(directory), *overrides(*settings)])
 
@@ -70,29 +56,29 @@ def resume(directory: Path | str = "latest", *settings: str) -> int:
 ANYWHERE = ("trained 1/6", "trained 1/11", "evaluating 1", "ended 1", "trained 2/1", "trained 2/5", "evaluating 2")
 
 
-def test_interrupted_anywhere_again_and_again(spec, uninterrupted):
+def test_interrupted_anywhere_again_and_again(spec, whole_run):
     """Also before a micro-batch more has been trained."""
     run(spec, (), StopAt("trained 1/1"))
     for call in ANYWHERE:
         directory = only_run()
         assert run(str(directory / "resolved.toml"), (), StopAt(call), directory).interrupted is not None
     assert resume() == 0
-    same_run(uninterrupted(), only_run())
+    assert result_of(only_run()) == result_of(whole_run(SPEC))
     assert len(summary_of(only_run())["resumed_from"]) == 1 + len(ANYWHERE)
 
 
-def test_a_run_that_flushes_stops_behind_a_window(spec, uninterrupted):
+def test_a_run_that_flushes_stops_behind_a_window(spec, whole_run):
     flushed = ("method.name=1f1b-flush", "method.accumulation=8")
     run(spec, flushed, StopAt("trained 1/2"))
     assert checkpoint.numbers(only_run()) == [8]
     assert resume() == 0
-    same_run(uninterrupted(*flushed), only_run())
+    assert result_of(only_run()) == result_of(whole_run(SPEC, *flushed))
 
 
-def test_every_checkpoint(spec, uninterrupted):
+def test_every_checkpoint(spec, whole_run):
     """Of a run that nothing interrupted: whichever is gone on with, the end is the same."""
     settings = ("optimizer.name=adamw", "precision.buffer_dtype=int8", "data.workers=1", "checkpoint.every=2 updates")
-    whole = uninterrupted(*settings, "callback=[{name='probe', options={per_epoch=3}}]", "checkpoint.keep=9")
+    whole = whole_run(SPEC, *settings, "callback=[{name='probe', options={per_epoch=3}}]", "checkpoint.keep=9")
     within_epochs = [at for at in checkpoint.numbers(whole) if at % MICRO_BATCHES]
     assert within_epochs
     for at in within_epochs:
@@ -100,7 +86,7 @@ def test_every_checkpoint(spec, uninterrupted):
         shutil.copytree(whole, copied)
         checkpoint.keep_only(copied, [at])
         assert resume(copied) == 0
-        same_run(whole, copied)
+        assert result_of(copied) == result_of(whole)
 
 
 BESIDE = [
@@ -110,18 +96,18 @@ BESIDE = [
 
 
 @pytest.mark.parametrize("beside", BESIDE)
-def test_checkpoints_and_what_keeps_values_and_averages_change_no_bit(spec, uninterrupted, beside):
+def test_checkpoints_and_what_keeps_values_and_averages_change_no_bit(spec, whole_run, beside):
     run(spec, [beside], Listener())
-    assert weights_bytes(only_run()) == weights_bytes(uninterrupted())
-    assert without_times(only_run()) == without_times(uninterrupted())
+    assert weights_bytes(only_run()) == weights_bytes(whole_run(SPEC))
+    assert without_times(only_run()) == without_times(whole_run(SPEC))
     if beside.startswith("checkpoint"):  # old ones go; windows have three micro-batches, an epoch's last one two
         assert checkpoint.numbers(only_run()) == [22, 17]
     else:
         assert {path.name for path in only_run().iterdir()} >= {"tensorboard", "weights-ema.safetensors"}
 
 
-def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
-    whole = uninterrupted("run.epochs=3", "checkpoint.every=1 epoch")
+def test_a_run_that_is_done_can_be_longer(spec, whole_run, capsys):
+    whole = whole_run(SPEC, "run.epochs=3", "checkpoint.every=1 epoch")
     run(spec, ["checkpoint.every=1 epoch"], Listener())
     assert resume("latest", "run.epochs=3") == 0
     assert weights_bytes(only_run()) == weights_bytes(whole)
@@ -133,9 +119,9 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
 # --- under other stages and options ----------------------------------------------------------------------------------
 
 
-def test_other_options_of_the_optimizer_hold(interrupted, uninterrupted):
+def test_other_options_of_the_optimizer_hold(interrupted, whole_run):
     assert resume("latest", "optimizer.options.momentum=0.1") == 0
-    assert weights_bytes(interrupted) != weights_bytes(uninterrupted())
+    assert weights_bytes(interrupted) != weights_bytes(whole_run(SPEC))
 
 
 def test_under_other_stages_the_micro_batches_in_flight_are_discarded(interrupted, capsys):
@@ -212,7 +198,7 @@ def lose_events(directory, latest):
 
 
 @pytest.mark.parametrize("damage", [lose_a_stage, lose_events])
-def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys, damage):
+def test_a_damaged_checkpoint_is_passed_over(spec, whole_run, capsys, damage):
     run(spec, ["checkpoint.every=1 epoch"], StopAt("trained 2/3"))
     latest, before = checkpoint.numbers(only_run())
     why = damage(only_run(), latest)
@@ -220,7 +206,7 @@ def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys, damage
     said = capsys.readouterr().err
     assert why in said
     assert f"continues before micro-batch {before}" in said
-    same_run(uninterrupted(), only_run())
+    assert result_of(only_run()) == result_of(whole_run(SPEC))
 
 
 REFUSED = [

@@ -10,7 +10,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until
-from tests.support.runs import only_run, overrides, summary_of, weights_bytes, without_times
+from tests.support.runs import only_run, overrides, result_of, summary_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 RESUMED = ("run", "--resume", "latest")
@@ -50,20 +50,7 @@ def with_signals(folder: Path, **moments: tuple[int, int]) -> None:
     (folder / "shared.toml").write_text(f'{TEXT}\n[[callback]]\nname = "signals:Signals"\n')
 
 
-@pytest.fixture
-def as_if_nothing_had_happened(whole_run):
-    """Compare the run with the same one in one process that nothing interrupts."""
-
-    def compare() -> None:
-        whole = whole_run(TEXT)
-        assert weights_bytes(only_run()) == weights_bytes(whole)
-        assert without_times(only_run()) == without_times(whole)
-        assert summary_of(only_run())["status"] == "done"
-
-    return compare
-
-
-def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, as_if_nothing_had_happened):
+def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, whole_run):
     with_signals(folder, SIGKILL=(8, 2))
     every = overrides("checkpoint.every=10 updates")
     with alone(*RUN, *every, "--processes", "2", "--max-restarts", "9") as launcher:
@@ -72,10 +59,10 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, as_if
     assert "restart 1, from the latest checkpoint in" in launcher.said
     assert "Traceback" not in launcher.said
     assert len(summary_of(only_run())["resumed_from"]) == 1
-    as_if_nothing_had_happened()
+    assert result_of(only_run()) == result_of(whole_run(TEXT))
 
 
-def test_other_numbers_of_processes(folder, as_if_nothing_had_happened):
+def test_other_numbers_of_processes(folder, whole_run):
     """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
     with_signals(folder, SIGUSR1=(3, 2), SIGTERM=(6, 3))
     first = (*RUN, "--set", "checkpoint.signal=SIGUSR1")
@@ -85,7 +72,7 @@ def test_other_numbers_of_processes(folder, as_if_nothing_had_happened):
         assert "continue with: petra-graph run --resume runs/" in running[-1].said
     assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
-    as_if_nothing_had_happened()
+    assert result_of(only_run()) == result_of(whole_run(TEXT))
 
 
 def newest_checkpoint() -> str:
