@@ -30,8 +30,6 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
 from petra_graph.cli.main import main
-from petra_graph.runtime import watchdog
-from petra_graph.training import run as training_run
 from tests.support import ROOT, SERVER
 
 PATIENCE_SECONDS = 90.0
@@ -274,12 +272,6 @@ class _Forked(subprocess.Popen[bytes]):
         if not isinstance(args, str) and "petra_graph" in args:
             more["preexec_fn"] = be_petra_graph
         super().__init__(args, env=env, **more)
-
-
-def patient(words: Sequence[str]) -> int:
-    """Run the command line with processes that give one another more time than a busy machine may take from them."""
-    watchdog._GRACE_SECONDS = training_run._HEARD_SECONDS = PATIENCE_SECONDS
-    return main([*words])
 
 
 def ended(running: Sequence[Rank], seconds: float = PATIENCE_SECONDS) -> list[int]:

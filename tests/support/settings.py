@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from attrs import evolve
+
 from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
 from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
@@ -32,13 +34,9 @@ def chain_costs() -> CostTable:
     return costs(CHAIN, (8,))
 
 
-def devices(
-    count: int, *, memory: int | None = None, link: Link | None = None, speeds: Sequence[str] = ()
-) -> tuple[Device, ...]:
-    types = [DEVICE_TYPES[name] for name in speeds] or [DEVICE_TYPES["cpu"]] * count
-    return tuple(
-        Device(name=f"d{index}", type=types[index], memory_bytes=memory, link=link or Link()) for index in range(count)
-    )
+def devices(count: int, *, memory: int | None = None, link: Link | None = None) -> tuple[Device, ...]:
+    one = Device(name="", type=DEVICE_TYPES["cpu"], memory_bytes=memory, link=link or Link())
+    return tuple(evolve(one, name=f"d{index}") for index in range(count))
 
 
 def setting(
