@@ -127,10 +127,6 @@ class Standstill(Exception):
     """Nothing can move, and some process has not ended."""
 
 
-class Stopped(BaseException):
-    """Ends a process after the end of its world."""
-
-
 class World:
     """All that moves: processes, and what is on its way to one."""
 
@@ -145,27 +141,23 @@ class World:
 
     def run(self) -> None:
         """Let all processes come to their ends; raise what one of them raises, or `Standstill` where they cannot."""
-        try:
-            while able := [mover for mover in self._movers if mover.can_move()]:
-                max(able, key=self._movers.__getitem__).move()
-                if self._dice.random() < REDRAWN:
-                    self._movers[self._dice.choice(list(self._movers))] = self._dice.random()
-            if waiting := [process for process in self.processes if not process.ended]:
-                raise Standstill("; ".join(f"process {process.rank}: {process.waits_for}" for process in waiting))
-        finally:
-            for process in self.processes:
-                process.stop()
+        while able := [mover for mover in self._movers if mover.can_move()]:
+            max(able, key=self._movers.__getitem__).move()
+            if self._dice.random() < REDRAWN:
+                self._movers[self._dice.choice(list(self._movers))] = self._dice.random()
+        if waiting := [process for process in self.processes if not process.ended]:
+            raise Standstill("; ".join(f"process {process.rank}: {process.waits_for}" for process in waiting))
 
 
 class Process:
-    """A process as a thread, which moves until it waits for something."""
+    """A process as a thread, which moves until it waits for something; in a test that fails, it may wait until pytest ends."""
 
     def __init__(self, world: World, rank: int, body: Callable[[], object]) -> None:
         self.rank, self._body, self.world = rank, body, world
         self.waits_for = "its start"
         self._until: Callable[[], bool] = lambda: True
         self._turn, self._handed_back = Semaphore(0), Semaphore(0)
-        self._stopped = self.ended = False
+        self.ended = False
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
         world.processes.append(self)
@@ -189,22 +181,12 @@ class Process:
             self.waits_for, self._until = what, until
             self._handed_back.release()
             self._turn.acquire()
-            if self._stopped:
-                raise Stopped
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._thread.is_alive():
-            self._turn.release()
-            self._thread.join()
 
     def _run(self) -> None:
         self._turn.acquire()
         _HERE.process = self
         try:
             self._body()
-        except Stopped:
-            return
         except BaseException as error:  # noqa: BLE001  raised where the world runs
             self._error = error
         self.ended = True
