@@ -13,11 +13,9 @@ from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.compiler.placement_search import place
-from petra_graph.plugins.kinds import BLOCK
-from petra_graph.plugins.registry import Registry
 from tests.support.costs import costs, predicted_and_measured
 from tests.support.method_cases import CASES
-from tests.support.pipelines import BLOCKS, CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, node
+from tests.support.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, node
 from tests.support.settings import setting
 
 pytestmark = pytest.mark.slow
@@ -77,14 +75,6 @@ class Own(Buffered):
         return x + self.own(x)
 
 
-@pytest.fixture(autouse=True)
-def own_blocks(monkeypatch):
-    for block in (Twice, HalfFrozen, TiedStem, Own, TiedHead):
-        monkeypatch.setitem(
-            BLOCKS, block.__name__, Registry(entries=(), folders=()).resolve(BLOCK, f"{__name__}:{block.__name__}")
-        )
-
-
 def deviation(*arguments, **settings) -> float:
     predicted, measured = predicted_and_measured(*arguments, **settings)
     return max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True))
@@ -112,11 +102,15 @@ RESNET = (
 )
 TWO_EQUAL_STREAMS = (
     node("stem", "conv-stem", channels=8, streams=1),
-    node("twice", "Twice"),
+    node("twice", f"{__name__}:Twice"),
     *(node(f"rev{index}", "rev-basic") for index in range(2)),
     HEAD,
 )
-HALVES = (node("stem", "linear-stem", features=40), *(node(f"rev{index}", "HalfFrozen") for index in range(2)), HEAD)
+HALVES = (
+    node("stem", "linear-stem", features=40),
+    *(node(f"rev{index}", f"{__name__}:HalfFrozen") for index in range(2)),
+    HEAD,
+)
 PERCEPTRON = (
     node("stem", "linear-stem", features=96),
     *(node(f"rev{index}", "rev-mlp", hidden=64) for index in range(4)),
@@ -165,7 +159,7 @@ TIED = [("backprop", (("stem", "own", "head"),)), ("gpipe", (("stem", "own"), ("
 def test_what_nodes_of_a_stage_share_is_counted_once(method, stages):
     """Parameter, gradient and optimizer state were counted for each node; a gradient exists from the head's backward on."""
     optimizer, batch = ("adam", 64) if method == "backprop" else ("sgd", 2)
-    nodes = (node("stem", "TiedStem"), node("own", "Own"), node("head", "TiedHead"))
+    nodes = (node("stem", f"{__name__}:TiedStem"), node("own", f"{__name__}:Own"), node("head", f"{__name__}:TiedHead"))
     settings = {"method": method, "optimizer": optimizer, "batch": batch, "accumulation": 2, "stages": stages}
     predicted, measured = predicted_and_measured(nodes, (40,), untie=True, **settings)
     assert [stage.total for stage in predicted] == pytest.approx(measured, rel=PREDICTED)

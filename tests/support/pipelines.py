@@ -118,8 +118,8 @@ class Pipeline:
 
 
 def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
-    """Nodes' tables as `build_graph` reads them, with first-party blocks."""
-    read = [BLOCKS[table.block].read(table.options)[0] for table in nodes]
+    """Nodes' tables as `build_graph` reads them, with first-party blocks or those of a module."""
+    read = [(BLOCKS.get(table.block) or REGISTRY.resolve(BLOCK, table.block)).read(table.options)[0] for table in nodes]
     return [
         NodeInput(spec=table, plugin=plugin, path=("graph", "node", index))
         for index, (table, plugin) in enumerate(zip(nodes, read, strict=True))
