@@ -167,19 +167,8 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
-    """The stages' programs, placed and lowered: in turn on devices of unlike kinds, which no search compares here."""
-    partition = network.spec.partition
-    names = () if isinstance(partition.devices, int) else partition.devices
-    if len({name.partition(":")[0] for name in names}) < 2:
-        return network.lowering.placed(place_network(network, planned_devices(partition)))
-    alike = evolve(
-        network,
-        checked=evolve(network.checked, spec=evolve(network.spec, partition=evolve(partition, devices=("cpu",)))),
-    )
-    programs = programs_of(alike)
-    return tuple(
-        evolve(program, device=names[index * len(names) // len(programs)]) for index, program in enumerate(programs)
-    )
+    """The stages' programs, placed and lowered."""
+    return network.lowering.placed(place_network(network, planned_devices(network.spec.partition)))
 
 
 def pipeline(
@@ -211,14 +200,18 @@ def pipeline(
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
-        partition=PartitionSpec(stages=stages, devices=devices, untie=untie),
+        partition=PartitionSpec(stages=stages, devices=("cpu",), untie=untie),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(compile=compiled),
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
-    programs = programs_of(network)
+    # In turn on devices of any kinds, which no search compares here.
+    placed = programs_of(network)
+    programs = tuple(
+        evolve(program, device=devices[index * len(devices) // len(placed)]) for index, program in enumerate(placed)
+    )
     known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
     made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
     runtime = Scheduler(made, policy=policy)

@@ -12,9 +12,8 @@ import os
 import random
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, wraps
-from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,7 +30,7 @@ from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.model import ClipSpec
 from petra_graph.spec.run_tables import Transport
-from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
+from tests.support.pipelines import BRANCHES, CLASSES, Batch, Pipeline, node, pipeline
 
 EPOCHS = 2
 MICRO_BATCHES = 5
@@ -139,19 +138,15 @@ COMPUTED = {case.computation: case for case in CASES.values()}
 USUAL = list(COMPUTED)
 
 
-class Samples:
-    """Batches whose sizes are known, as a loader's are; of one in three, the first target is passed over."""
-
-    def __init__(self, shape: tuple[int, ...], sizes: Sequence[int], seed: int) -> None:
-        self.shape, self.sizes, self.seed = shape, sizes, seed
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        generator = torch.Generator().manual_seed(self.seed)
-        for number, size in enumerate(self.sizes):
-            samples = torch.randn(size, *self.shape, generator=generator)
-            targets = torch.randint(CLASSES, (size,), generator=generator)
-            targets[: number % 3 == 1] = -100
-            yield samples, targets
+def samples(shape: tuple[int, ...], sizes: Sequence[int], seed: int) -> list[Batch]:
+    """Batches of these sizes; of one in three, the first target is passed over."""
+    generator, made = torch.Generator().manual_seed(seed), list[Batch]()
+    for number, size in enumerate(sizes):
+        made.append(
+            (torch.randn(size, *shape, generator=generator), torch.randint(CLASSES, (size,), generator=generator))
+        )
+        made[-1][1][: number % 3 == 1] = -100
+    return made
 
 
 def train(case: Case, runtime: Any, first: int = 0, at: int | None = None) -> list[float]:
@@ -160,11 +155,11 @@ def train(case: Case, runtime: Any, first: int = 0, at: int | None = None) -> li
     for epoch in range(first, EPOCHS):
         micro_batches = range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES)
         done = 0 if at is None else at - micro_batches.start
-        data = Samples(case.shape, [BATCH] * MICRO_BATCHES, seed=epoch)
-        runtime.train(islice(data, done, None), micro_batches, said.append, at)
+        data = samples(case.shape, [BATCH] * MICRO_BATCHES, seed=epoch)
+        runtime.train(data[done:], micro_batches, said.append, at)
         at = None
-        tests = Samples(case.shape, [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1], seed=99)
-        said += runtime.evaluate(tests, tests.sizes)
+        sizes = [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1]
+        said += runtime.evaluate(samples(case.shape, sizes, seed=99), sizes)
     return [float(result.loss) for result in said]
 
 
