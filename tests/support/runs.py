@@ -139,30 +139,18 @@ class StopAt(Listener):
             signal.raise_signal(signal.SIGINT)
 
 
-class FakeListener:
-    """Notes every call by name, and what an epoch reported."""
+class FakeListener(Listener):
+    """Notes what it is told of the run, of its progress and of its end."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.reports: list[EpochEnded] = []
         self.run: Started | None = None
 
     def started(self, run: Started) -> None:
         self.run = run
-        self.calls.append("started")
 
-    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+    def trained(self, epoch: int, micro_batches: int, _means: Mapping[str, float]) -> None:
         self.calls.append(f"trained {epoch}/{micro_batches}")
-
-    def warned(self, text: str) -> None:
-        self.calls.append(f"warned: {text}")
-
-    def evaluating(self, epoch: int) -> None:
-        self.calls.append(f"evaluating {epoch}")
-
-    def epoch_ended(self, report: EpochEnded) -> None:
-        self.reports.append(report)
-        self.calls.append(f"epoch_ended {report.epoch}")
 
     def stopped(self) -> None:
         self.calls.append("stopped")
