@@ -207,7 +207,9 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     head = network.shapes[network.graph.head]
 
     def batch() -> tuple[Tree, Tree]:
-        rows = np.arange(min(MOST_SAMPLES, len(data.train)))
+        count = min(MOST_SAMPLES, len(data.train))
+        # Spread, as files of one class may come first, which would hide weights of classes; a stream is read from its beginning.
+        rows = np.arange(count) * (1 if data.train.in_order else len(data.train) // count)
         return torch.randn(len(rows), *head.outputs[0]), data.train.fetch(rows, seed=0, epoch=0)[1]
 
     for node, trial in block_trials(network, data):

@@ -254,7 +254,7 @@ def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
         hint = "leave out `inputs` to read the node before it"
         yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
     if not heads:
-        hint = 'end with a head block, such as block = "pool-linear"'
+        hint = 'end with a head block, such as block = "pool-linear", or with any module and kind = "head"'
         yield nodes[-1].problem("the graph has no head node, which is where the loss is", hint)
     for node in heads[1:]:
         message = f'node "{node.name}" is a second head; the first is "{heads[0].name}"'

@@ -244,7 +244,8 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
 
 
 def asks_for_stage(code: Callable[..., Any]) -> bool:
-    return STAGE in _signature(code)[0]
+    """Whether code is given the facts of its stage. A block, which has a kind, is built before there are stages: to it, the name is one of an option."""
+    return STAGE in _signature(code)[0] and not hasattr(code, "kind")
 
 
 def accepted(code: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,7 +257,8 @@ def accepted(code: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
 @lru_cache(maxsize=1024)
 def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...] = ()) -> type:
     """Return a frozen attrs class of the options, behind the parameters that are given; `**kwargs` takes further ones, which the code checks."""
-    fields = {name: _option(*found) for name, found in _signature(code, given)[0].items() if name != STAGE}
+    left_out = STAGE if asks_for_stage(code) else ""
+    fields = {name: _option(*found) for name, found in _signature(code, given)[0].items() if name != left_out}
     fields |= {name: attrs.field(type=Any, default=None) for name in further}
     return attrs.make_class("Options", fields, frozen=True, kw_only=True)
 

@@ -28,11 +28,12 @@ def _as_block(code: Any) -> Any:
     """Return a class of blocks as it is; of any other class of modules, and of a function that makes one, the class of blocks that call it."""
     torch = sys.modules.get("torch")
     of_modules = torch is not None and isinstance(code, type) and issubclass(code, torch.nn.Module)
-    if hasattr(code, "kind") or not (of_modules or inspect.isfunction(code)):
+    if not (of_modules or inspect.isfunction(code) or inspect.ismethod(code)):
         return code
+    from petra_graph.blocks.block_kinds import Block
     from petra_graph.blocks.module_block import block_of
 
-    return block_of(code)
+    return code if of_modules and issubclass(code, Block) else block_of(code)
 
 
 def head_of(plugin: Plugin) -> Plugin:

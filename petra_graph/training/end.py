@@ -64,6 +64,8 @@ def leave(process: OneOfSeveral, *, interrupted: bool) -> None:
     asked: list[str] = []
     with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
         try:
+            if interrupted:  # a launcher does not start it again, whatever happens from here on
+                world.launch.set("final", code)
             if prepared.records:
                 store.set(COMPLETE, True)
             while store.get(COMPLETE) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import locked
+from petra_graph.training import run as training_run
 from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
@@ -160,6 +162,14 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec, m
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_several_processes_need_no_file_that_they_write_anew(interrupted, monkeypatch):
+    """Without `--processes`, nobody reads env.json."""
+    (interrupted / "env.json").write_text("{")
+    monkeypatch.setattr(training_run, "listen_here", lambda port: sys.exit("they are started"))
+    with pytest.raises(SystemExit, match="they are started"):
+        main(["run", "--resume", str(interrupted), "--processes", "2"])
 
 
 def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):

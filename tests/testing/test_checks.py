@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from attrs import evolve
 from torch import nn
@@ -342,6 +343,31 @@ def test_the_verb_checks_a_specification_at_its_own_shapes(write, capsys):
     assert 'node "stem", block' in out
     assert 'optimizer "sgd": 1 kept' in out
     assert 'data set "digits": 1 kept' in out
+
+
+class OneClassAfterAnother(torch.utils.data.Dataset):
+    """As images in a folder for each class."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return torch.full(SHAPE, float(index)), index // 16
+
+
+class WeighsClasses:
+    def __call__(self, output, target):
+        return nn.functional.cross_entropy(output, target, weight=output.new_tensor([1.0, 5.0]))
+
+
+def test_a_loss_is_checked_with_samples_from_all_over_the_data(write, capsys):
+    mine = f"{__name__}:OneClassAfterAnother"
+    data = {"name": "torch", "batch": 8, "options": {"train": mine, "test": mine, "classes": 2}}
+    table = tomli_w.dumps({"data": data, "loss": {"name": f"{__name__}:WeighsClasses"}})
+    network = SPEC[: SPEC.index("[data]")].replace("outputs = 10", "outputs = 2")
+    write("a.toml", network + table)
+    assert main(["check", "a.toml"]) == 4
+    assert "the loss of 8 samples is" in capsys.readouterr().out
 
 
 class ReturnsTwoChannels(AdditiveCoupling):
