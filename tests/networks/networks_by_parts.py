@@ -315,3 +315,13 @@ def plain() -> nn.Sequential:
     for name, module in (("stem", nn.Linear(WIDTH, 16)), ("layers", layers), ("head", nn.Linear(16, CLASSES))):
         whole.add_module(name, module)
     return whole
+
+
+class Difference(nn.Module):
+    def forward(self, first, second):
+        return first - second
+
+
+class DifferenceByName(nn.Module):
+    def forward(self, b, a):
+        return a - b

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import petra_graph as pg
+from petra_graph.catalog.networks.module_network import Part
 from petra_graph.training.prepare import prepare
 from tests.networks import networks_by_parts as networks
 
@@ -140,6 +141,13 @@ def test_a_view_of_images_as_they_lie_in_a_run(here):
     prepare(spec_of("ViewOfImages"))
     with pytest.raises((pg.PetraGraphError, RuntimeError), match="view size is not compatible"):
         pg.train(spec_of("ViewOfImages", precision={"memory_format": "channels-last"}))
+
+
+@pytest.mark.parametrize("name", ["Difference", "DifferenceByName"])
+def test_inputs_are_taken_by_name_where_the_forward_has_such_names(name):
+    # As resolved specifications have it, whose nodes say `by_name` in both cases.
+    part = Part([(1,), (1,)], build=f"{STARTS}:{name}", part=name.lower(), names=("a", "b"), by_name=True)
+    assert part(torch.tensor([[5.0]]), torch.tensor([[2.0]]))[0].item() == 3.0
 
 
 def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):

@@ -82,8 +82,7 @@ def module_nodes(
         elif list(own) != there and there:
             options["reads"] = tuple(there.index(one) for one in own)
         if inputs and not made:
-            by_name = own == inputs and reads_names(layout.parts[name], inputs)
-            options |= {"by_name": by_name, "hands_on": tuple(inputs.index(one) for one in handed_on)}
+            options |= {"by_name": own == inputs, "hands_on": tuple(inputs.index(one) for one in handed_on)}
         follows = not made or producers == [made[-1].name]
         reading = None if follows else tuple(producers)
         made.append(NodeSpec(name=name, block=block, kind=kind, inputs=reading, options=shared | options))
@@ -155,7 +154,9 @@ class _OfNetwork(Block):
         part: Annotated[str, "name of the part"],
         reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
         names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
-        by_name: Annotated[bool, "whether the part is given all of them by name"] = False,
+        by_name: Annotated[
+            bool, "whether the part is given all of them, by name where its forward has such names"
+        ] = False,
         hands_on: Annotated[
             tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
         ] = (),
@@ -171,7 +172,7 @@ class _OfNetwork(Block):
             links=links,
             of=f"the part {part} of {build}",
             reads=reads,
-            names=names if by_name else (),
+            names=names if by_name and reads_names(taken, names) else (),
             hands_on=hands_on,
             draws=may_draw(taken),
             shared_parameters=network.shared_by(self),
