@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -322,9 +322,9 @@ class OpenedData:
         """Samples of a micro-batch, those of all replicas."""
         return self.spec.data.batch * self.spec.partition.replicas
 
-    @property
+    @cached_property
     def micro_batches(self) -> int:
-        """In an epoch over all training data."""
+        """In an epoch over all training data; a number for the whole run, also where the length of a Dataset follows the epoch that it is told."""
         return len(self.data.train) // self.whole
 
     @property

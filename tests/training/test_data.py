@@ -100,6 +100,14 @@ def test_an_epoch_leaves_out_what_fills_no_micro_batch_and_what_is_behind_its_li
     assert indices(opened(Numbers(23), seed=7).epoch(2, 3)) == whole[3:], "as where a run is resumed"
 
 
+def test_an_epoch_has_one_length_in_a_run():
+    split = Numbers(12)
+    data = opened(split)
+    lengths = [data.length]
+    split.n = 20  # as of a Dataset that is told the epoch
+    assert [*lengths, data.length, len(data.epoch(1))] == [3, 3, 3]
+
+
 def test_workers_change_nothing():
     alone, shared = (list(training(Images(23), epoch=3, workers=n)) for n in (0, 2))
     assert len(alone) == len(shared) == 5
