@@ -146,8 +146,8 @@ class StageExecutor:
             self._forwards.append((segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs]))
             self._backwards.insert(0, (segment, runner, returned))
         old_graphs = program.delayed and any(isinstance(runner, StashGraph) for _, runner in self.runners)
-        self._in_graphs = tuple(updater.parameters) if old_graphs else ()
-        """Parameters that an update changes while graphs wait which saved them."""
+        self._in_graphs = tuple(one for module in modules.values() for one in module.parameters()) if old_graphs else ()
+        """Parameters that an update changes while graphs wait which saved them; frozen ones, too, which callbacks may move."""
         self.observers: list[StageObserver] = []
         """They see every operation, in the order in which they came."""
         self.companions: dict[str, Companion] = {}
@@ -251,18 +251,19 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with self._around("update", None):
-            if self.versions is not None:
-                self.versions.before_step()
-            for weights in (self.predicted, self.earlier):
-                if weights is not None:
-                    weights.drop()
-            # Graphs that wait are differentiated at the new parameters (PACI), or at copies of the old ones: torch would take both for a mistake.
-            with self._located, _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
-                self.updater.step(norm)
-        for name, companion in self.companions.items():
-            with torch.no_grad(), noted(f'callback "{name}"'):
-                companion.updated(self.updater.updates)
+        # Graphs that wait are differentiated at the new parameters (PACI), or at copies of the old ones: torch would take both for a mistake.
+        with _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
+            with self._around("update", None):
+                if self.versions is not None:
+                    self.versions.before_step()
+                for weights in (self.predicted, self.earlier):
+                    if weights is not None:
+                        weights.drop()
+                with self._located:
+                    self.updater.step(norm)
+            for name, companion in self.companions.items():
+                with torch.no_grad(), noted(f'callback "{name}"'):
+                    companion.updated(self.updater.updates)
 
     def check(self) -> None:
         """Read the norms that wait to be read.
