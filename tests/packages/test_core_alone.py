@@ -25,7 +25,7 @@ def alone(tmp_path_factory):
     for path in (path for packages in PACKAGES for path in sorted(Path(packages).iterdir())):
         if not but_metadata_of_the_core.match(path.name):
             (others / path.name).symlink_to(path)
-    (made.packages / "parent.pth").write_text(f"{ROOT}\n{others}\n")
+    (made.place("purelib") / "parent.pth").write_text(f"{ROOT}\n{others}\n")
     return made
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from petra_graph import __version__
 from tests.support import ROOT
-from tests.support.environments import Environment, environment, pip
+from tests.support.environments import call, environment, pip
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
@@ -29,7 +29,7 @@ def sdist(tmp_path_factory):
     """The sdist, unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
     build = ("-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder))
-    done = Environment(python=Path(sys.executable), folder=folder)(*build, cwd=ROOT)
+    done = call(sys.executable, *build, home=folder, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     with tarfile.open(folder / f"{STEM}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
@@ -108,7 +108,7 @@ def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(install
     assert summary["status"] == "done"
     assert summary["train"]["top1"] > 0.3
     assert (installed.folder / summary["directory"] / "resolved.toml").exists()
-    assert "petra-graph" in installed.script("petra-graph", "--help").stdout
+    assert "petra-graph" in installed("--help", program="petra-graph").stdout
 
 
 @pytest.mark.processes

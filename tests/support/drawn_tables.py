@@ -22,7 +22,7 @@ from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.stage_program import Partition
-from petra_graph.spec.model import BufferedKeeps, Keeps, RequestedSchedule
+from petra_graph.spec.model import BufferedKeeps, Keeps, Kind, RequestedSchedule
 from tests.support.settings import UNITS
 
 FLOAT = 4
@@ -150,22 +150,18 @@ def _graph(draw: random.Random, size: int, *, chain: bool) -> NodeGraph:
     ]
     inputs = [set[int](), *reads]
     inputs.append({index for index in range(size - 1) if not any(index in one for one in inputs)})
-    return NodeGraph(
-        nodes={
-            name: Node(
-                name=name,
-                block="drawn",
-                plugin=None,
-                kind="head"
-                if name == "head"
-                else "reversible"
-                if len(own) == 1 and draw.random() < 0.6
-                else "buffered",
-                inputs=tuple(names[index] for index in sorted(own)) or (INPUT,),
-            )
-            for name, own in zip(names, inputs, strict=False)
-        }
-    )
+    kinds: list[Kind] = ["reversible" if len(own) == 1 and draw.random() < 0.6 else "buffered" for own in inputs[:-1]]
+    nodes = [
+        Node(
+            name=name,
+            block="drawn",
+            plugin=None,
+            kind=kind,
+            inputs=tuple(names[index] for index in sorted(own)) or (INPUT,),
+        )
+        for name, kind, own in zip(names, [*kinds, "head"], inputs, strict=True)
+    ]
+    return NodeGraph(nodes={node.name: node for node in nodes})
 
 
 def _costs(draw: random.Random, graph: NodeGraph) -> CostTable:

@@ -15,65 +15,50 @@ PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("plat
 """The folders of this environment's packages."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Environment:
-    """An interpreter, and the folder in which it is called."""
+    """A virtual environment in a folder, where its programs are called."""
 
-    python: Path
     folder: Path
 
-    def __call__(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter."""
-        return _call(str(self.python), *command, home=self.folder, cwd=cwd or self.folder)
+    def place(self, name: str) -> Path:
+        """Return the folder of its scripts, or of what is installed in it."""
+        base = str(self.folder / "venv")
+        return Path(sysconfig.get_path(name, "venv", {"base": base, "platbase": base}))
 
-    def script(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a program that an installed distribution put beside the interpreter."""
-        return _call(str(self.python.with_name(name)), *arguments, home=self.folder, cwd=self.folder)
+    def __call__(self, *words: str, program: str = "python") -> subprocess.CompletedProcess[str]:
+        return call(str(self.place("scripts") / program), *words, home=self.folder)
 
-    def petra_graph(self, *arguments: str) -> str:
+    def petra_graph(self, *words: str) -> str:
         """Run the command line and return what it prints."""
-        done = self("-m", "petra_graph", *arguments)
+        done = self("-m", "petra_graph", *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
-
-    @property
-    def packages(self) -> Path:
-        """The folder of what is installed here."""
-        where = str(self.folder / "venv")
-        return Path(sysconfig.get_path("purelib", "venv", {"base": where, "platbase": where}))
 
     def install(self, *distributions: Path) -> None:
         """Install folders or files without their dependencies, whatever of the same names is seen behind."""
         options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed")
-        pip("--python", str(self.python), "install", *options, *map(str, distributions), home=self.folder)
+        python = str(self.place("scripts") / "python")
+        pip("--python", python, "install", *options, *map(str, distributions), home=self.folder)
+
+
+def environment(folder: Path) -> Environment:
+    """Create an environment in a folder."""
+    made = Environment(folder)
+    venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
+    (made.place("purelib") / "parent.pth").write_text("\n".join(PACKAGES) + "\n")
+    return made
 
 
 def pip(*arguments: str, home: Path) -> None:
     """Run this environment's pip."""
-    done = _call(sys.executable, "-m", "pip", *arguments, home=home, cwd=home)
+    done = call(sys.executable, "-m", "pip", *arguments, home=home)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def environment(folder: Path) -> Environment:
-    """Create an environment in a folder, where its interpreter is called."""
-    where = folder / "venv"
-    venv.create(where, with_pip=False, symlinks=os.name == "posix")
-    made = Environment(
-        python=Path(sysconfig.get_path("scripts", "venv", {"base": str(where)})) / "python", folder=folder
-    )
-    (made.packages / "parent.pth").write_text("\n".join(PACKAGES) + "\n")
-    return made
-
-
-def _call(*command: str, home: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        # Building wants a home that can be written, and installing would heed what the user's own asks of pip. Torch would look for its
-        # backends among all entry points, and fail at the first distribution whose own cannot be read.
-        env=variables | {"OMP_NUM_THREADS": "1", "HOME": str(home), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-    )
+def call(*command: str, home: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # Building wants a home that can be written, and installing would heed what the user's own asks of pip. Torch would look for its
+    # backends among all entry points, and fail at the first distribution whose own cannot be read.
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    del variables["PYTHONPATH"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd or home, env=variables)
