@@ -261,6 +261,16 @@ def test_the_two_functions_draw_different_masks():
     assert not torch.equal(y1 - x1 > 1, y2 - x2 > 1)
 
 
+def test_bits_of_a_dual_residual_step():
+    """B is called before the block's own connection: the order of the uses of x is that in which autograd adds their gradients."""
+    block, x, previous = NextDual([(FEATURES,)] * 2), *torch.randn(2, 64, FEATURES)
+    dy, dx = torch.randn(2, 64, FEATURES)
+    read = leaf(x)
+    value = block.residual(read)
+    (found,) = torch.autograd.grad(read * (block.alpha - 1.0) + value, read, dy)
+    assert torch.equal(block.reverse_vjp(block(x, previous), (dy, dx)).gradients[0], found + dx)
+
+
 class Broadcasts(AdditiveCoupling):
     """F's value can be added to the stream, and its gradient cannot be taken."""
 
