@@ -106,11 +106,6 @@ def test_functions_and_blocks_of_ones_own(functions, x):
     expect_plain(reversible(functions()).double(), x)
 
 
-def test_several_streams_come_and_go():
-    one, other = sequence()((inputs(), inputs(seed=1)))
-    assert one.shape == other.shape == (4, FEATURES)
-
-
 def test_gradients_accumulate_and_a_graph_may_be_kept():
     made, x = sequence(), inputs()
     output = made(x)

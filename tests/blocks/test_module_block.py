@@ -33,14 +33,6 @@ def test_a_tensor_is_one_stream_and_a_list_several():
     assert [len(block(torch.zeros(3, 2))) for block in (built(nn.Linear, LINEAR), several)] == [1, 2]
 
 
-def test_an_option_may_have_the_name_of_what_a_block_is_given():
-    class Mine(nn.Linear):
-        def __init__(self, inputs):
-            super().__init__(inputs, 2)
-
-    assert built(Mine, {"inputs": 3}).module.in_features == 3
-
-
 class Named(nn.Linear):
     """Blocks have a `kind`, and some plugins are given their `stage`; to a module of one's own both are names like others."""
 

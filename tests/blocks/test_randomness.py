@@ -1,4 +1,4 @@
-"""Random numbers follow from a key, and no other generator moves."""
+"""What a second pass through a block must not do: draw other numbers, move a generator, or count statistics twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, reseed, rng_scope
+from petra_graph.blocks import AdditiveCoupling, frozen_statistics, reseed, rng_scope
 from petra_graph.blocks.randomness import fork_rng, generators_of, may_draw, random_key
 
 CPU = torch.device("cpu")
@@ -126,3 +126,25 @@ def test_a_hook_may_draw():
     block = Quiet(nn.Linear(3, 3))
     block.parts[0].register_forward_hook(lambda _, __, value: value + torch.rand_like(value))
     assert may_draw(block)
+
+
+# --- statistics ---
+
+
+def state(module):
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_instance_normalisation_writes_nothing_and_returns_the_same(training):
+    """torch hands it its buffers whatever its switch says, so that every micro-batch counted twice."""
+    torch.manual_seed(0)
+    module, x = nn.InstanceNorm2d(3, track_running_stats=True), torch.randn(4, 3, 5, 5) + 2
+    module(x)
+    module.train(training)
+    before = state(module)
+    with frozen_statistics(module), frozen_statistics(module):
+        found = module(x)
+    assert all(torch.equal(value, before[key]) for key, value in state(module).items())
+    assert torch.equal(module(x), found)
+    assert torch.equal(module.running_mean, before["running_mean"]) is not training

@@ -133,24 +133,6 @@ def test_targets_without_classes(dataset, y, shape, dtype):
     assert (facts.target_shape, facts.target_dtype, facts.classes) == (shape, dtype, None)
 
 
-def test_a_target_may_be_several_in_a_dictionary_or_a_tuple(dataset):
-    several = Pairs(
-        lambda index: (
-            torch.full((2,), float(index)),
-            {"label": index % 2, "box": [torch.zeros(4), torch.ones(4)][index % 2]},
-        )
-    )
-    opened = dataset(several)
-    assert opened.facts.target_shape == {"label": (), "box": (4,)}
-    assert opened.facts.target_dtype == {"label": "int64", "box": "float32"}
-    _, targets = opened.train.fetch(np.array([1, 4]), seed=0, epoch=0)
-    assert targets["label"].tolist() == [1, 0]
-    assert targets["box"].sum(1).tolist() == [4, 0]
-    opened = dataset(Pairs(lambda index: (1.0, (index, np.float32(index)))))
-    assert (opened.facts.target_shape, opened.facts.target_dtype) == (((), ()), ("int64", "float32"))
-    assert [one.tolist() for one in opened.train.fetch(np.array([5, 2]), seed=0, epoch=0)[1]] == [[5, 2], [5, 2]]
-
-
 def test_random_numbers_follow_from_seed_epoch_and_index(dataset):
     train = dataset(DRAWN).train
     before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -301,17 +283,6 @@ def two_inputs(index):
     }, index % 2
 
 
-INPUTS = Pairs(two_inputs)
-
-
-def test_several_inputs_are_a_dictionary_of_tensors_by_their_names(dataset):
-    data = dataset(INPUTS, classes=2)
-    assert data.facts.inputs == {"image": ((1, 2, 2), "uint8"), "numbers": ((3,), "float32")}
-    samples, _ = data.train.fetch(np.array([3, 5]), seed=0, epoch=0)
-    assert list(samples) == ["image", "numbers"]
-    assert torch.equal(samples["numbers"], torch.tensor([[4.0] * 3, [6.0] * 3]))
-
-
 class Named(NamedTuple):
     image: torch.Tensor
     numbers: torch.Tensor
@@ -342,11 +313,6 @@ def test_the_sample_that_differs_is_named(dataset, other, found):
     wanted = 'x["image"] uint8 [1, 2, 2], x["numbers"] float32 [3], y int64 []'
     message = f"sample 2 of the training data is {found}, and training sample 0 is {wanted}"
     assert caught.value.problems[0].message == message
-
-
-def test_a_value_is_no_class(dataset):
-    with pytest.raises(SpecError, match=r"classes are counted by integers, and y of sample 0 is float32 \[\]"):
-        dataset(sample(torch.zeros(2), 0.5), classes=2)
 
 
 def broken_at(wrong):

@@ -1,4 +1,6 @@
-"""The entry point: its imports, its verbs and options, its exit codes."""
+"""The entry point: its imports, its verbs and options, its exit codes; and the verbs `validate`, `list` and `new`."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -9,9 +11,10 @@ import click
 import pytest
 
 from petra_graph.cli import main as front
+from petra_graph.cli.main import main
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 from tests.support import ROOT
-from tests.support.specs import SPEC as SMALL
+from tests.support.specs import SPEC
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry-run -j --json
@@ -184,10 +187,109 @@ class Stem(nn.Module):
 
 def test_what_code_prints_is_no_json(write, capsys):
     write("prints.py", PRINTS)
-    text = SMALL.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 16 }", "{}")
+    text = SPEC.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 16 }", "{}")
     write("a.toml", text)
     for words in (["validate"], ["plan"], ["run", "--fast-dev-run"]):
         assert front.main([*words, "a.toml", "-j"]) == 0
         printed = capsys.readouterr()
         json.loads(printed.out)
         assert "built" in printed.err
+
+
+# --- validate ---
+
+
+def test_problems_of_several_specs_are_all_reported(write, capsys):
+    write("good.toml", SPEC)
+    write("bad.toml", SPEC.replace("lr", "lrr"))
+    write("worse.toml", "run.epochs = 0\n" + SPEC)
+    assert main(["validate", "bad.toml", "good.toml", "worse.toml"]) == 2
+    assert capsys.readouterr() == (
+        "good.toml: ok (3 nodes, 2,954 parameters)\n",
+        """\
+bad.toml:6: unknown key "lrr" in the options of optimizer "sgd"
+    help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
+worse.toml:1: epochs in [run] must be at least 1 (got 0)
+2 problems
+""",
+    )
+
+
+def test_json(write, capsys):
+    write("good.toml", SPEC)
+    write("bad.toml", SPEC.replace("lr", "lrr"))
+    assert main(["validate", "good.toml", "bad.toml", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    good, bad = json.loads(printed.out)
+    assert good == {"spec": "good.toml", "ok": True, "nodes": 3, "parameters": 2954, "problems": []}
+    (problem,) = bad["problems"]
+    assert problem.keys() == {"message", "hint", "path", "file", "line"}
+    assert (problem["path"], problem["file"], problem["line"]) == (["optimizer", "options", "lrr"], "bad.toml", 6)
+
+
+BAD_DATA = """\
+def nodes(facts):
+    return ["not a node"]
+class Data:
+    @staticmethod
+    def facts():
+        return nothing
+"""
+
+
+def test_plugins_alone_are_to_blame(write, install, capsys):
+    groups = {"losses": "bad_loss:LOSS", "datasets": "bad_data:Data", "architectures": "bad_data:nodes"}
+    entries = "".join(f"[petra_graph.{group}]\nbad = {code}\n" for group, code in groups.items())
+    install("bad-plugins", entries, bad_loss="raise RuntimeError('no')\n", bad_data=BAD_DATA)
+    write("a.toml", SPEC + "[loss]\nname = 'bad'\n")
+    write("b.toml", SPEC + "[run]\nepochs = 0\n")
+    assert main(["validate", "a.toml", "b.toml"]) == 2
+    network = "[data]\nname = 'digits'\n[architecture]\nname = 'bad'\n"
+    capsys.readouterr()
+    for text, said in (
+        (
+            SPEC + "[loss]\nname = 'bad'\n",
+            "a.toml:29: loss \"bad\" of bad-plugins cannot be loaded from 'bad_loss:LOSS': ",
+        ),
+        (SPEC.replace('"digits"', '"bad"'), 'a.toml:1: data set "bad" of bad-plugins: facts failed: NameError: name '),
+        (network, 'a.toml:3: architecture "bad" of bad-plugins is broken: it returns something else than a tuple of '),
+    ):
+        assert main(["validate", write("a.toml", text)]) == 4
+        assert capsys.readouterr().err.startswith(said)
+
+
+# --- list and new ---
+
+
+def test_the_list_needs_no_torch_and_names_what_cannot_be_used(install, site, capsys):
+    install("gone", "[petra_graph.losses]\nlost = no_such_module:LOSS\n[petra_graph.loss]\nmisspelt = a:B\n")
+    assert main(["list", "losses", "--json"]) == 0
+    printed = capsys.readouterr()
+    listed = {one["name"]: one for one in json.loads(printed.out)}
+    assert listed["cross-entropy"] == {
+        "kind": "losses",
+        "name": "cross-entropy",
+        "distribution": "petra-graph",
+        "fault": "",
+    }
+    assert listed["lost"]["fault"] == "broken: there is no module 'no_such_module' (no_such_module:LOSS)"
+    assert 'gone registers "misspelt" in the group petra_graph.loss, which does not exist' in printed.err
+    assert main(["list", "lost"]) == 4
+    assert main(["list", "cross-entropi"]) == 2
+    assert "did you mean 'cross-entropy'" in capsys.readouterr().err
+
+
+def test_a_new_plugin_is_the_example_under_another_name(here, capsys):
+    assert main(["new", "plugin", "rev-tanh"]) == 0
+    files = {path.name: path.read_text() for path in (here / "rev-tanh").iterdir()}
+    assert files.keys() == {"README.md", "example.toml", "pyproject.toml", "rev_tanh.py", "test_rev_tanh.py"}
+    assert "class RevTanh(AdditiveCoupling)" in files["rev_tanh.py"]
+    assert 'rev-tanh = "rev_tanh:RevTanh"' in files["pyproject.toml"]
+    assert not [
+        name
+        for name, text in files.items()
+        if "convnext" in text.replace("ConvNeXt", "").lower() and name != "README.md"
+    ]
+    for name in ("rev-tanh", "Rev Tanh"):
+        assert main(["new", "plugin", name]) == 2

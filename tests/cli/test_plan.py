@@ -39,16 +39,6 @@ def printed(call, *arguments):
     return out
 
 
-def test_text(call, spec):
-    out = printed(call, "plan", spec)
-    assert out.startswith("small\nfits ")
-    assert max(map(len, out.splitlines())) <= 80, "a pipe is as wide as a narrow terminal"
-    assert "\x1b" not in out, "nobody asked for colours in a pipe"
-    everything = printed(call, "plan", spec, "--verbose")
-    for heading in ("stages", "devices", "assumptions"):
-        assert f"\n{heading}" in everything
-
-
 def test_a_file_instead_of_the_screen(call, spec, here):
     assert printed(call, "plan", spec, "--json", "--output", "new/plan.json") == "new/plan.json\n"
     assert (here / "new/plan.json").read_text().startswith("{")

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.errors import Problem, SpecError
+from petra_graph.compiler.spec_checks import check_depths
+from petra_graph.errors import SpecError
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Partition, Stage, StageProgram
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import (
     BRANCHES,
@@ -72,16 +73,11 @@ def rev(name, inputs=None):
     return node(name, "rev-mlp", inputs=inputs, hidden=7)
 
 
-def test_a_run_of_buffered_nodes_is_one_segment():
+def test_a_run_of_buffered_nodes_is_one_segment_and_ends_where_something_leaves():
     nodes = (STEM, anchor("a"), anchor("b"), rev("r"), HEAD)
-    whole = (("stem", "a", "b", "r", "head"),)
-    assert segments(nodes, whole) == [("stem", "a", "b"), ("r",), ("head",)]
-
-
-def test_a_run_ends_where_something_leaves():
+    assert segments(nodes, (("stem", "a", "b", "r", "head"),)) == [("stem", "a", "b"), ("r",), ("head",)]
     nodes = (STEM, anchor("a"), anchor("b"), node("join", "add", inputs=["a", "b"]), HEAD)
-    whole = (("stem", "a", "b", "join", "head"),)
-    assert segments(nodes, whole) == [("stem", "a"), ("b",), ("join",), ("head",)]
+    assert segments(nodes, (("stem", "a", "b", "join", "head"),)) == [("stem", "a"), ("b",), ("join",), ("head",)]
 
 
 def test_only_reconstructing_nodes_need_their_activation():
@@ -163,15 +159,6 @@ def test_what_single_nodes_keep():
     }
 
 
-CPU = ("cpu",)
-
-
-def refused(nodes, stages) -> list[Problem]:
-    with pytest.raises(SpecError) as caught:
-        partition(built_graph(nodes), stages, CPU)
-    return list(caught.value.problems)
-
-
 @pytest.mark.parametrize(
     ("count", "devices", "expected"),
     [
@@ -193,16 +180,18 @@ def test_consecutive_stages_share_a_device(count, devices, expected):
 def test_stages_that_read_one_another():
     """Both cuts are convex, and yet each of the two stages needs the other first."""
     stages = (("stem",), ("left0", "join"), ("left1", "right"), ("head",))
-    assert [problem.message for problem in refused(BRANCHES, stages)] == [
+    with pytest.raises(SpecError) as caught:
+        partition(built_graph(BRANCHES), stages, ("cpu",))
+    assert [problem.message for problem in caught.value.problems] == [
         'stage 2 reads "left1" of stage 3, a later one',
         'stage 2 reads "right" of stage 3, a later one',
     ]
 
 
-def test_all_problems_of_listed_stages_are_reported_at_once():
-    assert [problem.message for problem in refused(CHAIN, ((), ("stem", "x"), ("stem", "head")))] == [
-        "stage 1 is empty",
-        'stage 2 names "x", which is not a node',
-        'node "stem" is in stages 2 and 3',
-        "no stage holds rev0, rev1, rev2",
-    ]
+def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
+    """The right branch is shorter than the left one, so its stage runs fewer forwards ahead than the one listed next."""
+    forked = built_graph(BRANCHES)
+    distances = zip(forked.order, (4, 3, 2, 2, 1, 0), strict=True)
+    stages = tuple(Stage(nodes=(name,), device="cpu", distance=distance) for name, distance in distances)
+    check_depths((5, 4, 3, 3, 2, 1), forked, Partition(stages=stages))
+    check_depths((5, 4, 3, 2, 2, 1), forked, Partition(stages=stages))

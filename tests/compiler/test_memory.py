@@ -94,10 +94,7 @@ def test_input_buffers_are_depth_times_bytes():
     #                                     stem     a0   a1   down b0   head; the stem's in the samples' own type
     assert parts("dsp", "input_buffer") == [11 * 25, 1800, 1400, 1000, 600, 0]
     assert parts("dsp", "input_buffer", "1f1b") == [6 * 25, 1000, 800, 600, 400, 0]
-
-
-def test_petra_buffers_where_nothing_can_be_reconstructed():
-    assert parts("petra", "input_buffer") == [11 * 25, 0, 0, 1000, 0, 0]
+    assert parts("petra", "input_buffer") == [11 * 25, 0, 0, 1000, 0, 0], "where nothing can be reconstructed"
 
 
 @pytest.mark.parametrize(("k", "copies"), [(1, [10, 8, 6, 4, 2, 0]), (3, [4, 3, 2, 2, 1, 0])])
@@ -134,15 +131,6 @@ def test_kept_graphs_are_as_many_as_micro_batches_in_flight():
 def test_gradients_live_on_within_a_window():
     assert parts("petra", "gradients", "1f1b", 1)[:-1] == [0] * (J - 1)
     assert parts("petra", "gradients", "1f1b", 4)[:-1] == [GRADIENTS] * (J - 1)
-
-
-def test_smaller_types_shrink_what_waits_and_what_travels():
-    # One of them is restored, and works.
-    assert parts("dsp", "input_buffer", buffer=0.5) == [11 * 25, 800, 600, 400, 200, 0]
-    whole, half = (
-        MemoryModel(costs=TABLE, transport=EncodedShare(channel=share)).apart(programs("petra")) for share in (1.0, 0.5)
-    )
-    assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
 
 @pytest.mark.parametrize("policy", get_args(Policy))

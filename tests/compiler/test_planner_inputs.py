@@ -6,7 +6,6 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.memory import summed
 from petra_graph.compiler.placement_search import place
 from petra_graph.compiler.planner_inputs import Clock, clocks_of, estimated, stage_seconds
 from petra_graph.compiler.timing import tick, timing
@@ -49,19 +48,6 @@ def test_reconstruction_at_stored_parameters_costs_a_forward_more():
     assert (
         delayed - timing_per_block(1).tick_seconds == 3
     )  # one unit for each of the reversible nodes, all of which have a depth above 1
-
-
-def test_keeping_graphs_costs_three_units():
-    used = setting(1, method="backprop", schedule="sequential")
-    assert timing(used.pipeline(used.placed(place(used, 1)))).tick_seconds == 4 * 3 + 3
-
-
-def test_devices_hold_less_than_their_stages_apart():
-    used = setting(2, schedule="lockstep")
-    programs = programs_of(used)
-    together, apart = summed(used.memory.on_devices(programs).values()), summed(used.memory.apart(programs))
-    assert together.total < apart.total
-    assert together.parameters == apart.parameters
 
 
 SECONDS = {"update": 1.0, "copy": 10.0, "predict": 100.0, "estimate": 1000.0}

@@ -1,4 +1,4 @@
-"""The simulation keeps the orders that the runtimes execute, and the times that devices and links allow."""
+"""The simulation keeps the orders that the runtimes execute, which torch's own validator accepts, and the times that devices and links allow."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler.plan import BothWays
 from petra_graph.compiler.timing import Event, simulate, timing
-from petra_graph.program import simulation as drawn_in
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, program_order
 from petra_graph.program.simulation import Pipeline, StageSeconds
-from tests.support.simulated_pipelines import SHORT, chain, chains, graphs, programs, timed
+from petra_graph.program.stage_program import StageProgram
+from tests.support.simulated_pipelines import SHORT, chain, chains, falling_depths, graphs, programs, timed
 
 
 def drawn(events: Sequence[Event]) -> str:
@@ -79,10 +79,6 @@ def test_drawn_by_hand(model, count, expected):
     assert drawn(simulate(model, count)) == expected
 
 
-def test_the_docstring_draws_the_same_table():
-    assert THREE_STAGES_OF_1F1B.strip("\n") in drawn_in.__doc__
-
-
 def test_fill_and_drain_of_the_drawn_one():
     made = timing(chain(3, "1f1b", SHORT))
     assert (made.fill_seconds, made.drain_seconds) == (2, 4)
@@ -125,3 +121,50 @@ def test_orders_devices_and_messages(model: Pipeline):
 def test_depths_that_grow_wait_for_ever():
     with pytest.raises(AssertionError, match="depths grow along an edge"):
         simulate(chain(3, (2, 3, 1)), 5)
+
+
+# --- orders that torch's own schedule validator and simulator accept ---
+
+
+def to_torch_actions(programs: Sequence[StageProgram], micro_batches: int, ranks: Sequence[int] | None = None):
+    """Return every rank's actions in torch's words: "0F3" is stage 0's forward of micro-batch 3, "0B3" its backward.
+
+    torch.distributed.pipelining counts stages from 0 and has no word for an update.
+    """
+    places = range(len(programs)) if ranks is None else ranks
+    model = timed(programs, [SHORT] * len(programs), devices=[str(rank) for rank in places])
+    found = {rank: [] for rank in sorted(places)}
+    for event in simulate(model, micro_batches):
+        if event.verb != "update":
+            found[int(event.device)].append(f"{event.stage - 1}{event.action}")
+    return found
+
+
+def accepted(actions, stages: int, count: int) -> None:
+    """Torch finds every action once and in order, and no rank waiting for ever."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    wanted = ("_Action", "_validate_schedule", "_add_send_recv", "_simulate_comms_compute")
+    if not all(hasattr(schedules, name) for name in wanted):
+        pytest.skip("this torch keeps its schedule validator elsewhere")
+    parsed = {rank: [schedules._Action.from_str(action) for action in row] for rank, row in actions.items()}
+    assert {rank: [str(action) for action in row] for rank, row in parsed.items()} == actions
+    placed = schedules._validate_schedule(parsed, len(actions), stages, count)
+    with_messages = schedules._add_send_recv(parsed, placed.__getitem__, stages)
+    done = schedules._simulate_comms_compute(with_messages, placed.__getitem__, stages)
+    asked = {action for row in actions.values() for action in row}
+    computed = [str(action) for row in done.values() for action in row if str(action) in asked]
+    assert len(computed) == len(asked) == 2 * stages * count
+
+
+@given(st.data(), st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["drain", "window"]))
+def test_any_depths_that_do_not_grow(data, stages, count, accumulation, flush):
+    made = programs(stages, data.draw(falling_depths(programs(stages), 3)), accumulation=accumulation, flush=flush)
+    accepted(to_torch_actions(made, count), stages, count)
+
+
+@pytest.mark.parametrize("ranks", [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 1]])
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
+def test_ranks_that_host_several_stages(schedule, ranks):
+    actions = to_torch_actions(programs(4, schedule), 7, ranks)
+    assert set(actions) == set(ranks)
+    accepted(actions, 4, 7)

@@ -37,12 +37,6 @@ def test_a_hop_adds_its_latency_to_1f1b(stages, latency):
     assert found.seconds == pytest.approx(4 + 2 * latency * (stages - 1) / stages, rel=EQUAL)
 
 
-@pytest.mark.parametrize("latency", [0.0, 0.7])
-def test_one_after_another(latency):
-    found = tick(chain(4, "sequential", link=Link(latency_seconds=latency))).seconds
-    assert found == pytest.approx(4 * 4 + 2 * 3 * latency, rel=EQUAL)
-
-
 @pytest.mark.parametrize("schedule", ["fill-drain", "1f1b"])
 @pytest.mark.parametrize(("stages", "window"), [(2, 1), (4, 4), (4, 8), (6, 3)])
 def test_a_flush_costs_its_bubble(schedule, stages, window):

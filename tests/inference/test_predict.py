@@ -1,4 +1,4 @@
-"""Predictions of saved runs: classes, and images and arrays of networks that give a class or values for each pixel."""
+"""Predictions of saved runs: classes, images and arrays of networks that give a class or values for each pixel, and texts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from PIL import Image
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.inference.evaluate import open_data
+from petra_graph.inference.predict import draw_tokens
 
 
 @pytest.fixture
@@ -160,7 +161,45 @@ def test_no_file_is_lost(runs, images, here, capsys):
     assert not (here / "out").exists()
 
 
-def test_what_no_image_can_show(trained, here, capsys):
-    np.save("one.npy", np.zeros((3, 8, 6), np.uint8))
-    assert main(["predict", str(trained), "one.npy", "--output", "out"]) == 2
-    assert "predictions are not images: a sample gets [10]" in capsys.readouterr().err
+# --- texts continued by networks of next tokens ---
+
+
+def network(tokens):
+    """The logits 0, 1, 2 for every token."""
+    assert tokens.shape[1] <= 4
+    return torch.arange(3.0)[None, :, None].expand(1, 3, tokens.shape[1])
+
+
+def drawn(tokens, **options):
+    return draw_tokens(network, [0, 1], tokens, context=4, **options)
+
+
+def test_the_likeliest_token_always_the_likeliest_two_and_each_by_its_share():
+    assert drawn(tokens=5, temperature=0.0) == [0, 1, 2, 2, 2, 2, 2]
+    before = torch.get_rng_state()
+    assert set(drawn(tokens=200, top_k=2)[2:]) == {1, 2}
+    found = drawn(tokens=2000, temperature=1.0)
+    shares = torch.tensor(found[2:]).bincount(minlength=3) / 2000
+    torch.testing.assert_close(shares, torch.arange(3.0).softmax(0), rtol=0, atol=0.04)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn(tokens=2000, temperature=1.0) == found
+    assert drawn(tokens=2000, temperature=1.0, seed=1) != found
+
+
+def test_a_run_continues_a_text(letters, capsys):
+    def said(*options):
+        capsys.readouterr()
+        assert main(["predict", "latest", "--prompt", "fg", *options]) == 0
+        return capsys.readouterr().out
+
+    assert said("--temperature", "0", "--tokens", "9") == "fghabcdefgh\n"
+    hot = ("--temperature", "9", "--tokens", "60")
+    assert said(*hot) == said(*hot) != said(*hot, "--seed", "1")
+    assert json.loads(said("--tokens", "3", "--json"))["text"].startswith("fg")
+    assert pg.open_run("latest").sample(prompt="fg", temperature=9, tokens=60) + "\n" == said(*hot)
+
+
+def test_a_text_that_has_no_tokens(letters, capsys):
+    capsys.readouterr()
+    assert main(["predict", "latest", "--prompt", "FG"]) == 2
+    assert "'FG' has other letters than a to h\n    help: write small letters" in capsys.readouterr().err

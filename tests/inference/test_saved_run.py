@@ -88,16 +88,6 @@ def test_weights_that_are_not_there(copy):
     assert "the number of a checkpoint (4, 8)" in error.value.problems[0].hint
 
 
-def test_no_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError, match="there is no run directory nowhere"):
-        SavedRun.open("nowhere")
-    with pytest.raises(SpecError, match="there is no run in runs"):
-        SavedRun.open("latest")
-    with pytest.raises(SpecError, match="has no resolved"):
-        SavedRun.open(tmp_path)
-
-
 BLOCK = """\
 from petra_graph.blocks import AdditiveCoupling
 

@@ -1,32 +1,60 @@
-"""The output streams of a graph's nodes, measured without memory, and the messages where they cannot run."""
+"""What nodes return without memory, and blocks of a user's own: what they return, read and raise while they are measured."""
 
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
-from petra_graph.errors import Problem
-from petra_graph.measure.node_shapes import NodeShapes, measure_shapes
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.errors import PluginError, Problem, SpecError
+from petra_graph.graph.node_graph import NodeInput, build_graph
+from petra_graph.measure.node_shapes import measure_shapes
+from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.data_set import DataFacts
-from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, node, pipeline
+from petra_graph.plugins.kinds import BLOCK
+from petra_graph.spec.model import NodeSpec
+from tests.support.pipelines import GRAPHS, SHAPES, built_graph, node, node_inputs, pipeline
 
 STEM = node("stem", "linear-stem", features=6)
 HEAD = node("head", "pool-linear", outputs=5)
-IMAGE = (3, 6, 6)
 
 
-def test_shapes_and_parameters_of_a_revnet():
-    assert measure_shapes(built_graph(REVNET), DataFacts(shape=IMAGE, dtype="float32")) == {
-        "stem": NodeShapes(inputs=(IMAGE,), outputs=((4, 6, 6),) * 2, parameters=(27 + 1 + 2) * 8),
-        "a0": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),
-        "a1": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),
-        "down": NodeShapes(
-            inputs=((4, 6, 6),) * 2,
-            outputs=((6, 3, 3),) * 2,
-            parameters=((9 * 4 + 3) + (9 * 6 + 3) + (4 + 3)) * 6,
-        ),
-        "b0": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((6, 3, 3),) * 2, parameters=2 * (9 * 6 + 1 + 2) * 6),
-        "head": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((5,),), parameters=(12 + 1) * 5),
-    }
+@pytest.fixture
+def refused():
+    """Measure a graph that cannot run, and return its problems."""
+
+    def problems_of(graph, sample) -> list[Problem]:
+        with pytest.raises(SpecError) as caught:
+            measure_shapes(graph, DataFacts(shape=sample, dtype="float32"))
+        return list(caught.value.problems)
+
+    return problems_of
+
+
+@pytest.fixture
+def made():
+    """A graph stem, mine, head with a block class of the test's own in one or several nodes in the middle."""
+
+    def graph_with(block: type, kind: str | None = None, nodes: tuple[str, ...] = ("mine",)):
+        plugin = plugin_of(BLOCK, "mine", block, "mine")
+        tables = node_inputs((STEM, HEAD))
+        mine = [
+            NodeInput(
+                spec=NodeSpec(name=name, block="mine", kind=kind),
+                plugin=plugin.read({})[0],
+                path=("graph", "node", index),
+            )
+            for index, name in enumerate(nodes, start=1)
+        ]
+        graph, problems = build_graph([tables[0], *mine, tables[1]])
+        assert not problems
+        return graph
+
+    return graph_with
+
+
+# --- what is trained, and too few streams ---
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -51,12 +79,173 @@ def test_too_few_streams(refused):
     ]
 
 
-def test_every_branch_is_walked_to_its_first_fault(refused):
-    nodes = (
-        STEM,
-        node("left", "add", inputs=["stem"], streams=3),
-        node("right", "add", inputs=["stem"], streams=5),
-        node("join", "add", inputs=["left", "right"], streams=7),
-        HEAD,
-    )
-    assert [problem.path[-1] for problem in refused(built_graph(nodes), (8,))] == [1, 2]
+# --- blocks of one's own ---
+
+
+ROWS = DataFacts(shape=(8,), dtype="float32")
+
+
+def outputs(graph):
+    return measure_shapes(graph, ROWS)["mine"].outputs
+
+
+class Folds(Reversible):
+    """Other shapes, from which the inverse returns to those of the inputs."""
+
+    def forward(self, x, t):
+        return torch.cat((x, t), 1), x[:, :0]
+
+    def inverse(self, y, _):
+        return y.tensor_split(2, 1)
+
+
+class Passes(Reversible):
+    def forward(self, x, t):
+        return x, t
+
+    def inverse(self, y, s):
+        return y, s
+
+
+class Halves(Passes):
+    """Reversible, and yet it returns other shapes."""
+
+    def forward(self, x, t):
+        return x[:, :3], t
+
+
+class InvertsToList(Passes):
+    def inverse(self, y, s):
+        return [y, s]
+
+
+class InverseReadsValues(Passes):
+    def inverse(self, y, s):
+        return (y, s) if y.sum().item() == 0 else (s,)
+
+
+class ReadsItem(Buffered):
+    def forward(self, x, t):
+        return (x * (x.sum().item() + 1), t)
+
+
+class ReadsWhileBuilt(Buffered):
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x, t):
+        return self.layer(x), t
+
+
+@pytest.mark.parametrize("block", [InverseReadsValues, ReadsItem, ReadsWhileBuilt])
+def test_a_block_that_reads_values_runs_on_the_cpu(made, block):
+    before = torch.get_rng_state()
+    assert outputs(made(block)) == ((6,), (6,))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_reversible_block_may_change_shapes_and_stand_as_a_buffered_node(made):
+    assert outputs(made(Folds)) == ((12,), (0,))
+    assert outputs(made(Halves, kind="buffered")) == ((3,), (6,))
+
+
+class Broadcasts(AdditiveCoupling):
+    def residual(self, x):
+        return x[:, :1]
+
+
+class Raises(Buffered):
+    def forward(self, x, t):
+        message = "the moon is not full\nand other reasons"
+        raise ValueError(message)
+
+
+class LooksUp(Buffered):
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        {}["width"]
+
+    def forward(self, x, t):
+        return x, t
+
+
+class Forgets(Buffered):
+    def forward(self, x, t):
+        return [x, t]
+
+
+class Merges(Buffered):
+    def forward(self, x, t):
+        return (x.reshape(-1, 3), t)
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Broadcasts, "cannot read its input: residual must return a tensor of its input's shape, [2, 6] (got [2, 1])"),
+        (InvertsToList, "cannot invert its output: it returned list; a block returns a tensor or a tuple of tensors"),
+        (Raises, "raised in its forward: the moon is not full"),
+        (LooksUp, "cannot be built: KeyError: 'width'"),
+        (Forgets, "is wrong: it returned list; a block returns a tensor or a tuple of tensors"),
+        (Merges, "is wrong: it returned a stream [4, 3] for 2 samples; the batch is a stream's first dimension"),
+    ],
+)
+def test_a_block_that_a_run_would_fail_on(made, block, message, refused):
+    (problem,) = refused(made(block), (8,))
+    assert problem.message.startswith(f'node "mine": block "mine" {message}')
+    assert problem.path == ("graph", "node", 1)
+
+
+class ClaimsAnInverse(Buffered):
+    kind = "reversible"
+
+    def forward(self, x, t):
+        return x, t
+
+
+class NoInverse(Reversible):
+    def forward(self, x, t):
+        return x, t
+
+
+class NoResidual(AdditiveCoupling):
+    pass
+
+
+class ExemptsNothing(Buffered):
+    undecayed = ("scale",)
+
+    def forward(self, *streams):
+        return streams
+
+
+class KeepsAList(Buffered):
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.layers = [nn.Linear(6, 6)]
+
+    def forward(self, x, t):
+        return self.layers[0](x), t
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (ClaimsAnInverse, 'node "mine" is reversible, and {class} is not a subclass of Reversible'),
+        (NoInverse, "{class} does not define `inverse`"),
+        (NoResidual, "{class} does not define `residual`"),
+        (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
+        (KeepsAList, 'node "mine" holds what requires a gradient and is not a parameter'),
+    ],
+)
+def test_a_class_that_does_not_keep_its_kind(made, block, message):
+    with pytest.raises(PluginError) as caught:
+        measure_shapes(made(block), ROWS)
+    (problem,) = caught.value.problems
+    said = message.replace("{class}", f"{__name__}:{block.__name__}")
+    assert problem.message.startswith(f'block "mine" of mine: {said}')
+    assert problem.path == ("graph", "node", 1)
+    if block is NoInverse:
+        assert outputs(made(block, kind="buffered")) == ((6,), (6,))

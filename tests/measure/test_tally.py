@@ -1,7 +1,9 @@
-"""Live bytes follow storages, not tensors, on either device; FLOPs follow from shapes; traffic is what kernels read and write."""
+"""Live bytes follow storages, FLOPs shapes, traffic what kernels read and write; and torch's compiler is not imported for it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -149,3 +151,41 @@ def test_views_and_changes_in_place_are_free(device):
         assert live.live == 40
         del kept
     assert (live.live, live.peak) == (0, 40)
+
+
+# --- torch's compiler ---
+
+
+SCRIPT = """
+import sys
+import torch
+from petra_graph.measure.without_compiler import uncompiled
+
+def step():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.ones(2)
+    optimizer.step()
+    return parameter.detach().tolist()
+
+with uncompiled():
+    inside = step()
+    # A library's own operators look for the file of every module, here while the library is still imported.
+    import inspect
+    inspect.getmodule(step.__code__)
+    assert not hasattr(sys.modules["torch._dynamo"], "__file__")
+assert "torch._dynamo" not in sys.modules
+with uncompiled():
+    import torch._dynamo as it
+    assert callable(it.trace_rules.lookup)
+    assert it.is_compiling() is False
+assert step() == inside
+import torch._dynamo
+assert torch._dynamo.__file__
+"""
+
+
+@pytest.mark.processes
+def test_the_compiler_is_imported_only_for_more_than_marks():
+    result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

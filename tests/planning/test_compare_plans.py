@@ -137,15 +137,6 @@ def test_the_fastest_of_unlike_devices_are_looked_at_alone():
     assert better["timing"]["samples_per_second"] == pytest.approx(row.samples_per_second)
 
 
-def test_where_no_device_holds_the_network_speed_is_over_a_synchronous_pipeline(spec):
-    two = ("partition.devices=2", "partition.stages=2", "partition.device_type=h100")
-    alone = plan(
-        spec, ["partition.device_type=h100", "partition.stages=1", "method.name=backprop", "method.schedule=sequential"]
-    )
-    found = advised(Planner(spec, (*two, f"partition.memory={alone.peak_bytes - 1}B"))).as_json()
-    assert found["timing"]["speedup_over"].startswith("the synchronous pipeline 1f1b-flush")
-
-
 def is_unbeaten(row, rows):
     """No other row is at least as fast, as little late and as small, and by 1 % better in one of these."""
     own = row.figures

@@ -98,14 +98,6 @@ def test_a_refusal_names_the_most_stages_that_there_can_be(planned, change, begi
     assert "set partition.stages = 3, the most that there can be" in said
 
 
-def test_values_are_counted_once_a_stage(planned):
-    every = 4 * 12 * 12 + 4 * 12 + 12 * 3 + 3
-    totals = planned("partition.stages=3")["totals"]
-    assert (totals["parameters"], totals["trained"]) == (every - 144, every - 144)
-    totals = planned("partition.untie=true")["totals"]
-    assert (totals["parameters"], totals["trained"]) == (every, every)
-
-
 def test_frozen_parameters_may_be_in_several_stages(planned):
     frozen = planned('init.freeze=["b1", "b3"]', "partition.stages=5", "partition.devices=5")
     assert stages_of(frozen) == [[name] for name in NODES]

@@ -6,27 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attrs import evolve
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices
 from petra_graph.program.device_types import DEVICE_TYPES
-from petra_graph.spec.load_spec import load
-from petra_graph.spec.run_tables import DeviceSpec, FlopsSpec, PartitionSpec
+from petra_graph.spec.run_tables import PartitionSpec
 from tests.support.runs import SPEC
-
-
-def test_each_its_own():
-    devices = planned_devices(
-        PartitionSpec(
-            devices=("cuda:0", "cuda:3"), device_type=("h100", "t4"), memory=("40GiB", "8GB"), link_latency=0.25
-        )
-    )
-    assert [device.name for device in devices] == ["cuda:0", "cuda:3"]
-    assert [device.memory_bytes for device in devices] == [40 * 2**30, 8 * 10**9]
-    assert {device.link.latency_seconds for device in devices} == {0.25}
-    assert [device.link.bytes_per_second for device in devices] == [450e9, 16e9]
 
 
 def test_no_limit_is_above_what_a_device_has():
@@ -35,17 +21,6 @@ def test_no_limit_is_above_what_a_device_has():
         PartitionSpec(devices=3, device_type=("rtx4090", "rtx4090", "cpu"), memory=("24GiB", "22GiB", "240GiB"))
     )
     assert [device.memory_bytes for device in devices] == [24 * 10**9, 22 * 2**30, 240 * 2**30]
-
-
-def test_lists_of_other_lengths():
-    with pytest.raises(SpecError) as caught:
-        planned_devices(PartitionSpec(devices=3, device_type=("h100", "abacus"), memory=("1GB",)))
-    assert [problem.path for problem in caught.value.problems] == [
-        ("partition", "device_type"),
-        ("partition", "memory"),
-        ("partition", "device_type"),
-    ]
-    assert "unknown device type" in caught.value.problems[2].message
 
 
 def test_a_run_needs_devices_that_are_here():
@@ -132,33 +107,6 @@ def test_devices_beyond_a_machine_s_are_on_a_network():
     assert devices[7].link_to(devices[8]).bytes_per_second == 12.5e9
     stated = planned_devices(PartitionSpec(devices=16, device_type="h100", link_bandwidth=1e9))
     assert stated[7].link_to(stated[8]).bytes_per_second == 1e9
-
-
-SHEET = DEVICE_TYPES["rtx4090"]
-COPY = DeviceSpec(
-    memory="24GB",
-    flops=FlopsSpec(float32=SHEET.float32_flops, bfloat16=SHEET.bfloat16_flops),
-    memory_bandwidth=SHEET.memory_bandwidth,
-)
-
-
-def test_a_copy_of_a_data_sheet_is_planned_as_its_card(write):
-    path = write("small.toml", SPEC)
-    spec = load(path).spec
-    assert spec is not None
-    documents = []
-    for name in ("rtx4090", "my_card"):
-        partition = evolve(spec.partition, stages=2, devices=2, device_type=name, device={"my_card": COPY})
-        documents.append(Planner(evolve(spec, partition=partition)).plan().as_json())
-    assert documents[0]["stages"] == documents[1]["stages"]
-    assert documents[0]["timing"] == documents[1]["timing"]
-    assert [device["type"] for device in documents[1]["devices"]] == ["my_card"] * 2
-    assert [device["capacity_bytes"] for device in documents[1]["devices"]] == [24 * 10**9] * 2
-    said = documents[1]["assumptions"][0]
-    assert said.startswith(
-        "times are estimates from the data sheet of my_card (with the specification's figures for my_card); "
-    )
-    assert "the specification's figures" not in documents[0]["assumptions"][0]
 
 
 @pytest.mark.parametrize(

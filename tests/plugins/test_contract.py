@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.plugins import AdditiveCoupling, AtLeast, Code, DataFacts, Horizon, ParameterGroups
+from petra_graph.plugins import AdditiveCoupling, AtLeast, Code, DataFacts, ParameterGroups
 from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.data_set import declared_facts
 from petra_graph.plugins.kinds import (
@@ -26,11 +26,9 @@ from petra_graph.plugins.kinds import (
     METRIC,
     OPTIMIZER,
 )
-from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.spec.strict_values import annotated
 
 FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)
-LENGTH = Horizon(updates=10, updates_per_epoch=5, warmup_updates=0)
 
 
 def _odd(value):
@@ -75,10 +73,10 @@ def problems(kind, code, values):
     return [one.message for one in read(kind, code, values)[1]]
 
 
-def built(kind, code, *given, stage=None, **values):
+def built(kind, code, *given, **values):
     plugin, wrong = read(kind, code, values)
     assert not wrong
-    return plugin.build(*given, stage=stage)
+    return plugin.build(*given)
 
 
 def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
@@ -244,13 +242,6 @@ def test_classes_of_torch_are_optimizers_with_groups_with_and_without_decay():
     assert isinstance(built(OPTIMIZER, torch.optim.RMSprop, groups()), torch.optim.RMSprop)
 
 
-def test_an_optimizer_may_ask_for_its_stage():
-    def of_stage(groups, *, lr: float = 0.1, stage):
-        return torch.optim.SGD([*groups.decayed, *groups.undecayed], lr=lr * stage.depth)
-
-    assert built(OPTIMIZER, of_stage, groups(), stage=DELAYED).param_groups[0]["lr"] == pytest.approx(0.4)
-
-
 @pytest.mark.parametrize(
     "code",
     [nn.CrossEntropyLoss, nn.CrossEntropyLoss(), nn.functional.cross_entropy, lambda output, target: output.logsumexp(1).mean()],
@@ -288,17 +279,6 @@ def test_the_first_value_of_a_loss(value, message):
     with pytest.raises(PluginError) as error:
         loss(torch.ones(3, 2, requires_grad=True), None)
     assert message in str(error.value)
-
-
-def test_a_schedule_is_a_function_of_the_update_and_the_horizon():
-    factor = built(
-        LR_SCHEDULE,
-        lambda update, horizon, *, power=1: torch.tensor(update / horizon.updates) ** power,
-        LENGTH,
-        power=2,
-    )
-    assert factor(5) == 0.25
-    assert type(factor(5)) is float
 
 
 def test_what_a_constructor_draws_follows_from_the_seed_and_the_name_of_the_plugin():

@@ -52,17 +52,6 @@ def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
     assert scan([str(site), str(tmp_path / "source")])[0] == (ENTRY,)
 
 
-def test_a_distribution_that_comes_between_two_scans_is_found(install, site):
-    """What a scan found in a folder is kept while that folder does not change."""
-    install("my-blocks", MINE)
-    assert scan([str(site)])[0][0] is scan([str(site)])[0][0]
-    install("others", "[petra_graph.blocks]\nGröße = %(x)s:MINE\n")
-    assert {(one.distribution, one.name) for one in scan([str(site)])[0]} == {
-        ("my-blocks", "mine"),
-        ("others", "Größe"),
-    }
-
-
 # --- names ---
 
 
@@ -77,11 +66,6 @@ def problem(registry: Registry, group, name, kind):
         registry.resolve(group, name)
     assert type(caught.value) is kind
     return str(caught.value)
-
-
-def test_resolves_a_name(found):
-    plugin = found.resolve(BLOCK, "mine")
-    assert (plugin.name, plugin.distribution, plugin.code.kind) == ("mine", "my-blocks", "buffered")
 
 
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):

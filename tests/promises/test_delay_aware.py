@@ -14,7 +14,7 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.record import checkpoint
 from petra_graph.training.run import run
-from tests.plugins.test_stage_facts import counted
+from tests.program.test_schedule import counted
 from tests.support.runs import MICRO_BATCHES, SPEC, StopAt, only_run, overrides
 
 MODULE = """\

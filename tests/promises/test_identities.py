@@ -197,17 +197,18 @@ def test_parameters_are_kept_once_for_each_version(schedule, accumulation):
 # --- the order -------------------------------------------------------------------------------------------------------
 
 
-def run_by_clock(executors, data, accumulation):
+def run_by_clock(executors, data, accumulation, begin=lambda tick: None):
     """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
 
     A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
-    head and D the source's.
+    head and D the source's. `begin` is called with each tick.
     """
     distance = [(executor.program.depth - 1) // 2 for executor in executors]
     deepest, last = max(distance), len(data) - 1
     edges: dict[tuple[str, Edge, int], Any] = {}
     done = [0] * len(executors)
     for tick in range(len(data) + 2 * deepest):
+        begin(tick)
         for executor, d in zip(executors, distance, strict=True):
             if not 0 <= (m := tick - (deepest - d)) <= last:
                 continue

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record.recorded_run import Best, began, find_run, read_run, run_directories
+from petra_graph.record.recorded_run import began, find_run, read_run
 from petra_graph.record.run_directory import (
     Metrics,
     environment,
@@ -111,23 +111,6 @@ def test_a_run_is_read_while_it_writes(saved_run):
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "expected"),
-    [
-        ({}, ("test/top1", max)),
-        ({"best": "test/loss"}, ("test/loss", min)),
-        ({"best": "test/top5"}, ("test/top5", max)),
-    ],
-)
-def test_the_best_value(saved_run, checkpoint, expected):
-    run = read_run(saved_run)
-    run.resolved = {**run.resolved, "checkpoint": checkpoint}
-    metric, which = expected
-    value = which(point.value for point in run.metrics[metric])
-    epoch = next(point.epoch for point in run.metrics[metric] if point.value == value)
-    assert run.best == Best(metric=metric, value=value, epoch=epoch)
-
-
-@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
@@ -197,14 +180,6 @@ def test_which_run_is_the_latest_and_which_one_goes_on(here):
         find_run("runs/none", resumes=True)
     with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
         find_run("latest", here, resumes=True)
-
-
-def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):
-    renamed = saved_run.rename(here / "best")
-    (here / "notes").mkdir()
-    assert run_directories(here) == [renamed]
-    assert run_directories(renamed) == [renamed]
-    assert abs(began(renamed).timestamp() - (renamed / "resolved.toml").stat().st_mtime) < 60
 
 
 @pytest.mark.parametrize(

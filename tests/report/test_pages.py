@@ -13,7 +13,6 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.compare_plans import compare_methods
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.record.recorded_run import read_run
-from petra_graph.record.run_directory import locked
 from petra_graph.report.pages.plan_page import page as plan_page
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.plan_documents import as_plan, branches, hostile, long_names, three_stages
@@ -113,17 +112,6 @@ def test_a_page_of_runs_fetches_nothing(pages, name):
     assert re.findall(r'<a href="#([\w ]+)">', pages[name]) == sections(pages[name])
 
 
-def test_curves(pages):
-    curves = ["loss", "top1", "top5", "micro-batch loss"]
-    assert [title for title in pictures(pages["one run"]) if title in curves] == curves
-    by_stage = {"probe/cosine_to_delayed", "probe/ratio_to_end_to_end", "probe/reconstruction_error"}
-    assert by_stage <= set(pictures(pages["one run with a probe"]))
-    assert re.search(r"memory\s+measured</th>", pages["three runs"])
-    assert pictures(pages["three runs"]) == [
-        *("test loss", "train loss", "test top1", "train top1", "test top5", "train top5"),
-    ]
-
-
 def test_all_that_the_run_left(pages, saved_runs):
     shown = "".join(Page(pages["one run"]).texts)
     summary, environment = (
@@ -133,13 +121,6 @@ def test_all_that_the_run_left(pages, saved_runs):
         assert text in shown
     assert (saved_runs["first"] / "resolved.toml").read_text() in shown
     assert {"planned", "measured"} <= {word for text in Page(pages["one run"]).texts for word in text.split()}
-
-
-def test_a_run_that_is_under_way(saved_run):
-    (saved_run / "summary.json").unlink()
-    with locked(saved_run):
-        page = runs_page([read_run(saved_run)])
-    assert f"The run {saved_run.name} is running: 2 of 2 epochs recorded." in page
 
 
 def test_a_run_that_failed(saved_run):

@@ -1,4 +1,4 @@
-"""A plan on terminals: six answers, the tables that are short or asked for, the warnings.
+"""A plan on terminals: six answers, the tables that are short or asked for, the warnings; and what a run measured beside it.
 
 After a change of whole outputs that is meant: `python -m tests.report.test_plan_text`, then read the diff.
 """
@@ -12,11 +12,11 @@ import pytest
 
 from petra_graph.errors import printable
 from petra_graph.report.plan_text import answers, plan_text
+from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.report.trace import trace
 from tests.support import ROOT
 from tests.support.plan_documents import as_plan, branches, hostile, three_stages
 
-GIB = 2**30
 FOLDER = ROOT / "tests" / "report" / "snapshots"
 SNAPSHOTS = {
     "small_verbose_80.txt": lambda: plan_text(as_plan(three_stages()), width=80, verbose=True),
@@ -24,35 +24,9 @@ SNAPSHOTS = {
 }
 
 
-def with_limits(document, *limits):
-    devices = [device | {"memory_bytes": limit} for device, limit in zip(document["devices"], limits, strict=True)]
-    return document | {"devices": devices}
-
-
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_whole_outputs(name):
     assert SNAPSHOTS[name]() == (FOLDER / name).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ((2**20, GIB), "no; cpu:0 (cpu) needs 1.42 MiB more than its 1 MiB"),
-        ((2**20, 1), "no; cpu:0 (cpu) needs 1.42 MiB more than its 1 MiB; 1 other device too"),
-        ((None, GIB), "unknown; the memory of cpu is not stated: set partition.memory"),
-    ],
-)
-def test_whether_it_fits(limits, said):
-    assert dict(answers(as_plan(with_limits(three_stages(), *limits))))["fits"] == said
-
-
-def test_what_to_change_is_the_first_warning():
-    found = {
-        many: as_plan(three_stages() | {"warnings": ["it is late: set a.b = 2", "and full"][:many]}) for many in (0, 2)
-    }
-    assert dict(answers(found[0]))["change"] == "nothing; plan --compare looks at other methods"
-    assert dict(answers(found[2]))["change"] == "it is late: set a.b = 2"
-    assert plan_text(found[2], width=80).count("it is late") == plan_text(found[2], width=80).count("! and full") == 1
 
 
 def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
@@ -101,6 +75,54 @@ def test_a_trace_has_the_formats_keys_and_the_blocks_of_the_timeline(plan):
     assert blocks == pytest.approx([one["start"] for one in document["timeline"]])
     names = Counter(event["name"] for event in events if event["ph"] == "M")
     assert (names["process_name"], names["thread_name"]) == (len(document["devices"]), len(document["stages"]))
+
+
+# --- what a run measured ---
+
+
+MIB = 2**20
+
+
+def operation(count, seconds):
+    return {"operations": count, "seconds": seconds}
+
+
+def process(rank, *stages, grown=0):
+    figures = {"rank": rank, "training_seconds": 10.0, "cuda_peak_bytes": {}}
+    memory = {"peak_bytes": 800 * MIB + grown, "peak_bytes_before": 800 * MIB}
+    return figures | memory | {"stages": [{"stage": stage, "device": "cpu", **found} for stage, found in stages]}
+
+
+MEASURED = {"forward": operation(4, 1.0), "backward": operation(4, 3.0), "update": operation(2, 1.0)}
+
+
+def test_replicas_of_a_stage_count_together():
+    replicas = [process(0, (1, MEASURED), (2, {})), process(1, (1, MEASURED))]
+    first, second = compare_with_plan(None, 2, replicas)["stages"]
+    assert {verb: one["measured"] for verb, one in first["seconds"].items()} == {
+        "forward": 0.25,
+        "backward": 0.75,
+        "update": 0.5,
+    }
+    assert second["seconds"]["forward"] == {"planned": None, "measured": None}, "its device is not timed"
+
+
+def test_compared_as_json():
+    plan = three_stages()
+    found = compare_with_plan(
+        as_plan(plan), 3, [process(0, (1, MEASURED), (2, {}), grown=5 * MIB), process(1, (3, MEASURED))]
+    )
+    assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
+    forwards = [stage["seconds"]["forward"] for stage in found["stages"]]
+    assert [one["planned"] for one in forwards] == [stage["seconds"]["forward"] for stage in plan["stages"]]
+    assert [one["measured"] for one in forwards] == [0.25, None, 0.25]
+    totals = [stage["bytes"]["total"] for stage in plan["stages"]]
+    assert found["processes"] == [
+        {"rank": 0, "stages": [1, 2], "bytes": {"planned": totals[0] + totals[1], "measured": 5 * MIB}},
+        {"rank": 1, "stages": [3], "bytes": {"planned": totals[2], "measured": 0}},
+    ]
+    on_gpu = process(0, (1, {})) | {"cuda_peak_bytes": {"cuda:0": 7 * MIB}}
+    assert compare_with_plan(as_plan(plan), 3, [on_gpu])["processes"][0]["bytes"]["measured"] == 7 * MIB
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
 from attrs import evolve
 
 from petra_graph.plugins.callback import EpochEnded, Started
-from petra_graph.report.progress import Progress, heading, numbers, summary_lines
+from petra_graph.report.progress import Progress, heading
 
 STARTED = Started(
     name="quick[start]",
@@ -37,22 +36,6 @@ LINE = (
     "epoch  3/10   train loss 0.5123 top1 81.25 % top5 99.00 %   test loss 0.2500 top1 90.00 % top5 100.00 %   lr 0.05   "
     "12,346 samples/s"
 )
-
-
-@pytest.mark.parametrize(
-    ("means", "expected"),
-    [
-        ({"top1": 0.5, "loss": 1.0, "top5": 0.75}, "loss 1.0000 top1 50.00 % top5 75.00 %"),
-        (
-            {"loss": 1.0, "mae": 0.25, "rmse": 123456.7, "share": 0.00001},
-            "loss 1.0000 mae 0.2500 rmse 1.2346e+05 share 1e-05",
-        ),
-        ({"loss": 0.0, "bleu": float("nan")}, "loss 0.0000 bleu nan"),
-        ({}, ""),
-    ],
-)
-def test_numbers(means, expected):
-    assert numbers(means) == expected
 
 
 class Clock:
@@ -122,34 +105,3 @@ def test_a_terminal_shows_the_state_of_an_epoch_in_its_last_line_and_is_left_as_
     listener.trained(2, 1, {"loss": 1.0})
     listener.stopped()
     assert screen(terminal.getvalue()) == [HEADING, "run directory: runs/x[red]y", LINE, "warning: x", ""]
-
-
-SUMMARY = {
-    "name": "quickstart",
-    "status": "done",
-    "epochs": 10,
-    "micro_batches": 4400,
-    "test": {"loss": 0.1, "top1": 0.97},
-    "directory": "runs/x",
-}
-
-
-def test_the_best_checkpoint():
-    best = {"metric": "test/mean-iou", "value": 0.5514, "epoch": 1}
-    scales = {"mean-iou": {"better": "higher", "share": True}}
-    lines = summary_lines(SUMMARY | {"best": best, "metrics": scales})
-    assert lines[2] == (
-        "best: mean-iou 55.14 %, after epoch 1 (chosen on the test set, so new samples will do worse: set data.validation; evaluate or export with `--weights best`)"
-    )
-    assert summary_lines(SUMMARY | {"best": None}) == summary_lines(SUMMARY)
-
-
-def test_a_run_that_was_validated_says_which_weights_were_tested():
-    held = {"validation": {"loss": 0.2, "top1": 0.95}, "validated": "64 of 143 samples"}
-    best = {"metric": "validation/top1", "value": 0.96, "epoch": 7}
-    lines = summary_lines(SUMMARY | held | {"best": best, "test_weights": {"weights": "best", "epoch": 7}})
-    assert lines[1:4] == [
-        "validation loss 0.2000 top1 95.00 % (64 of 143 samples), with the last weights",
-        "test loss 0.1000 top1 97.00 %, with the best weights, of epoch 7",
-        "best: validation top1 96.00 %, after epoch 7 (evaluate or export with `--weights best`)",
-    ]

@@ -1,4 +1,4 @@
-"""The list of runs, one row each, whatever its state; and the verbs `runs` and `report`."""
+"""The list of runs, one row each, whatever its state; the verbs `runs` and `report`; and groups of runs that differ in their seed alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.report.run_groups import list_runs
+from petra_graph.record.recorded_run import Point, read_run
+from petra_graph.report.run_groups import group_runs, list_runs
 
 NOW = datetime(2026, 1, 4, 12, tzinfo=UTC)
 
@@ -31,17 +32,6 @@ def test_the_youngest_first(folder):
     assert [record["run"].split("-")[1] for record in records] == ["empty", "probed", "second", "first"]
     assert [record["status"] for record in records] == ["damaged", "damaged", "killed", "done"]
     assert [record["age_seconds"] for record in records] == [12 * 3600 + 86_400 * day for day in range(4)]
-
-
-def test_rows(folder, saved_runs):
-    found = {row[0]: row for row in (one.row(NOW) for one in list_runs(folder))}
-    row = found["20260101T000000Z-first-1"]
-    assert row[1:3] == ("done", "2/2")
-    assert row[3].startswith("test/top1 ")
-    assert row[4:] == ("3 d 12 h", "seed=1"), "the other run of its name has another seed"
-    damaged = found["20260103T000000Z-probed-3"]
-    assert damaged[1:4] == ("damaged", "-", "-")
-    assert "summary.json is damaged" in damaged[-1]
 
 
 def test_a_table_and_json(saved_runs, capsys):
@@ -91,3 +81,46 @@ def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
     assert "there is no run directory none\n    help: give the directory of a run, or `latest`\n" in err
     assert f"{saved_run}/summary.json is damaged: " in err
     assert err.endswith("2 problems\n")
+
+
+# --- groups ---
+
+
+@pytest.fixture
+def runs(saved_runs):
+    return [read_run(saved_runs[name]) for name in ("probed", "first", "second")]
+
+
+def by_name(runs):
+    return {group.name: [run.seed for run in group.runs] for group in group_runs(runs)}
+
+
+def with_optimizer(run, **options):
+    changed(run, optimizer={"name": "sgd", "options": options})
+
+
+def changed(run, **tables):
+    run.resolved = {**run.resolved, **tables}
+
+
+def test_runs_that_differ_in_their_seed_alone_are_a_group(runs):
+    assert by_name(runs) == {"probed": [0], "small": [1, 2]}, "what differs is long"
+
+
+def test_the_best_group_is_first(saved_runs):
+    for metric, order in (("test/top1", ["lr=0.2", "lr=0.1"]), ("test/loss", ["lr=0.1", "lr=0.2"])):
+        runs = [read_run(saved_runs[name]) for name in ("first", "second")]
+        for run, lr, value in zip(runs, (0.1, 0.2), (0.5, 0.75), strict=True):
+            with_optimizer(run, lr=lr)
+            run.metrics = {metric: [Point(epoch=1, step=1, value=value)]}
+        assert list(by_name(runs)) == order
+
+
+def test_the_spread_over_seeds(runs):
+    group = group_runs(runs)[1]
+    losses = [run.summary["test"]["loss"] for run in group.runs]
+    spread = group.final("test/loss")
+    assert spread.n == 2
+    assert spread.mean == pytest.approx(sum(losses) / 2)
+    assert spread.standard_deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
+    assert group.judged_by == "test/top1"

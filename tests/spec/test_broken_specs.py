@@ -108,6 +108,7 @@ BROKEN = {
     "nothing to freeze": [SPEC, "init.freeze=['layer*']"],
     # Methods, stages and devices.
     "a schedule of another method": [SPEC, "method.name=backprop", "method.schedule=1f1b"],
+    "depths of a method without delay": [SPEC, "method.name=backprop", "method.schedule=[2, 1, 1]"],
     "global norm of an asynchronous method": [SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n'],
     "keeping what is not there": [SPEC, "method.keep={ midle = 'input', head = 'graph', stem = 'nothing' }"],
     "stages of other nodes": [SPEC, "partition.stages=[['stem'], ['head', 'midle']]"],

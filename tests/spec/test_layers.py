@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import pytest
 import tomli_w
 from hypothesis import given
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 from petra_graph.errors import Problem
 from petra_graph.spec.layers import apply_overrides, find_lines, parse_override, parse_source, read_layers
 from petra_graph.spec.load_spec import default_name, load
-from tests.support import ROOT
 from tests.support.specs import SPEC
 
 # --- lines ---
@@ -59,12 +55,6 @@ def test_the_line_of_every_path():
 def test_every_path_of_any_text_has_a_line(values):
     text = tomli_w.dumps(values)
     assert set(find_lines(text)) == parse_source(text, "a.toml").paths
-
-
-def test_every_path_of_our_specs_has_a_line():
-    for path in ROOT.glob("specs/**/*.toml"):
-        source = parse_source(path.read_text(), path.name)
-        assert set(source.lines) == source.paths
 
 
 # --- files ---
@@ -138,11 +128,6 @@ def test_positions_point_into_the_file_a_value_came_from(write):
         "a.toml:2",
         "a.toml",
     ]
-
-
-def test_standard_input_and_a_byte_order_mark(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfname = 'x'")))
-    assert values("-") == {"name": "x"}
 
 
 # --- what is set ---

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 
 import numpy as np
 import pytest
@@ -115,11 +114,6 @@ class LeavesOneOut(Sound):
         self.unused = nn.Parameter(torch.zeros(3))
 
 
-class Rounds(Buffered):
-    def forward(self, x):
-        return (x.float() * 2).to(x.dtype)
-
-
 class SwitchesAutocast(Sound):
     def residual(self, x):
         enabled = torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
@@ -220,13 +214,6 @@ class ForgetsTheBest(Callback):
         return f"the best was {self.best}"
 
 
-class Clock(Callback):
-    def state(self):
-        return time.perf_counter()
-
-    def restore(self, state): ...
-
-
 class SumOfSquares:
     def __call__(self, output, target):
         return output.square().sum()
@@ -293,19 +280,6 @@ def test_a_broken_optimizer_loss_and_data_set_are_named(check):
 )
 def test_a_sound_plugin_passes(check):
     check()
-
-
-@pytest.mark.parametrize(
-    ("trial", "check", "reason"),
-    [
-        (trial_of(Rounds), "inverse", "it is not reversible"),
-        (trial_of(Rounds), "gradcheck", "it computes in float32 what came in float64"),
-        (CallbackTrial.of(Clock), "resumed", "its state follows from more than the run, as from the time"),
-    ],
-)
-def test_what_cannot_be_tried_is_said(trial, check, reason):
-    outcome = next(one for one in examine(trial) if one.check == check)
-    assert (outcome.status, outcome.found) == ("not tried", reason)
 
 
 MINE = """

@@ -136,21 +136,10 @@ def test_a_state_goes_on(write):
     assert Path("notes").read_text().splitlines()[:3] == ["started small", "restored 22", "trained 3/1"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "started",
-        "trained",
-        "evaluated_weights",
-        "record",
-        "epoch_ended",
-        "stopped",
-        "ended",
-        "at_stage",
-        "updated",
-        "close",
-    ],
-)
+CALLS = ("started", "trained", "evaluated_weights", "record", "epoch_ended", "stopped", "ended", "at_stage", "updated")
+
+
+@pytest.mark.parametrize("call", [*CALLS, "close"])
 def test_a_callback_that_fails_is_named(write, call):
     with pytest.raises(RunFailed) as caught:
         run(write("small.toml", SPEC + named("callback", "fails")), [f"callback.fails.options.call={call}"], Listener())
@@ -160,7 +149,7 @@ def test_a_callback_that_fails_is_named(write, call):
     assert 'noting_code.py", line' in (only_run() / "failure.txt").read_text()
 
 
-def test_weights_after_each_evaluation(write):
+def test_callbacks_read_weights_after_each_evaluation_stop_a_run_and_change_weights(write):
     path = write("small.toml", SPEC)
     run(path, ["run.directory=plain"], Listener())
     run(path, ['callback=[{ name = "reads" }]', "run.directory=read"], Listener())
@@ -168,22 +157,8 @@ def test_weights_after_each_evaluation(write):
     assert weights_bytes(only_run("read")) == weights_bytes(only_run("plain"))
     assert Path("epoch2.safetensors").read_bytes() == (only_run("read") / "weights.safetensors").read_bytes()
     assert Path("epoch1.safetensors").read_bytes() != Path("epoch2.safetensors").read_bytes()
-
-
-def test_what_a_callback_may_change(write):
-    path = write("small.toml", SPEC)
-    run(path, ["run.directory=plain"], Listener())
     run(path, ['callback=[{ name = "stops" }]', "run.directory=stops"], Listener())
     summary = summary_of(only_run("stops"))
     assert (summary["epochs"], summary["stopped_early"]) == (1, "after epoch 1: stops: enough")
     run(path, ['callback=[{ name = "zeros" }]', "run.directory=zeros"], Listener())
     assert weights_bytes(only_run("zeros")) != weights_bytes(only_run("plain"))
-
-
-def test_a_state_that_is_not_json_is_the_callback_s(write, capsys):
-    code = "import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def state(self): return {'x': torch.ones(2)}\n"
-    write("keeping.py", code)
-    spec = write("small.toml", SPEC + named("callback", "keeping:Keeps"))
-    assert main(["run", spec, "--set", "checkpoint.every=2 updates"]) == 1
-    said = 'Object of type Tensor is not JSON serializable (what `state` of callback "keeping:Keeps" returns, as JSON)'
-    assert said in capsys.readouterr().err

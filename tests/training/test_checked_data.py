@@ -1,6 +1,8 @@
-"""What a data set does wrong is said of the data set and its samples, never of a stage or of the learning rate."""
+"""What a data set does wrong is said of the data set and its samples; and means over samples do not depend on how they were batched."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
@@ -10,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import RunFailed, SpecError
+from petra_graph.executor.head import HeadResult
+from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.training.data import CheckedData, CheckedSplit, draw_share
+from petra_graph.training.evaluation import Meters
+from petra_graph.training.run import run
+from tests.support.runs import SPEC
 
 FACTS = DataFacts(shape=(8,), dtype="float32", classes=3)
 
@@ -179,13 +186,6 @@ def test_a_share_is_not_augmented_and_the_rest_is_as_before():
     assert contents(data.test) == list(range(500, 510))
 
 
-def test_messages_name_the_samples_own_rows():
-    data = split_up(Data(Numbers(0, 40)), 0.5)
-    held = 13 in data.validation.rows
-    with pytest.raises(RunFailed, match=rf"sample 13 of its {'validation' if held else 'training'} data: .*unlucky"):
-        contents(data.validation if held else data.train)
-
-
 def test_overlapping_samples_are_set_apart_by_their_split():
     data = split_up(Data(Halves(0, 10)), 0.3)
     assert (contents(data.train), contents(data.validation)) == (list(range(7)), [7, 8, 9])
@@ -206,3 +206,42 @@ def test_what_cannot_be_given_is_refused_at_its_key(data, validation, said):
     (problem,) = caught.value.problems
     assert said in f"{problem.message}; {problem.hint}"
     assert problem.path == ("data", "validation")
+
+
+# --- means over samples ---
+
+
+def result(losses: list[float], right: int) -> HeadResult:
+    return HeadResult(
+        micro_batch=0,
+        samples=len(losses),
+        weight=len(losses),
+        counted=len(losses),
+        loss=torch.tensor(sum(losses) / len(losses), dtype=torch.float64),
+        metrics={"top1": torch.tensor(right)},
+    )
+
+
+@given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_the_mean_is_the_samples_own(parts):
+    totals = Meters()
+    for losses in parts:
+        totals.add(result(losses, len(losses)))
+    every = [loss for losses in parts for loss in losses]
+    assert totals.means() == pytest.approx({"loss": sum(every) / len(every), "top1": 1.0})
+
+
+def test_a_loss_is_divided_by_its_weight_and_a_metric_by_what_it_counts():
+    totals, whole = Meters(), Meters()
+    totals.add(result([4.0, 4.0], 2)._replace(weight=0.5))
+    totals.add(result([1.0], 1)._replace(weight=1.0))
+    for half in (totals.sums(), {**Meters().sums(), "sums": {}}):
+        whole.merge(json.loads(json.dumps(half)))
+    assert whole.means() == totals.means() == {"loss": 2.0, "top1": 1.0}
+
+
+def test_a_loss_that_is_a_million_times_the_first_one(write):
+    with pytest.raises(
+        RunFailed, match=r"the loss at micro-batch \d+ \(epoch 1\) is \d.*, and that of the first one was 2\."
+    ):
+        run(write("small.toml", SPEC), ["optimizer.options.lr=1e6"], Listener())

@@ -93,11 +93,3 @@ def test_a_name_that_several_nodes_have_belongs_to_none(write, tmp_path):
     torch.save({name.partition("/")[2]: tensor for name, tensor in trained.items()}, tmp_path / "foreign.pth")
     with pytest.raises(SpecError, match="in several nodes of the network: "):
         prepare(spec, [f"init.weights={tmp_path / 'foreign.pth'}"])
-
-
-def test_a_file_that_cannot_be_read(spec, tmp_path):
-    (tmp_path / "broken").write_bytes(b"?")
-    with pytest.raises(SpecError, match=r"(?s)broken cannot be read.*network\.state_dict\(\)"):
-        prepare(spec, [f"init.weights={tmp_path / 'broken'}"])
-    with pytest.raises(SpecError, match="there is no file"):
-        prepare(spec, ["init.weights=nowhere"])

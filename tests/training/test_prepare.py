@@ -18,42 +18,14 @@ from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.process import agree
 from petra_graph.training.run import run
-from petra_graph.training.run_record import outline, start_warnings
+from petra_graph.training.run_record import start_warnings
 from tests.support.pipelines import REVNET, pipeline
-from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES, FakeListener, only_run, summary_of
+from tests.support.runs import SPEC, FakeListener, only_run, summary_of
 
 
 @pytest.fixture
 def spec(write):
     return write("small.toml", SPEC)
-
-
-def test_the_outline_of_a_run(spec):
-    assert outline(prepare(spec)) == {
-        "name": "small",
-        "nodes": 4,
-        "stages": 4,
-        "parameters": 2434,
-        "method": "petra",
-        "schedule": "1f1b",
-        "accumulation": 3,
-        "devices": ["cpu"],
-        "training samples": 1438,
-        "test samples": 359,
-        "micro-batches": 2 * MICRO_BATCHES,
-        "updates": 2 * UPDATES,
-    }
-
-
-def test_problems_of_all_kinds_come_together(write):
-    text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
-    with pytest.raises(SpecError) as caught:
-        prepare(write("small.toml", text), ["data.batch=5000"])
-    assert [f"{problem.where}: {problem.message}" for problem in caught.value.problems] == [
-        'small.toml:8: node "rev.0": block "rev-mlp" reads 2 streams, and its inputs carry 1',
-        'small.toml:35: device "cuda:7" does not exist here',
-        "--set data.batch=5000: batch must be at most the 1,438 samples of the training data (got 5000)",
-    ]
 
 
 def test_on_cuda_kernels_are_deterministic_and_nothing_is_filled_for_it(spec, monkeypatch):
@@ -200,18 +172,11 @@ def same(one, other) -> set[str]:
     return {key for key in one if torch.equal(one[key], other[key])}
 
 
-def test_neither_partition_nor_method_changes_initial_parameters():
+def test_neither_partition_nor_method_nor_other_nodes_change_initial_parameters():
     one = pipeline(REVNET, IMAGE).parameters()
     cut = pipeline(REVNET, IMAGE, stages=(("stem", "a0", "a1"), ("down", "b0", "head"))).parameters()
     plain = pipeline(REVNET, IMAGE, method="backprop").parameters()
+    fewer = pipeline((*REVNET[:2], *REVNET[3:]), IMAGE).parameters()
     assert same(one, cut) == same(one, plain) == set(one)
-
-
-def test_nodes_of_one_shape_start_differently():
-    one = pipeline(REVNET, IMAGE).parameters()
-    assert not torch.equal(one["a0/first.0.weight"], one["a1/first.0.weight"])
-
-
-def test_a_node_keeps_its_parameters_when_others_come_and_go():
-    one, fewer = pipeline(REVNET, IMAGE).parameters(), pipeline((*REVNET[:2], *REVNET[3:]), IMAGE).parameters()
     assert same(fewer, one) == set(fewer)
+    assert not torch.equal(one["a0/first.0.weight"], one["a1/first.0.weight"]), "nodes of one shape start differently"

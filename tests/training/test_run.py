@@ -137,11 +137,6 @@ def test_the_same_spec_and_seed_give_the_same_bytes_whatever_happened_before_in_
     assert weights_bytes(again) == weights_bytes(directory)
 
 
-@pytest.mark.processes
-def test_workers_do_not_change_the_bits(spec, directory):
-    assert weights_bytes(directory_of(spec, "data.workers=2")) == weights_bytes(directory)
-
-
 def test_logging_and_evaluation_do_not_change_the_bits(spec, directory):
     otherwise = directory_of(spec, "run.log_every=1", "data.evaluation_batch=50", "run.evaluate_every=2")
     assert weights_bytes(otherwise) == weights_bytes(directory)
@@ -300,21 +295,6 @@ def test_two_micro_batches_of_everything(write, capsys):
     resolved = str(only_run() / "resolved.toml")
     assert main(["run", resolved, "--set", "run.directory=again"]) == 0
     assert weights_bytes(only_run("again")) == weights_bytes(only_run())
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["callback=[{name='probe', options={per_epoch=5}}]"],
-        ["lr_schedule.name=cosine", "lr_schedule.warmup_epochs=5"],
-        ["method.name=gpipe", "method.accumulation=8", "checkpoint.every=1 epoch"],
-        ["run.evaluate_every=7", "checkpoint.best=test/top1"],
-    ],
-)
-def test_it_suits_every_specification(write, settings):
-    words = [word for setting in settings for word in ("--set", setting)]
-    assert main(["run", write("small.toml", SPEC), "--fast-dev-run", *words]) == 0
-    assert summary_of(only_run())["micro_batches"] == 2
 
 
 def test_a_run_of_a_trial_goes_on(write):

@@ -7,16 +7,21 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from petra_graph_studies.figures import quantity_and_stage, report_fidelity
 from petra_graph_studies.probe import Probe
+from petra_graph_studies.replay import Clock
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import frozen_statistics
 from petra_graph.errors import SpecError
 from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.callback import Listener
+from petra_graph.program.schedule import depths, order
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
+from tests.promises.test_identities import run_by_clock
 from tests.support.method_cases import DELAYED, EXACT, MethodCase
 from tests.support.pipelines import (
     BRANCHES,
@@ -145,39 +150,29 @@ def test_end_to_end_gradients_are_those_of_equation_5s_tick(graph, accumulation)
         assert stage["ratio_to_end_to_end"] == pytest.approx(float(ours.norm() / theirs.norm()), abs=1e-10)
 
 
-def by_the_clock(built, data, probed, accumulation):  # noqa: C901  a clock with two hands
+def by_the_clock(built, data, probed, accumulation):
     """Run equation (5); return each stage's own gradient of `probed`, and the plain network as of its backward's tick."""
-    executors = built.executors
-    distance = [(executor.program.depth - 1) // 2 for executor in executors]
-    deepest, edges, own, network_at = max(distance), {}, {}, {}
-    for tick in range(len(data) + 2 * deepest):
-        for index, d in enumerate(distance):
-            if tick - (deepest + d) == probed:
-                network_at[index] = plain_network(built)
-        for executor, d in zip(executors, distance, strict=True):
-            m = tick - (deepest - d)
-            if 0 <= m < len(data):
-                received = {
-                    edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
-                    for edge in executor.program.receives
-                }
-                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
-                target = data[m][1] if executor.program.holds_head else None
-                sent = executor.forward(m, received, target).sent
-                edges |= {("forward", edge, m): streams for edge, streams in sent.items()}
-                if executor.program.holds_head and m == probed:
-                    own[len(executors) - 1] = difference(executor, before)
-        for index in reversed(range(len(executors))):
-            executor, m = executors[index], tick - (deepest + distance[index])
-            if 0 <= m < len(data):
-                received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
-                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
-                sent = executor.backward(m, received, 1.0)
-                edges |= {("backward", edge, m): message for edge, message in sent.items()}
-                if m == probed:
-                    own.setdefault(index, difference(executor, before))
-                if (m + 1) % accumulation == 0 or m == len(data) - 1:
-                    executor.update()
+    distance = [(executor.program.depth - 1) // 2 for executor in built.executors]
+    own, network_at = {}, {}
+
+    def begin(tick):
+        network_at.update(
+            (index, plain_network(built)) for index, d in enumerate(distance) if tick == max(distance) + d + probed
+        )
+
+    for index, executor in enumerate(built.executors):
+        verb = "forward" if executor.program.holds_head else "backward"  # the head differentiates at once
+        operation = getattr(executor, verb)
+
+        def noting(m, *given, index=index, executor=executor, operation=operation):
+            before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
+            found = operation(m, *given)
+            if m == probed:
+                own[index] = difference(executor, before)
+            return found
+
+        setattr(executor, verb, noting)
+    run_by_clock(built.executors, data, accumulation, begin)
     return own, network_at
 
 
@@ -263,63 +258,38 @@ def test_delayed_gradients_are_those_of_the_predicted_parameters_of_the_forward(
 DROPOUT = (
     node("stem", "linear-stem", features=6),
     node("rev0", "rev-mlp", hidden=16, dropout=0.5),
-    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
     node("anchor", "rev-mlp", kind="buffered", hidden=16, dropout=0.5),
-    node("rev2", "rev-mlp", hidden=16, dropout=0.5),
+    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
     node("head", "pool-linear", outputs=CLASSES),
 )
-NETWORKS = {"batch statistics": (REVNET, (3, 6, 6)), "dropout": (DROPOUT, (8,)), "branches": (BRANCHES, (8,))}
-"""Six stages each."""
-COUNT = 10
-PAIRS = {name: tuple(zip(*[(table.name for table in nodes)] * 2, strict=True)) for name, (nodes, _) in NETWORKS.items()}
-"""Stages of two nodes each, so that the last one holds more than the head."""
-ROWS = [
-    ("1f1b-flush", "1f1b", "batch statistics", "per-block", 3, "float32"),
-    ("pipedream", "lockstep", "branches", "pairs", 3, "float32"),
-    ("petra", (8, 8, 5, 3, 2, 1), "batch statistics", "per-block", 1, "float32"),
-    ("petra", "lockstep", "dropout", "pairs", 3, "bfloat16"),
-]
+PAIRS = (("stem", "rev0"), ("anchor", "rev1", "head"))
 
 
-def trained(network, stages, chosen, **how):
-    nodes, shape = NETWORKS[network]
-    stages = PAIRS[network] if stages == "pairs" else stages
-    built = pipeline(nodes, shape, stages=stages, momentum=0.9, weight_decay=1e-3, **how)
-    found = []
-    if chosen:
-        probe = Probe(built.executors, lambda micro_batch, _: found.append(micro_batch))
-    seen = []
-    torch.manual_seed(5)
-    for start in (0, COUNT):
-        if chosen:
-            probe.begin(range(start, start + COUNT), [start + m for m in chosen])
-        seen += built.train(batches(shape, COUNT, seed=start), start)
-    assert len(found) == 2 * len(chosen)
-    return built, seen
-
-
-def everything(built, seen):
-    """All that a run leaves behind, as tensors by name."""
-    left = dict(built.parameters())
-    for executor in built.executors:
-        optimizer = executor.updater.optimizer
-        assert all(p.grad is None for p in executor.updater.parameters)
-        if optimizer is not None:
-            for index, state in optimizer.state_dict()["state"].items():
-                left |= {f"{executor.program.index}/{index}/{key}": value for key, value in state.items()}
-    left |= {f"loss {result.micro_batch}": result.loss for result in seen}
-    left["generator"] = torch.get_rng_state()
-    return left
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_bits_are_those_without_a_probe(row):
-    method, schedule, network, stages, accumulation, compute = row
-    how = {"method": method, "schedule": schedule, "accumulation": accumulation, "compute": compute}
-    plain, probed = (everything(*trained(network, stages, chosen, **how)) for chosen in ([], [0, 4, 5, COUNT - 1]))
-    assert plain.keys() == probed.keys()
-    as_tensors = ((name, torch.as_tensor(value), torch.as_tensor(probed[name])) for name, value in plain.items())
-    assert [name for name, one, other in as_tensors if not torch.equal(one, other)] == []
+@pytest.mark.parametrize(
+    ("nodes", "shape", "how"),
+    [
+        (REVNET, (3, 6, 6), {"method": "1f1b-flush", "schedule": "1f1b", "accumulation": 3}),
+        (REVNET, (3, 6, 6), {"schedule": (8, 8, 5, 3, 2, 1)}),
+        (BRANCHES, (8,), {"method": "pipedream", "schedule": "lockstep", "accumulation": 3}),
+        (DROPOUT, (8,), {"schedule": "lockstep", "accumulation": 3, "stages": PAIRS, "compute": "bfloat16"}),
+    ],
+)  # fmt: skip
+def test_the_bits_are_those_without_a_probe(nodes, shape, how):
+    """Parameters, statistics, losses and torch's own generator, over two drains; the optimizer's state is in the second one's steps."""
+    left = []
+    for chosen in ([], [0, 4, 5, 9]):
+        built, found = pipeline(nodes, shape, momentum=0.9, weight_decay=1e-3, **how), []
+        probe = (
+            Probe(built.executors, lambda micro_batch, _, found=found: found.append(micro_batch)) if chosen else None
+        )
+        torch.manual_seed(5)
+        for start in (0, 10):
+            if probe is not None:
+                probe.begin(range(start, start + 10), [start + m for m in chosen])
+            losses = [result.loss for result in built.train(batches(shape, 10, seed=start), start)]
+        assert len(found) == 2 * len(chosen)
+        left.append([*built.parameters().values(), *losses, torch.get_rng_state()])
+    assert all(map(torch.equal, *left))
 
 
 # --- in runs -----------------------------------------------------------------------------------------------------------
@@ -362,3 +332,37 @@ def test_no_more_probes_than_micro_batches(write):
     prepare(spec, [probe(11)])
     with pytest.raises(SpecError, match="a probe looks at all stages at once, and 2 processes share them"):
         prepare(spec, [probe(2)], 2)
+
+
+# --- the global clock ---
+
+
+def clock(schedule, stages, micro_batches, accumulation, flush="drain"):
+    found = depths(schedule, range(stages - 1, -1, -1), accumulation)
+    return Clock(depths=found, micro_batches=micro_batches, accumulation=accumulation, flush=flush)
+
+
+counts = st.integers(1, 24)
+windows = st.integers(1, 5)
+
+
+@given(
+    schedule=st.sampled_from(["lockstep", "1f1b", "sequential"]),
+    stages=st.integers(1, 6),
+    micro_batches=counts,
+    accumulation=windows,
+    flush=st.sampled_from(["drain", "window"]),
+)
+def test_a_stage_knows_its_own_updates(schedule, stages, micro_batches, accumulation, flush):
+    """Of itself, the clock says what the stage's order of operations says."""
+    found = clock(schedule, stages, micro_batches, accumulation, flush)
+    for j, depth in enumerate(found.depths):
+        updates = 0
+        for action in order(depth, range(micro_batches), accumulation, flush):
+            match action.verb:
+                case "forward":
+                    assert found.at_forward(action.micro_batch)[j] == updates
+                case "backward":
+                    assert found.at_backward(action.micro_batch, j)[j] == updates
+                case "update":
+                    updates += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from petra_graph_studies.sweep import combine, read_values, status_of, visible_gpus
+from petra_graph_studies.sweep import read_values, status_of, visible_gpus
 
 from petra_graph.cli.main import main
 from petra_graph.record.recorded_run import run_directories
@@ -41,16 +41,6 @@ def test_values_are_parted_at_commas_that_no_list_holds():
         "optimizer.options.betas": ["optimizer.options.betas=[0.9,0.99]", "optimizer.options.betas=[0.8, 0.9]"],
         "name": ["name='a,b'", "name=c"],
     }
-
-
-def test_the_last_key_varies_first():
-    values = read_values(["optimizer.options.lr=0.1,0.2", "method.name=petra,backprop"])
-    assert list(combine(values)) == [
-        "lr=0.1, method=petra",
-        "lr=0.1, method=backprop",
-        "lr=0.2, method=petra",
-        "lr=0.2, method=backprop",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.plugins.callback import Listener
+from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.runs import SPEC, StopAt, named, only_run, recorded
 
@@ -94,3 +97,14 @@ def test_a_run_that_goes_on_is_the_same_run_of_wandb(write, wandb):
     assert first.given["id"] == second.given["id"]
     found = {name: {*logged(first).get(name, ()), *values} for name, values in logged(second).items()}
     assert found == {name: set(values) for name, values in recorded(only_run()).items()}
+
+
+def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    text = SPEC + named("callback", "ema", "mlflow")
+    assert check_spec(write("a.toml", text))
+    with pytest.raises(SpecError) as caught:
+        prepare(write("a.toml", text))
+    (problem,) = caught.value.problems
+    assert problem.message == "callback \"mlflow\" needs the module 'mlflow', which is not installed"
+    assert problem.hint == "pip install 'petra-graph-studies[mlflow]'"

@@ -70,11 +70,6 @@ def test_rotated_products_depend_on_distances_alone(first: int, apart: int) -> N
     torch.testing.assert_close(at[0][first].norm(), q.norm(), rtol=1e-6, atol=1e-6)
 
 
-def test_a_width_that_heads_cannot_share() -> None:
-    with pytest.raises(ValueError, match="cannot split 8 features into 3 heads"):
-        RevTransformer([(4, 8)] * 2, heads=3)
-
-
 def test_squares_that_do_not_divide_an_image_are_refused() -> None:
     with pytest.raises(ValueError, match=r"both sides multiples of patch = 5 \(got \[1, 28, 28\]\)"):
         PatchEmbedding([(1, 28, 28)], width=8, patch=5)

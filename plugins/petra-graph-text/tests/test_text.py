@@ -14,7 +14,6 @@ from petra_graph_text.text import (
     TextCharacters,
     TextTokens,
     drawn,
-    files_of,
 )
 from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
 from petra_graph_text.training import BitsPerByte
@@ -81,12 +80,6 @@ def test_drawn_numbers_are_splitmix64s() -> None:
     assert _mixed(np.array([1234567], np.uint64))[0] == 6457827717110365317
 
 
-def test_the_standard_library_is_text_on_every_machine() -> None:
-    files = files_of("stdlib", "**/*.py")
-    assert {"argparse.py", "os.py"} <= {file.name for file in files}
-    assert not any("site-packages" in file.parts for file in files)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -114,11 +107,6 @@ def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
     short.write_text("To be")
     with pytest.raises(SpecError, match="has 5 tokens, and the network reads 10 at a time"):
         TextBytes.read(short, context=10)
-
-
-def test_characters_are_counted_unless_their_number_is_given(file: Path) -> None:
-    assert TextCharacters.completed(root=str(file), pattern="*") == {"vocabulary": len(set(TEXT))}
-    assert TextCharacters.completed(root="/nowhere", pattern="*", vocabulary=9) == {}
 
 
 @pytest.mark.parametrize("given", [{}, {"samples": 7}])

@@ -81,16 +81,6 @@ def test_a_mix_follows_from_seed_epoch_and_samples(opened):
     assert chosen == {True, False}  # a whole image of MixUp, a box of CutMix
 
 
-def test_transforms_of_transforms_and_names_of_constants(opened):
-    from torchvision.transforms import v2
-
-    several = {"name": "RandomChoice", "transforms": [{"name": "RandomInvert", "p": 1}, {"name": "Identity"}]}
-    augment = (several, {"name": "AutoAugment", "policy": "cifar10"}, {"name": "RandomRotation", "degrees": [-9, 9]})
-    made = opened(augment=augment).train.transforms
-    assert made[1].policy is v2.AutoAugmentPolicy.CIFAR10
-    assert [type(one) for one in made[0].transforms] == [v2.RandomInvert, v2.Identity]
-
-
 WRONG = {
     "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*RandAugment'),
     "no name": ("augment", {"num_ops": 2}, "is no transform"),

@@ -1,18 +1,34 @@
-"""The end of a training that does not become better: when, in all processes alike, and with the same patience after an interruption."""
+"""Early stopping, averages of parameters and TensorBoard, wherever the stages are and whatever interrupts the run."""
 
 from __future__ import annotations
 
-import pytest
+import itertools
+from types import SimpleNamespace
 
-from petra_graph.catalog.callbacks import EarlyStopping
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.catalog.callbacks import Averages, EarlyStopping, TensorBoard
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
+from petra_graph.plugins import Started
 from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.record import checkpoint
 from petra_graph.training.run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
-from tests.support.runs import MICRO_BATCHES, SPEC, events, named, only_run, summary_of, weights_bytes, without_times
+from tests.support.runs import (
+    MICRO_BATCHES,
+    SPEC,
+    StopAt,
+    events,
+    named,
+    only_run,
+    summary_of,
+    weights_bytes,
+    without_times,
+)
 
 STOPPING = named("callback", "early-stopping")
 IMPATIENT = STOPPING + 'options = { metric = "train/top1", patience = 2, min_delta = 0.3 }\n'
@@ -95,3 +111,67 @@ def test_two_processes_stop_together(shared_folder):
     assert [event["epoch"] for event in events(only_run()) if event["name"] == "test/loss"] == [1, 2]
     assert main([*RUN, "--set", "run.directory=one"]) == 0
     assert weights_bytes(only_run()) == weights_bytes(only_run("one"))
+
+
+# --- averages ---
+
+
+AVERAGED = SPEC + named("callback", "ema") + "options = { decay = 0.75 }\n"
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [1, 1.25, 1.6875]), (2, [None, 2.0, 2.0])])
+def test_the_average_follows(every, expected):
+    parameter = torch.zeros(2)
+    made = Averages({"node/weight": parameter}, decay=0.75, every=every)
+    for update, value in enumerate(expected, start=1):
+        parameter += 1
+        made.updated(update)
+        found = made.state().get("node/weight")
+        assert (None if found is None else found.tolist()) == (None if value is None else [value, value])
+
+
+def test_without_memory_the_average_is_the_run_s_weights(write):
+    run(write("small.toml", AVERAGED), ["callback.ema.options.decay=0"], Listener())
+    averages, weights = (load_file(only_run() / f"weights{end}.safetensors") for end in ("-ema", ""))
+    assert averages.keys() == weights.keys()
+    assert all(torch.equal(averages[name], weights[name]) for name in weights)
+
+
+def test_under_other_stages_the_average_goes_on(write):
+    run(write("small.toml", AVERAGED), ["callback.ema.options.every=1000"], StopAt("trained 2/5"))
+    assert not (only_run() / "weights-ema.safetensors").exists(), "no update has come to it"
+    run(write("small.toml", AVERAGED), ["run.directory=other"], StopAt("trained 2/5"))
+    before = load_file(only_run("other") / "weights-ema.safetensors")
+    others = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]', "--set", "optimizer.options.lr=0")
+    still = ("--set", "callback.ema.options.decay=0.999999")
+    assert main(["run", "--resume", str(only_run("other")), *others, *still]) == 0
+    after = load_file(only_run("other") / "weights-ema.safetensors")
+    weights = load_file(only_run("other") / "weights.safetensors")
+    for name in (name for name in after if "running" not in name and "num_batches" not in name):
+        assert torch.allclose(before[name], after[name], atol=1e-5)
+    assert any(not torch.allclose(after[name], weights[name], atol=1e-5) for name in after)
+
+
+# --- TensorBoard ---
+
+
+ONES = dict.fromkeys(("epochs", "micro_batches", "batch", "accumulation", "stages", "parameters"), 1)
+
+
+@pytest.mark.parametrize("resumed_at", [None, 10])
+def test_tensorboard_reads_what_was_recorded_but_for_what_a_resumed_run_forgets(tmp_path, monkeypatch, resumed_at):
+    """Files are read in the order of their names, which begin with the second in which they were opened."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seconds = SimpleNamespace(time=itertools.count(1.0e9).__next__)
+    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer.time", seconds)
+    for at, steps in ((None, (10, 20)), (resumed_at, (20, 30))):
+        logger = TensorBoard()
+        logger.started(Started(name="run", directory=tmp_path, method="petra", schedule="1f1b", resumed_at=at, **ONES))
+        for step in steps:
+            logger.record(epoch=1, step=step, values={"train/loss": (step + len(steps) * (at or 0)) / 8})
+        logger.close()
+    scalars = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train/loss")
+    expected = [(10, 10), (20, 20), (20, 20), (30, 30)] if resumed_at is None else [(10, 10), (20, 40), (30, 50)]
+    assert [(event.step, event.value) for event in scalars] == [(step, value / 8) for step, value in expected]

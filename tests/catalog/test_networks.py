@@ -78,18 +78,3 @@ def test_the_stem_follows_the_image(kind, stem, side, expected):
     facts = DataFacts(shape=(1, side, side), classes=3)
     outputs = network(kind, facts, depth=18, width=0.125, stem=stem).shapes["stem"].outputs
     assert {shape[1:] for shape in outputs} == {expected}
-
-
-@pytest.mark.parametrize(
-    ("width", "channels"), [(0.25, (16, 32, 64, 128)), (2.0, (128, 256, 512, 1024)), (0.001, (1, 1, 1, 1))]
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_width_multiplies_every_layer(kind, width, channels):
-    measured = network(kind, CIFAR10, depth=18, width=width)
-    for group, expected in enumerate(channels, start=1):
-        assert measured.shapes[f"layer{group}.1"].outputs[0][0] == expected
-
-
-def test_dropout_reaches_the_reversible_blocks_alone():
-    for node in written_out("revnet", CIFAR10, depth=18, dropout=0.1):
-        assert node.options.get("dropout") == (0.1 if node.kind == "reversible" else None)

@@ -1,7 +1,8 @@
-"""A stage's update: average, clip, learning rate, step."""
+"""A stage's update: average, clip, learning rate, and steps in a few calls that have the bits of torch's own."""
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 from attrs import evolve
@@ -9,9 +10,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.update import Updater
-from petra_graph.plugins.stage_facts import DELAYED
-from petra_graph.spec.model import ClipSpec
+from petra_graph.executor.update import Updater, horizon, learning_rate, step_of
+from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, Horizon
+from petra_graph.spec.model import ClipSpec, DataSpec, LrScheduleSpec, MethodSpec, Spec
+from petra_graph.spec.run_tables import RunSpec
 from tests.support.pipelines import CHAIN, batches, pipeline, plain_network, relative_error
 
 ROUNDING = 1e-12
@@ -127,3 +129,129 @@ def test_the_global_norm_is_torchs_over_all_parameters(method, schedule, accumul
     expected = plain_updates(built, data, accumulation, limit)
     built.train(data)
     assert relative_error(built.parameters(), expected) < TORCHS_NORM_GUARD / limit
+
+
+# --- the learning rate as a function of the update count ---
+
+
+def spec(*, batch=64, accumulation=1, epochs=1, **schedule) -> Spec:
+    return Spec(
+        data=DataSpec(name="random", batch=batch),
+        method=MethodSpec(accumulation=accumulation),
+        run=RunSpec(epochs=epochs),
+        lr_schedule=LrScheduleSpec(**schedule),
+    )
+
+
+def rates(given: Spec, count: int, *, base: float = 0.1, stage=UNDELAYED) -> list[float]:
+    rate = learning_rate(given, base, lambda _: 1.0, horizon(given, 8), stage)
+    return [rate(update) for update in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "accumulation", "epochs", "warmup_epochs", "expected"),
+    [
+        (8, 1, 1, 0, (8, 8, 0)),
+        (8, 4, 3, 0, (6, 2, 0)),
+        (9, 4, 3, 0, (9, 3, 0)),  # the last window of each epoch is shorter, and yet an update
+        (8, 2, 5, 2, (20, 4, 8)),
+        (8, 2, 5, 0.6, (20, 4, 2)),
+        (3, 8, 2, 1, (2, 1, 1)),
+    ],
+)
+def test_horizon(micro_batches, accumulation, epochs, warmup_epochs, expected):
+    given = spec(accumulation=accumulation, epochs=epochs, warmup_epochs=warmup_epochs)
+    updates, per_epoch, warmup = expected
+    assert horizon(given, micro_batches) == Horizon(updates=updates, updates_per_epoch=per_epoch, warmup_updates=warmup)
+
+
+def test_warm_up_over_w_updates_is_u_plus_1_over_w():
+    assert rates(spec(warmup_epochs=0.5), 6) == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(("batch", "accumulation", "scale"), [(64, 4, 1), (256, 1, 1), (64, 16, 4), (32, 1, 1 / 8)])
+def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scale):
+    given = spec(batch=batch, accumulation=accumulation, scaling="goyal")
+    assert rates(given, 1) == pytest.approx([0.1 * scale])
+    assert rates(attrs.evolve(given, lr_schedule=LrScheduleSpec(scaling="none")), 1) == [0.1]
+    replicas = attrs.evolve(given, partition=attrs.evolve(given.partition, replicas=3))
+    assert rates(replicas, 1) == pytest.approx([0.3 * scale])
+
+
+LATE = attrs.evolve(DELAYED, depth=5, micro_batches=8)
+"""Its gradients are 0, 1, 2, 3 and then 4 updates late, in each epoch of 8 updates."""
+OF_LATE = [1, 1, 2 ** -(1 - 2 / 16), 3 ** -(1 - 3 / 16), *(4 ** -(1 - u / 16) for u in range(4, 8))]
+"""Over two epochs, in the first."""
+
+
+def test_late_gradients_have_a_lower_rate_at_first():
+    given = spec(epochs=3, delay_epochs=2)
+    found = rates(given, 24, stage=LATE, base=1.0)
+    assert found[:8] == pytest.approx(OF_LATE)
+    assert found[8:10] == [1, 1]  # the pipeline fills anew
+    assert found[12] == pytest.approx(4 ** -(1 - 12 / 16))
+    assert found[16:] == [1] * 8
+    assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
+
+
+# --- steps in a few calls ---
+
+
+SETTINGS = [
+    (torch.optim.SGD, {}),
+    (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-2}),
+    (torch.optim.SGD, {"momentum": 0.8, "dampening": 0.3}),
+    (torch.optim.Adam, {"weight_decay": 1e-2}),
+    (torch.optim.AdamW, {"betas": (0.8, 0.99), "eps": 1e-6}),
+]
+
+
+def trained(kind, options, own: bool, steps: int = 6):
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape)) for shape in ((3, 5), (7,), (4, 3, 3, 3))]
+    parameters[2].data = parameters[2].data.contiguous(memory_format=torch.channels_last)
+    groups = [{"params": parameters[:2]}, {"params": parameters[2:], "weight_decay": 0.0}]
+    optimizer = kind(groups, lr=0.1, **options)
+    step = step_of(optimizer) if own else optimizer.step
+    assert own == (step != optimizer.step)
+    for at in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 / (1 + at)
+        for index, one in enumerate(parameters):
+            one.grad = torch.randn_like(one) if at or index else None  # the first one's first step comes later
+        step()
+    return parameters, optimizer
+
+
+@pytest.mark.parametrize(("kind", "options"), SETTINGS)
+def test_bits_and_state_are_those_of_torch(kind, options):
+    parameters, optimizer = trained(kind, options, own=True)
+    expected, of_torch = trained(kind, options, own=False)
+    for one, other in zip(parameters, expected, strict=True):
+        assert torch.equal(one, other)
+        state, known = optimizer.state.get(one, {}), of_torch.state.get(other, {})
+        assert state.keys() == known.keys()
+        for key, value in known.items():
+            assert torch.equal(state[key], value)
+            assert (state[key].dtype, state[key].stride()) == (value.dtype, value.stride())
+
+
+def test_what_is_not_torchs_arithmetic_keeps_its_own_step():
+    class Doubled(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    parameter = [nn.Parameter(torch.ones(2))]
+    for optimizer in (Doubled(parameter, lr=0.1), torch.optim.NAdam(parameter)):
+        assert step_of(optimizer) == optimizer.step
+
+
+def test_a_hook_of_the_step_is_called():
+    parameter, called = nn.Parameter(torch.ones(2)), []
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    step = step_of(optimizer)
+    optimizer.register_step_post_hook(lambda *_: called.append(1))
+    parameter.grad = torch.ones(2)
+    step()
+    assert called == [1]
+    assert torch.equal(parameter.detach(), torch.full((2,), 0.9))
