@@ -263,7 +263,7 @@ def test_the_two_functions_draw_different_masks():
 
 def test_bits_of_a_dual_residual_step():
     """B is called before the block's own connection: the order of the uses of x is that in which autograd adds their gradients."""
-    block, x, previous = NextDual([(FEATURES,)] * 2), *torch.randn(2, 64, FEATURES)
+    block, x, previous = NextDual([(FEATURES,)] * 2).eval(), *torch.randn(2, 64, FEATURES)
     dy, dx = torch.randn(2, 64, FEATURES)
     read = leaf(x)
     value = block.residual(read)
