@@ -285,9 +285,8 @@ class DualResidualStep(ResidualCoupling):
 
 def _own_connection(block: DualResidualStep, x: Tensor, *context: Tensor) -> Tensor:
     """Return (a - 1) x + B(x)."""
-    value = residual_value(
-        block.residual, x, *context
-    )  # first: autograd adds the gradients of x in the order of its uses
+    # B first: autograd adds the gradients of x in an order that follows from that of its uses.
+    value = residual_value(block.residual, x, *context)
     return x * (block.alpha - 1.0) + value
 
 
