@@ -95,7 +95,7 @@ class ProblemCollector:
         (self.broken if of_plugin else self.wrong).extend(map(self._under_path, problems))
 
     def raise_any(self) -> None:
-        """Raise all problems, located and in reading order, and what is wrong with a plugin once; return where there are none.
+        """Raise all problems that were found, with their places, in reading order; do nothing if there are none.
 
         Raises:
             SpecError: the specification is wrong, and perhaps plugins are too.
@@ -341,7 +341,7 @@ class _PluginTables:
         return attrs.evolve(plugin, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
 
     def read(self, kind: PluginKind, name: str, given: Mapping[str, Any], table: Path, key: str) -> Plugin | None:
-        """Return the plugin of that name, without options where they are wrong; None if there is none.
+        """Return the plugin of that name, or None if no plugin has it; wrong options leave it without options.
 
         One whose options name the user's code counts as the user's: it is tried before a run.
         """

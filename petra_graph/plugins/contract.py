@@ -217,7 +217,7 @@ class Plugin:
 
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
-    """Return a class or function as a plugin. Raises PluginError: it is none, or cannot be called as its kind is."""
+    """Return a class or function as a plugin; PluginError: it is neither, or cannot be called as its kind asks."""
     code = kind.adapt(code)
     form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
     fault = "" if callable(code) else f"is {kind_of(code)}, not a class or function {form}"

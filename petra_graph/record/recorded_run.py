@@ -178,7 +178,7 @@ def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> 
         resumes: only of a run that has a checkpoint.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there is no such run.
     """
     if name == LATEST:
         found = [path for path in parent.glob("*") if path.is_dir() and (numbers(path) if resumes else is_run(path))]

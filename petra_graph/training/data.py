@@ -124,7 +124,7 @@ class CheckedSplit:
 
 
 def fault_of(facts: DataFacts, rows: int, fetched: Any, what: Literal["samples", "targets"]) -> str:
-    """Return the first fault of fetched samples and their targets, or of targets alone, as a sentence without its place; "" if there is none."""
+    """Say what is wrong first with fetched samples and targets, or with targets alone, without saying where; "" if nothing is."""
     parts = [("targets", facts.targets, fetched)]
     if what == "samples":
         if not isinstance(fetched, tuple | list) or len(fetched) != 2:  # noqa: PLR2004

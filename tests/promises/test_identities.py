@@ -15,7 +15,6 @@ import torch
 from attrs import evolve
 from torch.nn.functional import cross_entropy
 
-from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from tests.support.method_cases import CASES, DELAYED, EXACT
 from tests.support.pipelines import (
@@ -29,6 +28,7 @@ from tests.support.pipelines import (
     plain_network,
     recorded_gradients,
     relative_error,
+    run_by_clock,
     same_bits,
 )
 
@@ -195,40 +195,6 @@ def test_parameters_are_kept_once_for_each_version(schedule, accumulation):
 
 
 # --- the order -------------------------------------------------------------------------------------------------------
-
-
-def run_by_clock(executors, data, accumulation, begin=lambda tick: None):
-    """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
-
-    A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
-    head and D the source's. `begin` is called with each tick.
-    """
-    distance = [(executor.program.depth - 1) // 2 for executor in executors]
-    deepest, last = max(distance), len(data) - 1
-    edges: dict[tuple[str, Edge, int], Any] = {}
-    done = [0] * len(executors)
-    for tick in range(len(data) + 2 * deepest):
-        begin(tick)
-        for executor, d in zip(executors, distance, strict=True):
-            if not 0 <= (m := tick - (deepest - d)) <= last:
-                continue
-            received = {
-                edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
-                for edge in executor.program.receives
-            }
-            target = data[m][1] if executor.program.holds_head else None
-            for edge, streams in executor.forward(m, received, target).sent.items():
-                edges["forward", edge, m] = streams
-        for index, executor in reversed(list(enumerate(executors))):
-            if not 0 <= (m := tick - (deepest + distance[index])) <= last:
-                continue
-            returned = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
-            for edge, message in executor.backward(m, returned, 1.0).items():
-                edges["backward", edge, m] = message
-            done[index] += 1
-            if done[index] % accumulation == 0 or m == last:
-                executor.update()
-    assert not edges
 
 
 @pytest.mark.parametrize(("graph", "accumulation"), [("chain", 1), ("revnet", 3), ("skip", 4), ("branches", 1)])

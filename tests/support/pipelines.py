@@ -28,6 +28,7 @@ from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import discover
+from petra_graph.program.channels import Edge
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
@@ -309,3 +310,42 @@ def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
             b = torch.cat([other[key].double().flatten() for key in keys])
             worst = max(worst, float((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)))
     return worst
+
+
+def run_by_clock(
+    executors: Sequence[StageExecutor],
+    data: Sequence[Batch],
+    accumulation: int,
+    begin: Callable[[int], object] = lambda _: None,
+) -> None:
+    """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
+
+    A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
+    head and D the source's. `begin` is called with each tick.
+    """
+    distance = [(executor.program.depth - 1) // 2 for executor in executors]
+    deepest, last = max(distance), len(data) - 1
+    edges: dict[tuple[str, Edge, int], Any] = {}
+    done = [0] * len(executors)
+    for tick in range(len(data) + 2 * deepest):
+        begin(tick)
+        for executor, d in zip(executors, distance, strict=True):
+            if not 0 <= (m := tick - (deepest - d)) <= last:
+                continue
+            received = {
+                edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
+                for edge in executor.program.receives
+            }
+            target = data[m][1] if executor.program.holds_head else None
+            for edge, streams in executor.forward(m, received, target).sent.items():
+                edges["forward", edge, m] = streams
+        for index, executor in reversed(list(enumerate(executors))):
+            if not 0 <= (m := tick - (deepest + distance[index])) <= last:
+                continue
+            returned = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
+            for edge, message in executor.backward(m, returned, 1.0).items():
+                edges["backward", edge, m] = message
+            done[index] += 1
+            if done[index] % accumulation == 0 or m == last:
+                executor.update()
+    assert not edges

@@ -21,7 +21,6 @@ from petra_graph.plugins.callback import Listener
 from petra_graph.program.schedule import depths, order
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.promises.test_identities import run_by_clock
 from tests.support.method_cases import DELAYED, EXACT, MethodCase
 from tests.support.pipelines import (
     BRANCHES,
@@ -34,6 +33,7 @@ from tests.support.pipelines import (
     node,
     pipeline,
     plain_network,
+    run_by_clock,
 )
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 

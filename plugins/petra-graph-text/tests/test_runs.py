@@ -77,7 +77,7 @@ def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFix
     assert main(["predict", "latest", "--prompt", "The"]) == 2
     assert "does not know the characters 'T'" in capsys.readouterr().err
 
-    # It goes on from an earlier checkpoint, behind which samples were written: each is there once.
+    # Resume from a checkpoint before the last samples: the file must not have them twice.
     whole = (latest() / "samples.txt").read_text()
     begun, *later = sorted((latest() / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
     assert 40 < int(begun.name) < 80, "between the two evaluations"
