@@ -163,10 +163,7 @@ def saved_runs(tmp_path_factory):
         "first": train("run.seed=1"),
         "second": train("run.seed=2"),
         "probed": train(
-            "callback=[{name='probe', options={per_epoch=2}}]",
-            "name=probed",
-            "run.log_every=1",
-            schedule="lockstep",
+            "callback=[{name='probe', options={per_epoch=2}}]", "name=probed", "run.log_every=1", schedule="lockstep"
         ),
     }
 

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import (
-    PluginError,
-    Problem,
-    SpecError,
-    Where,
-    at_path,
-    printable,
-    shown,
-)
+from petra_graph.errors import PluginError, Problem, SpecError, Where, at_path, printable, shown
 from petra_graph.report.tables import aligned
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))

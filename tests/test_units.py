@@ -50,21 +50,14 @@ def test_texts(expected, written):
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [
-        (0.0125, "12.5 ms"),
-        (200, "3 min 20 s"),
-        (3599.9, "60 min 0 s"),
-        (20_400, "5 h 40 min"),
-        (198_000, "2 d 7 h"),
-    ],
+    [(0.0125, "12.5 ms"), (200, "3 min 20 s"), (3599.9, "60 min 0 s"), (20_400, "5 h 40 min"), (198_000, "2 d 7 h")],
 )
 def test_durations(value, written):
     assert duration(value) == written
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("40GiB", 40 * 2**30), ("1.5 MB", 1_500_000), ("123", 123), ("40kB", 40_000)],
+    ("text", "size"), [("40GiB", 40 * 2**30), ("1.5 MB", 1_500_000), ("123", 123), ("40kB", 40_000)]
 )
 def test_sizes_are_read_in_both_kinds_of_units(text, size):
     assert byte_count(text) == size

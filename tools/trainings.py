@@ -28,13 +28,7 @@ from typing import Any
 
 import torch
 
-PRELOADED = (
-    "networkx",
-    "safetensors.torch",
-    "sympy",
-    "torch.utils.flop_counter",
-    "torch.utils.tensorboard",
-)
+PRELOADED = ("networkx", "safetensors.torch", "sympy", "torch.utils.flop_counter", "torch.utils.tensorboard")
 """What takes long to import, and is imported once for all processes; any of them may be missing."""
 _FORKS = get_context("fork")
 _LIMIT_SECONDS = 180.0
@@ -142,12 +136,7 @@ def _rank(place: Path, step: dict[str, Any], rank: int, port: int, folder: str) 
     os.chdir(place)
     size = step["processes"]
     if size > 1:
-        os.environ.update(
-            RANK=str(rank),
-            WORLD_SIZE=str(size),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-        )
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     _redirect_output(str(rank))
     os._exit(_exit_code(step["arguments"], folder))
 

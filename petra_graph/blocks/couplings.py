@@ -294,13 +294,7 @@ def _own_connection(block: DualResidualStep, x: Tensor, *context: Tensor) -> Ten
 
 
 def undo_sum(
-    function: Callable[..., Tensor],
-    outputs: Streams,
-    gradients: Streams,
-    *,
-    at: int,
-    to: int,
-    b: float | Tensor = 1.0,
+    function: Callable[..., Tensor], outputs: Streams, gradients: Streams, *, at: int, to: int, b: float | Tensor = 1.0
 ) -> Reversed:
     """Undo y = b t + F(others) with one evaluation of F, where y is stream `at` after the step, and t stream `to` before it.
 

@@ -130,10 +130,7 @@ class RevMlp(AdditiveCoupling):
         super().__init__(inputs)
         features = inputs[0][-1]
         self.function = nn.Sequential(
-            nn.Linear(features, hidden),
-            _ACTIVATIONS[activation](),
-            _dropped(dropout),
-            nn.Linear(hidden, features),
+            nn.Linear(features, hidden), _ACTIVATIONS[activation](), _dropped(dropout), nn.Linear(hidden, features)
         )
 
     def residual(self, x: Tensor) -> Tensor:

@@ -20,16 +20,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import RunFailed, cannot_write, suggestion
-from petra_graph.plugins import (
-    AtLeast,
-    Callback,
-    Companion,
-    EpochEnded,
-    LessThan,
-    Scale,
-    Started,
-    scale_of,
-)
+from petra_graph.plugins import AtLeast, Callback, Companion, EpochEnded, LessThan, Scale, Started, scale_of
 
 
 def _of_evaluations(metric: str) -> None:

@@ -166,11 +166,7 @@ class _Tables(dict[tuple[Keeps, ...], NodeTable]):
 
 
 def _place(
-    tables: _Tables,
-    stages: int,
-    keep: Keep | None,
-    given: Hosts | None = None,
-    hosts: Hosts | None = None,
+    tables: _Tables, stages: int, keep: Keep | None, given: Hosts | None = None, hosts: Hosts | None = None
 ) -> Found:
     """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
     inputs = tables.inputs

@@ -184,14 +184,7 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
         kind = spec.kind or (table.plugin.code.kind if table.plugin else "buffered")
         inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
         for name in _copies(spec):
-            yield Node(
-                name=name,
-                block=spec.block,
-                plugin=table.plugin,
-                kind=kind,
-                inputs=inputs,
-                path=table.path,
-            )
+            yield Node(name=name, block=spec.block, plugin=table.plugin, kind=kind, inputs=inputs, path=table.path)
             before, inputs = name, (name,)
 
 

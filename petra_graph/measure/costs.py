@@ -279,10 +279,7 @@ def _measured(run: Callable[[], Streams], arguments: Streams, *, keeps: bool = F
 
 
 def _differentiated(
-    module: nn.Module,
-    run: Callable[[], Streams],
-    arguments: Streams,
-    before: Callable[[], object] = lambda: None,
+    module: nn.Module, run: Callable[[], Streams], arguments: Streams, before: Callable[[], object] = lambda: None
 ) -> Work:
     """Run twice: the first run allocates parameter gradients, the second one adds to them; `before` each, what does not count."""
     module.zero_grad(set_to_none=True)

@@ -16,14 +16,7 @@ from petra_graph.compiler.planner_inputs import node_flops
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.plan_spec import Estimate, Planner, described_plan, paper_accounting
-from petra_graph.planning.share_devices import (
-    alone,
-    keys_to_set,
-    other_uses,
-    smaller,
-    synchronous,
-    with_method,
-)
+from petra_graph.planning.share_devices import alone, keys_to_set, other_uses, smaller, synchronous, with_method
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import Spec
@@ -93,11 +86,7 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
             f"{factor(found.samples_per_second / first.samples_per_second)} as fast, {late}, in {memory(found.memory_peak)} a device"
         )
     not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
-    return evolve(
-        plan,
-        assumptions=(*plan.assumptions, not_looked_at),
-        warnings=(*better, *plan.warnings),
-    )
+    return evolve(plan, assumptions=(*plan.assumptions, not_looked_at), warnings=(*better, *plan.warnings))
 
 
 def _what_fits(planner: Planner) -> str:

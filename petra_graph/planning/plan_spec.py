@@ -24,13 +24,7 @@ from petra_graph.compiler.timing import Event, Tick, device_shares, simulate, ti
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.advice import (
-    assumptions,
-    delay_problems,
-    source_of_times,
-    throughput_range,
-    warnings,
-)
+from petra_graph.planning.advice import assumptions, delay_problems, source_of_times, throughput_range, warnings
 from petra_graph.planning.check_spec import ProblemCollector, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import place_network
@@ -275,10 +269,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             times=source_of_times(inputs, spec.partition),
             profiled=inputs.profile is not None,
         ),
-        notes=(
-            *placement.notes,
-            *[_NOT_EXACT] * (not speed.exact),
-        ),
+        notes=(*placement.notes, *[_NOT_EXACT] * (not speed.exact)),
         assumptions=tuple(found.assumptions),
         warnings=tuple(warnings(inputs, network, programs)),
     )

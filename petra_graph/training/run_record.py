@@ -19,14 +19,7 @@ from torch import Tensor
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.errors import (
-    PetraGraphError,
-    PluginError,
-    Problem,
-    RunFailed,
-    RunFailedByPlugin,
-    raised_text,
-)
+from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, raised_text
 from petra_graph.planning.advice import run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Started
@@ -130,11 +123,7 @@ class RunRecord:
             self.digests[name] = sha256_of(self.directory / name)
 
     def summarise(
-        self,
-        status: str,
-        trained: Mapping[str, Any],
-        measured: Sequence[Mapping[str, Any]] | None = None,
-        **more: Any,
+        self, status: str, trained: Mapping[str, Any], measured: Sequence[Mapping[str, Any]] | None = None, **more: Any
     ) -> Summary:
         """Write the summary, last of all files, and return it.
 

@@ -32,11 +32,7 @@ from tests.support.pipelines import BLOCKS
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
 TRIALS = {
     "conv-stem": (ConvStem, [IMAGE], {"channels": 4}),
-    "conv-stem, large images": (
-        ConvStem,
-        [IMAGE],
-        {"channels": 4, "kernel": 7, "stride": 2, "pool": 2},
-    ),
+    "conv-stem, large images": (ConvStem, [IMAGE], {"channels": 4, "kernel": 7, "stride": 2, "pool": 2}),
     "conv-stem, one stream": (ConvStem, [IMAGE], {"channels": 4, "streams": 1}),
     "linear-stem": (LinearStem, [IMAGE], {"features": 4}),
     "linear-stem, one stream": (LinearStem, [ROW], {"features": 4, "streams": 1}),

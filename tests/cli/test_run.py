@@ -14,14 +14,7 @@ import time
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.runs import (
-    FILES,
-    SPEC,
-    UPDATES,
-    files_of,
-    only_run,
-    summary_of,
-)
+from tests.support.runs import FILES, SPEC, UPDATES, files_of, only_run, summary_of
 
 PATIENCE_SECONDS = 120
 ENDLESS = SPEC.replace("epochs = 2", "epochs = 100000")

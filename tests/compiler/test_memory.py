@@ -150,12 +150,7 @@ def shared_devices(draw):
     graph, table = built_graph(GRAPHS[name]), graph_costs(name)
     count = draw(st.integers(1, len(graph.nodes) - 1))
     devices = draw(st.lists(st.integers(0, count - 1), min_size=len(graph.nodes), max_size=len(graph.nodes)))
-    lowering = Lowering(
-        graph=graph,
-        method=method,
-        accumulation=draw(st.integers(1, 3)),
-        messages=messages_of(table),
-    )
+    lowering = Lowering(graph=graph, method=method, accumulation=draw(st.integers(1, 3)), messages=messages_of(table))
     made = lowering.programs(partition(graph, per_block(graph), ["cpu"]), schedule)
     placed = [attrs.evolve(program, device=str(device)) for program, device in zip(made, sorted(devices), strict=True)]
     return placed, table, draw(st.sampled_from(get_args(Policy)))

@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler import placement_search
-from petra_graph.compiler.placement_search import (
-    ABOUT_AS_FAST,
-    place,
-)
+from petra_graph.compiler.placement_search import ABOUT_AS_FAST, place
 from petra_graph.compiler.timing import tick
 from tests.support.drawn_tables import drawn_table
 from tests.support.settings import devices, setting

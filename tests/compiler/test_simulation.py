@@ -67,11 +67,7 @@ AN_UPDATE_EVERY_TWO = """
         (chain(3, "1f1b", SHORT), 4, THREE_STAGES_OF_1F1B),
         (chain(3, "fill-drain", SHORT, accumulation=3, flush="window"), 6, TWO_WINDOWS_OF_GPIPE),
         (chain(2, "1f1b", SHORT, link=Link(latency_seconds=1)), 4, A_HOP_OF_ONE_UNIT),
-        (
-            chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), message=BothWays(forward=4)),
-            4,
-            A_LINK_THAT_IS_FULL,
-        ),
+        (chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), message=BothWays(forward=4)), 4, A_LINK_THAT_IS_FULL),
         (chain(2, "1f1b", StageSeconds(forward=1, backward=2, update=1), accumulation=2), 4, AN_UPDATE_EVERY_TWO),
     ],
 )

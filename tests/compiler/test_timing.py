@@ -14,15 +14,7 @@ from petra_graph.compiler.timing import full_speed, least_depths, simulate, tick
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import program_order
 from petra_graph.program.simulation import Pipeline, StageSeconds
-from tests.support.simulated_pipelines import (
-    SHORT,
-    UNITS,
-    chain,
-    chains,
-    graphs,
-    programs,
-    timed,
-)
+from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
 
 EQUAL = 1e-9
 """Between a sum of floats and the same in another order."""

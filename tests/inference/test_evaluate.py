@@ -22,10 +22,7 @@ def test_it_gives_the_run_s_own_numbers(trained, opened):
     assert "undefined" not in str(found)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["compute=bfloat16", "buffer_dtype=int8"],
-)
+@pytest.mark.parametrize("setting", ["compute=bfloat16", "buffer_dtype=int8"])
 def test_in_every_precision(write, setting):
     assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0
     assert evaluate_run(SavedRun.open("latest")).means == summary_of(only_run())["test"]

@@ -122,8 +122,7 @@ def test_the_digit_beside_the_specs_is_a_test_sample():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("image-folder", {"size": 20}), ("imagenet", {"size": 20, "resize": 26, "classes": 2})],
+    ("name", "options"), [("image-folder", {"size": 20}), ("imagenet", {"size": 20, "resize": 26, "classes": 2})]
 )
 def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
     generator = np.random.default_rng(0)

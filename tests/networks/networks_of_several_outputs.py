@@ -164,11 +164,7 @@ class Pairs(Rows):
         return SAMPLES[index], (int(CLASSES[index]), 1.0 + index % 2)
 
 
-TARGETS = {
-    Rows: CLASSES,
-    Sets: {"labels": LABELS, "boxes": BOXES},
-    Pairs: (CLASSES, 1.0 + torch.arange(ROWS) % 2),
-}
+TARGETS = {Rows: CLASSES, Sets: {"labels": LABELS, "boxes": BOXES}, Pairs: (CLASSES, 1.0 + torch.arange(ROWS) % 2)}
 KEPT = (
     (AtTheEnd, WithAuxiliary, Rows),
     (InTheMiddle, WithAuxiliary, Rows),

@@ -12,11 +12,7 @@ import pytest
 from tests.support.pages import pages
 
 RESULTS = re.compile(r"\]\(([\w./-]*results/[\w.-]+\.json)\)")
-DERIVED = {
-    "difference to backpropagation with `sgd`",
-    "late",
-    "staleness of stage 1, in updates",
-}
+DERIVED = {"difference to backpropagation with `sgd`", "late", "staleness of stage 1, in updates"}
 """Columns that follow from others of their table, from differences of results, or from the schedule; one was printed only."""
 
 UNITS = (1, 100, 1 / 2**10, 1 / 2**20, 1 / 2**30)

@@ -63,8 +63,7 @@ def test_tick_tables(schedule, accumulation, expected):
 
 
 @pytest.mark.parametrize(
-    ("flush", "expected"),
-    [("drain", "F3 F4 B3 U F5 B4 F6 B5 U B6 U"), ("window", "F3 B3 U F4 F5 B4 B5 U F6 B6 U")],
+    ("flush", "expected"), [("drain", "F3 F4 B3 U F5 B4 F6 B5 U B6 U"), ("window", "F3 B3 U F4 F5 B4 B5 U F6 B6 U")]
 )
 def test_a_pipeline_that_fills_anew_goes_on_with_its_windows(flush, expected):
     assert " ".join(map(str, order(2, range(7), 2, flush, filled=3))) == expected

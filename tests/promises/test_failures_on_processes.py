@@ -23,11 +23,7 @@ def failure() -> dict:
 
 # --- killed ----------------------------------------------------------------------------------------------------------
 
-KILLED = [
-    (0, "stages 1 to 2", False, "auto"),
-    (1, "stages 3 to 4", True, "auto"),
-    (1, "stages 3 to 4", True, "nccl"),
-]
+KILLED = [(0, "stages 1 to 2", False, "auto"), (1, "stages 3 to 4", True, "auto"), (1, "stages 3 to 4", True, "nccl")]
 """A rank, its stages, whether a launcher keeps the store, and the transport; gloo stands for NCCL here."""
 
 

@@ -199,11 +199,7 @@ def test_two_nodes(shared_folder):
     )
     run = ("-m", "petra_graph", *RUN, "--set", "run.transport=process-group")
     one, other = (
-        alone(
-            *(*meeting, "--node-rank", str(node), *run),
-            program="torch.distributed.run:main",
-            name=f"node{node}",
-        )
+        alone(*(*meeting, "--node-rank", str(node), *run), program="torch.distributed.run:main", name=f"node{node}")
         for node in (0, 1)
     )
     with one as first, other as second:

@@ -47,10 +47,7 @@ ENDS = {
         1,
         'stage 4 (head) failed in the forward of micro-batch 0: RuntimeError: no such class (loss "broken:Raising", loss.name)',
     ),
-    "optimizer.name='broken:refusing'": (
-        1,
-        'ValueError: a step too far (optimizer "broken:refusing", at update 1)',
-    ),
+    "optimizer.name='broken:refusing'": (1, 'ValueError: a step too far (optimizer "broken:refusing", at update 1)'),
 }
 
 

@@ -72,10 +72,7 @@ def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared
 
 @pytest.mark.parametrize(
     ("number", "codes", "status"),
-    [
-        (signal.SIGINT, [130] * 4, "interrupted"),
-        (signal.SIGKILL, [1, 1, -signal.SIGKILL, 1], "failed"),
-    ],
+    [(signal.SIGINT, [130] * 4, "interrupted"), (signal.SIGKILL, [1, 1, -signal.SIGKILL, 1], "failed")],
 )
 def test_a_signal_to_a_process_of_the_other_replica_ends_both(shared_folder, number, codes, status):
     with_convolutions(shared_folder)

@@ -94,10 +94,7 @@ def test_every_checkpoint(spec, whole_run):
         assert result_of(copied) == result_of(whole)
 
 
-BESIDE = [
-    "checkpoint={ every = '2 updates', keep = 2 }",
-    "callback=[{ name = 'tensorboard' }, { name = 'ema' }]",
-]
+BESIDE = ["checkpoint={ every = '2 updates', keep = 2 }", "callback=[{ name = 'tensorboard' }, { name = 'ema' }]"]
 
 
 @pytest.mark.parametrize("beside", BESIDE)

@@ -60,10 +60,7 @@ def test_nothing_is_wider_than_the_terminal_nor_controls_it(plan, width):
         assert printable("".join(lines)) == "".join(lines)
 
 
-TRACED = {
-    "M": {"name", "ph", "pid", "tid", "args"},
-    "X": {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"},
-}
+TRACED = {"M": {"name", "ph", "pid", "tid", "args"}, "X": {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"}}
 
 
 @pytest.mark.parametrize("plan", [three_stages, branches, hostile])

@@ -166,10 +166,7 @@ def test_an_order_that_cannot_be_is_an_error_and_no_hang():
     built = pipeline(CHAIN, (8,), schedule="sequential")
     last = built.executors[-1]
     last.program = evolve(last.program, depth=2)
-    with pytest.raises(
-        RuntimeError,
-        match=r"every stage waits \(stage 5 \(head\), forward of micro-batch 1, ",
-    ):
+    with pytest.raises(RuntimeError, match=r"every stage waits \(stage 5 \(head\), forward of micro-batch 1, "):
         built.train(batches((8,), 4))
 
 

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from petra_graph.spec import model, run_tables
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import load
-from petra_graph.spec.strict_values import (
-    AtLeast,
-    AtMost,
-    Each,
-    GreaterThan,
-    Length,
-    LessThan,
-    Reader,
-)
+from petra_graph.spec.strict_values import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, Reader
 
 
 def read(given, path):

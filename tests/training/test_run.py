@@ -113,10 +113,7 @@ def test_the_events(ended, directory):
         for step, names in (
             (MICRO_BATCHES * (epoch - 1) + 4, ("train/micro_batch_loss", "train/learning_rate")),
             (MICRO_BATCHES * (epoch - 1) + 8, ("train/micro_batch_loss", "train/learning_rate")),
-            (
-                MICRO_BATCHES * epoch,
-                (*SCORES, "samples_per_second", "learning_rate"),
-            ),
+            (MICRO_BATCHES * epoch, (*SCORES, "samples_per_second", "learning_rate")),
         )
         for name in names
     ]

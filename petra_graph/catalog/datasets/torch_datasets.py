@@ -34,16 +34,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from petra_graph.blocks import random_key
 from petra_graph.catalog.datasets.samples import PAIR, are_equal, described, facts_of, read_sample
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.plugins import (
-    AtLeast,
-    Code,
-    DataFacts,
-    Length,
-    fork_generators,
-    named_code,
-    seed_generators,
-    seeded,
-)
+from petra_graph.plugins import AtLeast, Code, DataFacts, Length, fork_generators, named_code, seed_generators, seeded
 from petra_graph.plugins.author_code import author_code
 from petra_graph.units import plural
 

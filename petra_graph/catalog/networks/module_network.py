@@ -12,14 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from torch import Tensor, nn
 
-from petra_graph.blocks import (
-    Block,
-    Buffered,
-    DualResidualEntry,
-    DualResidualStep,
-    Shape,
-    Streams,
-)
+from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Shape, Streams
 from petra_graph.blocks.couplings import Alpha, Beta
 from petra_graph.blocks.module_block import StructuredHead, as_outputs
 from petra_graph.blocks.randomness import may_draw
@@ -33,9 +26,7 @@ Coupling = Annotated[
     'makes chains of the residual parts reversible: "dual-residual" (Dr2Net); default: the network itself',
 ]
 Anchors = Annotated[
-    int | None,
-    "every n-th part of a chain is buffered, where reconstruction begins anew; default: none",
-    AtLeast(1),
+    int | None, "every n-th part of a chain is buffered, where reconstruction begins anew; default: none", AtLeast(1)
 ]
 
 

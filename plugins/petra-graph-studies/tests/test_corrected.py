@@ -158,10 +158,7 @@ def spec(write):
     return write("small.toml", SPEC)
 
 
-@pytest.mark.parametrize(
-    ("how", "call"),
-    list(zip(RUNS, ("trained 2/6", "trained 2/8", "evaluating 1"), strict=True)),
-)
+@pytest.mark.parametrize(("how", "call"), list(zip(RUNS, ("trained 2/6", "trained 2/8", "evaluating 1"), strict=True)))
 def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
     run(spec, RUNS[how], StopAt(call))
     assert main(["run", "--resume", "latest"]) == 0

@@ -244,10 +244,7 @@ RULES = {
     f"{base}, {correction}": (name, options | corrects)
     for base, (name, options) in BASES.items()
     for correction, corrects in CORRECTIONS.items()
-} | {
-    "nadam": ("nadam", {}),
-    "nadam by stage": ("nadam", {"beta1_by_stage": True}),
-}
+} | {"nadam": ("nadam", {}), "nadam by stage": ("nadam", {"beta1_by_stage": True})}
 
 
 ROWS = [

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from petra_graph_text.text import (
-    TextBytes,
-    TextCharacters,
-    TextTokens,
-    drawn,
-)
+from petra_graph_text.text import TextBytes, TextCharacters, TextTokens, drawn
 from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
 from petra_graph_text.training import BitsPerByte
 from tiny_models import VOCABULARY, save_tokenizer
@@ -36,11 +31,7 @@ def file(tmp_path: Path) -> Path:
 def test_characters_are_numbered_and_come_back(file: Path) -> None:
     text = opened(TextCharacters, root=str(file), context=10)
     assert text.facts == DataFacts(
-        shape=(10,),
-        dtype="int64",
-        classes=len(set(TEXT)),
-        target_shape=(10,),
-        class_names=tuple(sorted(set(TEXT))),
+        shape=(10,), dtype="int64", classes=len(set(TEXT)), target_shape=(10,), class_names=tuple(sorted(set(TEXT)))
     )
     made = TextCharacters.codec(text.facts)
     assert made.encode(TEXT) == [sorted(set(TEXT)).index(one) for one in TEXT]

@@ -87,12 +87,7 @@ def vit_small(monkeypatch):
 
 @pytest.mark.usefixtures("vit_small")
 @pytest.mark.parametrize(
-    ("network", "side", "nodes"),
-    [
-        ("mobilenet_v3_small", 32, 15),
-        ("squeezenet1_1", 64, 10),
-        ("vit_small", 32, 4),
-    ],
+    ("network", "side", "nodes"), [("mobilenet_v3_small", 32, 15), ("squeezenet1_1", 64, 10), ("vit_small", 32, 4)]
 )
 def test_parts_are_the_network(network, side, nodes):
     measured = measure(check_spec(spec_of(network, side)))

@@ -60,10 +60,7 @@ def verb(
     varied: Annotated[tuple[str, ...], "KEY=A,B,..."] = (),
     *,
     overrides: Sets = (),
-    seeds: Annotated[
-        int | None,
-        Option("Train each combination with N seeds, from run.seed on.", "N", least=1),
-    ] = None,
+    seeds: Annotated[int | None, Option("Train each combination with N seeds, from run.seed on.", "N", least=1)] = None,
     at_once: Annotated[
         int,
         Option(

@@ -25,15 +25,7 @@ import torch
 from attrs import asdict
 from torch import Tensor, nn
 
-from petra_graph.blocks import (
-    Block,
-    Buffered,
-    DualResidualEntry,
-    DualResidualStep,
-    Head,
-    Shape,
-    Streams,
-)
+from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Head, Shape, Streams
 from petra_graph.blocks.couplings import COEFFICIENTS, Alpha, Beta
 from petra_graph.catalog.networks.module_network import Anchors, Coupling, link_of_chain
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
@@ -48,10 +40,7 @@ EMBEDDING, LAYERS, HEAD = "model.embed_tokens", "model.layers", "lm_head"
 """Nodes, by their module in transformers."""
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 """What every configuration must say: transformers' own defaults are those of a model of seven billion parameters."""
-_LINEAR = (
-    *(f"self_attn.{one}_proj" for one in "qkvo"),
-    *(f"mlp.{one}_proj" for one in ("gate", "up", "down")),
-)
+_LINEAR = (*(f"self_attn.{one}_proj" for one in "qkvo"), *(f"mlp.{one}_proj" for one in ("gate", "up", "down")))
 """Linear layers of a decoder layer."""
 _NOT_KEPT = ("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "use_cache")
 _ROTARY = ("default", "linear", "llama3", "yarn")

@@ -22,17 +22,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.plugins import (
-    AtLeast,
-    AtMost,
-    DataFacts,
-    GreaterThan,
-    Length,
-    LessThan,
-    Problem,
-    SpecError,
-    TextCodec,
-)
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan, Problem, SpecError, TextCodec
 from petra_graph_text.tokenizers_on_disk import TokenCodec, tokenizer_of, vocabulary_of
 
 BYTES = 256
@@ -54,9 +44,7 @@ Pattern = Annotated[
 Context = Annotated[int, "length of a window, tokens", AtLeast(1)]
 TestShare = Annotated[float, "share of the text, from its end, that is kept for the test", GreaterThan(0), LessThan(1)]
 Samples = Annotated[
-    int | None,
-    "training windows in an epoch, drawn at random; default: as many as fit side by side",
-    AtLeast(1),
+    int | None, "training windows in an epoch, drawn at random; default: as many as fit side by side", AtLeast(1)
 ]
 
 

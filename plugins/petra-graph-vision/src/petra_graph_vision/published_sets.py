@@ -18,19 +18,7 @@ from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.splits import ImageSplit
 from petra_graph.plugins import DataFacts
-from petra_graph_vision.images import (
-    Augment,
-    Flip,
-    GreyMean,
-    GreyStd,
-    Mean,
-    Mix,
-    Padding,
-    Root,
-    Std,
-    expanded,
-    reading,
-)
+from petra_graph_vision.images import Augment, Flip, GreyMean, GreyStd, Mean, Mix, Padding, Root, Std, expanded, reading
 from petra_graph_vision.transforms import augmented
 
 IMAGENET_TRAINING = 1_281_167
