@@ -1,4 +1,7 @@
-"""The package as others get it: an sdist, the wheel that is built from it, and the quickstart outside of the repository."""
+"""The package as others get it: an sdist, the wheel that is built from it, and the quickstart outside of the repository.
+
+First comes the core alone, and then the distributions of plugins/ beside it.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,9 @@ def wheel(sdist, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """An environment with the wheel, which sees the dependencies of this one and not its petra_graph."""
+    """An environment with the wheel, which sees the dependencies of this one and nothing else of this project."""
     made = environment(tmp_path_factory.mktemp("installed"))
-    made.install(wheel, *(ROOT / "plugins" / f"petra-graph-{name}" for name in PACKAGES))
+    made.install(wheel)
     return made
 
 
@@ -79,29 +82,20 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert f"{STEM}.dist-info/licenses/LICENSE" in described
 
 
-def test_every_plugin_is_listed_without_a_fault(installed):
-    listed = json.loads(installed.petra_graph("list", "--json"))
-    assert not [plugin for plugin in listed if plugin["fault"]]
-    ours = {
-        (f"petra_graph.{plugin['kind']}", plugin["name"])
-        for plugin in listed
-        if plugin["distribution"] == "petra-graph"
-    }
-    declared = PROJECT["entry-points"]
-    assert ours == {(group, name) for group in declared for name in declared[group]}
-
-
 CODE = """
 import sys
 from petra_graph.cli.main import main
 
-sys.exit(main(["plan", sys.argv[1], "--format", "html"]) or main(["run", sys.argv[1], "--set", "run.epochs=1", "--json"]))
+spec = sys.argv[1]
+assert main(["validate", spec, "--set", "data.name=cifar10"]) == 2
+sys.exit(main(["plan", spec, "--format", "html"]) or main(["run", spec, "--set", "run.epochs=1", "--json"]))
 """
 
 
 def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(installed, sdist):
     done = installed("-c", CODE, str(sdist / "specs" / "quickstart.toml"))
     assert done.returncode == 0, done.stderr
+    assert 'unknown data set "cifar10"' in done.stderr, "the core is alone"
     page, _, said = done.stdout.partition("\n")
     assert "<svg" in (installed.folder / page).read_text()
     summary = json.loads(said)
@@ -118,3 +112,20 @@ def test_it_has_the_example_of_new_packages(installed):
         "class MadeElsewhere(AdditiveCoupling)"
         in (installed.folder / "made-elsewhere" / "made_elsewhere.py").read_text()
     )
+
+
+def test_every_plugin_is_listed_without_a_fault(installed):
+    installed.install(*(ROOT / "plugins" / f"petra-graph-{name}" for name in PACKAGES))
+    listed = json.loads(installed.petra_graph("list", "--json"))
+    assert {plugin["distribution"] for plugin in listed} == {
+        "petra-graph",
+        *(f"petra-graph-{name}" for name in PACKAGES),
+    }
+    assert not [plugin for plugin in listed if plugin["fault"]]
+    ours = {
+        (f"petra_graph.{plugin['kind']}", plugin["name"])
+        for plugin in listed
+        if plugin["distribution"] == "petra-graph"
+    }
+    declared = PROJECT["entry-points"]
+    assert ours == {(group, name) for group in declared for name in declared[group]}

@@ -1,8 +1,9 @@
-"""Virtual environments that see this one's packages behind their own, so that nothing is downloaded."""
+"""Virtual environments that see this one's packages behind their own, but for this project's, so that nothing is downloaded."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
-"""The folders of this environment's packages."""
+OURS = re.compile(r"(_editable_impl_|__editable__.*)?petra_graph")
+"""Begins the names of this project's distributions and of their metadata, among the packages."""
 
 
 @frozen
@@ -46,7 +47,13 @@ def environment(folder: Path) -> Environment:
     """Create an environment in a folder."""
     made = Environment(folder)
     venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
-    (made.place("purelib") / "parent.pth").write_text("\n".join(PACKAGES) + "\n")
+    behind = folder / "behind"
+    behind.mkdir()
+    for packages in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(packages).iterdir():
+            if not OURS.match(path.name):
+                (behind / path.name).symlink_to(path)
+    (made.place("purelib") / "parent.pth").write_text(f"{behind}\n")
     return made
 
 

@@ -14,10 +14,10 @@ from torchvision.models import _api
 import petra_graph as pg
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
-from petra_graph.training.prepare import prepare
+from petra_graph.training.data import order
 from petra_graph.training.trials import compare_parts
 
-STEPS, BATCH, SIDE, CLASSES = 25, 4, 32, 10
+STEPS, UPDATES, BATCH, SIDE, CLASSES = 25, 4, 4, 32, 10
 HERE = "images_of_this_test"
 """A name by which the Dataset is found: that of this module has a hyphen."""
 sys.modules[HERE] = sys.modules[__name__]
@@ -60,12 +60,12 @@ def test_the_steps_of_resnet18_are_those_of_torchvision(here):
         lr_schedule={"name": "constant"},
         precision={"memory_format": "contiguous"},
         init={"weights": "begun.pt"},
-        run={"epochs": 1, "micro_batches": 8},
+        run={"epochs": 1, "micro_batches": UPDATES},
     )
-    order, data = prepare(spec).opened.epoch(0).parts, Images()
+    data, orders = Images(), order(STEPS * BATCH, seed=0, epoch=0).reshape(STEPS, BATCH)
     run = pg.train(spec)
     optimizer = torch.optim.SGD(network.train().parameters(), 0.01, momentum=0.9)
-    for indices in order:
+    for indices in orders[:UPDATES]:
         x, y = zip(*(data[int(index)] for index in indices), strict=True)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(network(torch.stack(x)), torch.tensor(y)).backward()
