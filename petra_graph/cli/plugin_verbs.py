@@ -124,9 +124,9 @@ def check(
     inputs: Annotated[str | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES")] = None,
     as_json: Json = False,
 ) -> int:
-    """Check that blocks, optimizers, losses, data sets and callbacks keep what training relies on, on the CPU.
+    """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
 
-    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss, data set and callbacks. PLUGIN is one of
+    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
     `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
     then one of its options, as in --set hidden=8. Exit code 4: a promise is broken.
     """
@@ -144,7 +144,7 @@ def check(
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
         results += [(label, reason, [] if trial is None else examine(trial)) for label, trial, reason in cases]
     if as_json:
-        made = [(label, reason, list(map(attrs.asdict, outcomes))) for label, reason, outcomes in results]
+        made = [(label, reason, [one._asdict() for one in outcomes]) for label, reason, outcomes in results]
         print_json([dict(zip(("plugin", "reason", "checks"), one, strict=True)) for one in made])
     else:
         for label, reason, outcomes in results:
@@ -198,7 +198,7 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     import torch
 
     from petra_graph.plugins.tensor_trees import Tree
-    from petra_graph.testing import CallbackTrial, DataSetTrial, LossTrial, OptimizerTrial
+    from petra_graph.testing import DataSetTrial, LossTrial, OptimizerTrial
     from petra_graph.training.prepare import prepare
     from petra_graph.training.trials import MOST_SAMPLES, block_trials
 
@@ -219,8 +219,6 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     loss = None if several else LossTrial.of(checked.loss, batch=batch)
     yield str(checked.loss), loss, "the network has several outputs or targets" if several else ""
     yield str(checked.data), DataSetTrial.of(checked.data), ""
-    for one in checked.callbacks:
-        yield str(one), CallbackTrial.of(one), ""
 
 
 # --- new ---

@@ -10,8 +10,7 @@
         check()
 
 A block goes through the executor's own runners, so that these checks accept exactly what training accepts: three micro-batches
-forward, then back in the same order, as in a stage of depth 3. Its parameters are moved off their initial values, because a last layer
-that starts at zero hides every mistake.
+forward, then back in the same order, as in a stage of depth 3.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from petra_graph.testing import promises
 from petra_graph.testing.block_checks import Trial, tokens
-from petra_graph.testing.other_checks import CallbackTrial, DataSetTrial, LossTrial, OptimizerTrial
+from petra_graph.testing.other_checks import DataSetTrial, LossTrial, OptimizerTrial
 from petra_graph.testing.promises import AnyTrial, BrokenPromise, Outcome, name_of, outcome_of
 
 if TYPE_CHECKING:
@@ -30,15 +29,13 @@ if TYPE_CHECKING:
 
 # fmt: off
 __all__ = [
-    "TRIALS", "AnyTrial", "BrokenPromise", "CallbackTrial", "Check", "DataSetTrial", "LossTrial", "OptimizerTrial", "Outcome", "Trial", "examine",
+    "TRIALS", "AnyTrial", "BrokenPromise", "Check", "DataSetTrial", "LossTrial", "OptimizerTrial", "Outcome", "Trial", "examine",
     "parametrize_with_checks", "tokens",
 ]
 # fmt: on
 Check = Callable[[], None]
 """What a test is given."""
-TRIALS: dict[str, type[AnyTrial]] = {
-    one.kind.short: one for one in (Trial, OptimizerTrial, LossTrial, DataSetTrial, CallbackTrial)
-}
+TRIALS: dict[str, type[AnyTrial]] = {one.kind.short: one for one in (Trial, OptimizerTrial, LossTrial, DataSetTrial)}
 """By the names of kinds on the command line."""
 
 
@@ -48,11 +45,7 @@ def examine(trial: AnyTrial) -> list[Outcome]:
 
 
 def parametrize_with_checks(*trials: AnyTrial) -> pytest.MarkDecorator:
-    """Return a decorator for a test function with the argument `check`, which it calls: a test for each check of each trial.
-
-    Args:
-        trials: plugins with options, and what they read.
-    """
+    """Return a decorator for a test function with the argument `check`, which it calls: a test for each check of each trial."""
     import pytest
 
     def made(check: promises.Check, trial: AnyTrial) -> None:

@@ -1,4 +1,4 @@
-"""A plugin with options, the promises that are checked of it, and what each check finds: kept, broken, or not tried."""
+"""A plugin with its options, the promises that are checked of it, and what each check finds: kept, broken, or not tried."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ class NotTried(Exception):
 
 
 Check = Callable[[Any], None]
-"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "every parameter" of check_every_parameter."""
+"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "state dictionary" of check_state_dictionary."""
 
 
 @frozen(kw_only=True)
@@ -67,8 +67,7 @@ class AnyTrial:
         return cls(plugin=plugin, **more)
 
 
-@frozen
-class Outcome:
+class Outcome(NamedTuple):
     """Of one check."""
 
     check: str
@@ -82,20 +81,18 @@ def name_of(check: Check) -> str:
 
 def outcome_of(check: Check, trial: AnyTrial) -> Outcome:
     """Make one check; what a plugin's code raises breaks it."""
-    status: Literal["kept", "broken", "not tried"] = "broken"
-    found = ""
+    name = name_of(check)
     try:
         with uncompiled():
             check(trial)
-        status = "kept"
     except NotTried as reason:
-        status, found = "not tried", str(reason)
+        return Outcome(name, "not tried", str(reason))
     except BrokenPromise as broken:
-        found = str(broken)
+        return Outcome(name, "broken", str(broken))
     except Exception as error:  # noqa: BLE001  code of a plugin may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}"
-    return Outcome(name_of(check), status, found)
+        return Outcome(name, "broken", f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}")
+    return Outcome(name, "kept")
 
 
 def expect(kept: bool, found: str) -> None:
@@ -106,23 +103,19 @@ def expect(kept: bool, found: str) -> None:
 def expect_close(
     message: str, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype, roundings: int = ROUNDINGS
 ) -> None:
-    """Compare tensors, |found - expected| / |expected| with norms over all of them, with units of rounding of a type; absolutely, if zero is expected."""
+    """Compare tensors, |found - expected| / |expected| with norms over all, in units of rounding of a type; absolutely, if zero is expected."""
     if not all(bool(one.isfinite().all()) for one in expected):
         raise NotTried("it computes values that are not finite of what it was given")
     pairs = [(one.detach().double(), other.detach().double()) for one, other in zip(found, expected, strict=True)]
     difference = math.hypot(*(float((one - other).norm()) for one, other in pairs))
     error = difference / (math.hypot(*(float(other.norm()) for _, other in pairs)) or 1.0)
     allowed = roundings * torch.finfo(dtype).eps
-    if not error <= allowed:  # not a number compares as false
-        raise BrokenPromise(f"{message}: relative error {error:.1e} in {short(dtype)}, allowed {allowed:.1e}")
+    # Not a number compares as false.
+    expect(error <= allowed, f"{message}: relative error {error:.1e} in {dtype}, allowed {allowed:.1e}")
 
 
 def equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     return len(one) == len(other) and all(map(torch.equal, one, other))
-
-
-def short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def generator_states() -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Every first-party optimizer, loss, data set and callback passes its check; blocks have a file of their own for that."""
+"""Every first-party optimizer, loss and data set passes its check; blocks have a file of their own for that."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ OPTIONS = {
     "soap": [{"precondition_frequency": 1}, {"max_precond_dim": 3}, {"max_precond_dim": 1}],
     "cross-entropy": [{"label_smoothing": 0.2}],
     "digits": [{"crop_padding": 1}],
-    "early-stopping": [{"metric": "validation/top1", "patience": 2}],
-    "ema": [{"decay": 0.5, "every": 3}],
 }
 """Further options to try."""
 

@@ -82,10 +82,10 @@ def test_their_own_tests_pass(packages):
         *(f"../{one}" for one in tests),
         program="pytest:main",
     )
-    assert int(re.search(r"(\d+) passed", printed)[1]) > 30, printed
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 24, printed
 
 
 def test_their_specs_and_all_of_a_distribution_are_checked(packages):
     for name, asked in (("examples", "example.toml"), ("examples", "petra-graph-examples"), ("convnext", BLOCK)):
         results = json.loads(done(packages / name, "check", asked, "--json"))
-        assert sum(len(result["checks"]) for result in results) >= 10
+        assert sum(len(result["checks"]) for result in results) >= 8
