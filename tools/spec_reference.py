@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import attrs
 import click
@@ -21,7 +21,7 @@ from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import PluginSpec, Spec
-from petra_graph.spec.strict_values import annotated, brief, describe, is_list, is_mapping, members
+from petra_graph.spec.strict_values import LISTS, MAPPINGS, annotated, brief, describe, members
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")
@@ -70,8 +70,10 @@ def keys(cls: type, table: str, header: str = "Keys above all tables", text: str
     for one in fields:
         if within := inner(one.type):
             kind, text, _ = annotated(one.type)
-            name = ".".join(filter(None, [table, one.name])) + ".NAME" * any(map(is_mapping, members(kind)))
-            listed = any(map(is_list, members(kind)))
+            name = ".".join(filter(None, [table, one.name])) + ".NAME" * any(
+                get_origin(member) in MAPPINGS for member in members(kind)
+            )
+            listed = any(get_origin(member) in LISTS for member in members(kind))
             text = text or (within.__doc__ or "").partition("\n")[0]
             yield from keys(within, name, f"`[[{name}]]`" if listed else f"`[{name}]`", text)
 
@@ -111,8 +113,8 @@ def _default(one: Any) -> str:
 def rows(word: str, fields: Any) -> Iterator[str]:
     yield from [f"| {word} | type and range | default | meaning (unit) |", "|---|---|---|---|"]
     for one in fields:
-        _, text, bounds = annotated(one.type)
-        kind = ", ".join(filter(None, [describe(one.type), brief(bounds)])).replace("|", "\\|")
+        _, text, _ = annotated(one.type)
+        kind = ", ".join(filter(None, [describe(one.type), brief(one.type)])).replace("|", "\\|")
         text = text.replace("|", "\\|")
         default = f"`{_default(one)}`" if _default(one) else "*required*" * (one.default is attrs.NOTHING)
         yield f"| `{one.name}` | {kind} | {default} | {text} |"

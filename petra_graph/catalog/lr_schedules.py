@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import ceil, cos, pi
 from typing import Annotated
 
-from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Horizon
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Horizon
 
 Final = Annotated[float, "share of the base learning rate at the run's end", AtLeast(0), AtMost(1)]
 
@@ -40,9 +40,8 @@ def step(
     horizon: Horizon,
     *,
     milestones: Annotated[
-        tuple[float, ...],
+        tuple[Annotated[float, GreaterThan(0)], ...],
         "epochs of the drops, counted from the run's start, warm-up included; fractions are allowed",
-        Each(GreaterThan(0)),
         _increasing,
     ],
     gamma: Annotated[float, "factor of the learning rate at each milestone", GreaterThan(0)] = 0.1,

@@ -161,7 +161,7 @@ def check(
 def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Cases:
     """Yield the plugins of a name or a distribution; a block whose shapes nobody gives is tried at usual ones, if it reads them."""
     from petra_graph.blocks.couplings import WrongResult
-    from petra_graph.spec.layers import parse_override
+    from petra_graph.spec.load_spec import parse_override
     from petra_graph.testing import TRIALS, Trial
     from petra_graph.testing.block_checks import Harness
 

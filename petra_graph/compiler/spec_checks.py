@@ -16,8 +16,7 @@ from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.node_costs import PROFILED, CostTable, Profile
 from petra_graph.program.stage_program import Partition
 from petra_graph.record.profile_files import read_profile
-from petra_graph.spec.model import ClipSpec, MethodSpec, RequestedSchedule, Spec
-from petra_graph.spec.run_tables import PartitionSpec, interval
+from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, RequestedSchedule, Spec, interval
 from petra_graph.units import plural
 
 _PROFILE = ("partition", "profile")

@@ -25,7 +25,7 @@ from petra_graph.record.checkpoint import Damaged, best_first
 from petra_graph.record.recorded_run import LATEST, find_run
 from petra_graph.record.run_directory import damaged, first_folders, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
-from petra_graph.spec.layers import parse_override
+from petra_graph.spec.load_spec import parse_override
 from petra_graph.spec.model import Spec
 from petra_graph.training.identity import Fingerprint
 from petra_graph.training.trained_network import Network

@@ -16,8 +16,7 @@ from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED,
 from petra_graph.program.device_types import MACHINE_DEVICES, Link
 from petra_graph.program.simulation import Pipeline
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Spec
-from petra_graph.spec.run_tables import PartitionSpec
+from petra_graph.spec.model import PartitionSpec, Spec
 from petra_graph.units import DECIMAL, noun, seconds
 
 _NAME: Path = ("optimizer", "name")

@@ -78,7 +78,7 @@ class ProblemCollector:
             self.add(error.problems, of_plugin=True)
         except NoFeasiblePlan as error:
             self.raise_any()
-            raise NoFeasiblePlan(self.loaded.located(map(self._under_path, error.problems))) from None
+            raise NoFeasiblePlan(self.loaded.in_order(map(self._under_path, error.problems))) from None
         return None
 
     def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -103,7 +103,7 @@ class ProblemCollector:
         """
         if self.any:
             kind = SpecError if self.wrong else PluginError
-            raise kind(self.loaded.located([*self.wrong, *self.broken]))
+            raise kind(self.loaded.in_order([*self.wrong, *self.broken]))
 
     def _under_path(self, problem: Problem) -> Problem:
         return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))
@@ -324,7 +324,7 @@ class _PluginTables:
             # Any module is the head where a node says so: what it returns goes to the loss as it is.
             plugin = head_of(plugin) if plugin is not None and part.kind == "head" else plugin
             nodes.append(NodeInput(spec=part, plugin=plugin, path=path))
-        given = self.loaded.layers.values.get("graph")
+        given = self.loaded.values.get("graph")
         tables = given.get("node") if isinstance(given, Mapping) else None
         # A node that could not be read, or whose block is unknown, would break rules of the graph by its absence.
         if (isinstance(tables, list) and len(tables) > len(nodes)) or not all(one.plugin for one in nodes) or not nodes:
@@ -354,7 +354,7 @@ class _PluginTables:
             return None
         # Files are relative to the text that names them.
         files, path = keys_with(FilePath, plugin.schema), (*table, "options")
-        located = self.loaded.layers.located
+        located = self.loaded.located
         options = {key: located(value, (*path, key)) if key in files else value for key, value in given.items()}
         plugin, problems = plugin.read(options, path)
         self.problems.add(problems)

@@ -22,7 +22,7 @@ from petra_graph.program.device_types import (
     device_types,
     stated_link,
 )
-from petra_graph.spec.run_tables import PartitionSpec
+from petra_graph.spec.model import PartitionSpec
 from petra_graph.units import byte_count
 
 _SAME_MEMORY = 0.12

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from petra_graph.plugins.stage_facts import Horizon, StageFacts
     from petra_graph.spec.in_code import code_name
     from petra_graph.spec.model import Kind, NodeSpec
-    from petra_graph.spec.strict_values import AtLeast, AtMost, Each, GreaterThan, Length, LessThan
+    from petra_graph.spec.strict_values import AtLeast, AtMost, GreaterThan, Length, LessThan
 
 # fmt: off
 __all__ = [
-    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Buffered", "Callback", "Code", "Companion", "DataFacts", "DataSet", "Each",
+    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Buffered", "Callback", "Code", "Companion", "DataFacts", "DataSet",
     "EpochEnded", "GreaterThan", "Head", "Horizon", "Kind", "Length", "LessThan", "Loss", "Metric", "NodeSpec", "ParameterGroups", "Problem",
     "Reversible", "Scale", "SpecError", "Split", "StageFacts", "Started", "TextCodec", "TwoFunctionCoupling", "code_name", "correct",
     "fork_generators", "named_code", "scale_of", "seed_generators", "seeded",

@@ -29,7 +29,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import author_code, author_line
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.spec.strict_values import Reader, is_list, is_mapping, keys_with, members
+from petra_graph.spec.strict_values import LISTS, MAPPINGS, Reader, annotated, keys_with, members
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
@@ -294,10 +294,7 @@ def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
             annotation = eval(annotation, names)  # noqa: S307  the author's own code
         except Exception:  # noqa: BLE001  whatever it names
             annotation = Any
-    said: Sequence[Any] = ()
-    if get_origin(annotation) is Annotated:
-        annotation, *said = get_args(annotation)
-    said = (*said, *(one for kind in members(annotation) for one in getattr(kind, "__metadata__", ())))  # `Code | None`
+    annotation, *said = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     kind: Any = _toml_type(annotation)
     default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
     # A default that TOML cannot write is unset there, and is left to the code.
@@ -321,13 +318,13 @@ def _toml_type(annotation: Any) -> Any:
     annotation = bare.get(annotation, annotation) if annotation.__hash__ else annotation
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _toml_type(inside[0])
+        return Annotated[(_toml_type(inside[0]), *inside[1:])]
     if members(annotation) != (annotation,):
-        kinds = tuple(kind for one in members(annotation) if (kind := _toml_type(one)) is not Any)
+        kinds = tuple(kind for one in members(annotation) if annotated(kind := _toml_type(one))[0] is not Any)
         return Union[(*kinds, type(None))] if kinds and Any not in inside else Any
-    if is_list(annotation):
+    if origin in LISTS:
         return origin[tuple(one if one is ... else _toml_type(one) for one in inside)]
-    if is_mapping(annotation):
+    if origin in MAPPINGS:
         return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
     literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
     return annotation if literal or annotation in (*_SCALARS, FilePath) or attrs.has(annotation) else Any

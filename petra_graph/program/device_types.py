@@ -19,8 +19,7 @@ from typing import Literal
 from attrs import field, frozen
 from attrs.validators import ge, gt
 
-from petra_graph.spec.model import Products
-from petra_graph.spec.run_tables import DeviceSpec, PartitionSpec
+from petra_graph.spec.model import DeviceSpec, PartitionSpec, Products
 from petra_graph.units import byte_count
 
 EFFICIENCY = 0.5

@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from petra_graph.errors import cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.record.run_directory import METRICS, sha256_of
-from petra_graph.spec.run_tables import CheckpointSpec
+from petra_graph.spec.model import CheckpointSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,7 @@ from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import METRICS, SCALES, damaged, is_locked, read_json, resolved_spec
-from petra_graph.spec.layers import parse_override
+from petra_graph.spec.load_spec import parse_override
 
 
 @frozen(kw_only=True)

@@ -30,7 +30,7 @@ from petra_graph.runtime.channels import (
 from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender, announcing
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
-from petra_graph.spec.run_tables import Transport
+from petra_graph.spec.model import Transport
 
 
 @define(kw_only=True)

@@ -17,8 +17,25 @@ from typing import Any
 import attrs
 
 from petra_graph.errors import SpecError, kind_of, shown
-from petra_graph.spec.layers import Change
 from petra_graph.spec.strict_values import plain
+
+
+class Change(str):
+    """An assignment by Python code, which was not written as `--set`."""
+
+    __slots__ = ()
+
+
+def assignments(changes: Mapping[str, Any] | None) -> list[str]:
+    """Return values by key as overrides; a class may be given in place of its name.
+
+    Raises:
+        TypeError: they are not a mapping.
+        SpecError: TOML cannot write a value.
+    """
+    if changes is not None and not isinstance(changes, Mapping):
+        raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
+    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in (changes or {}).items()]
 
 
 def toml_values(value: Any, key: str = "") -> Any:
@@ -61,18 +78,6 @@ def toml_values(value: Any, key: str = "") -> Any:
     raise SpecError(f"{key} cannot be {kind_of(value)}", hint)
 
 
-def assignments(changes: Mapping[str, Any] | None) -> list[str]:
-    """Return values by key as overrides; a class may be given in place of its name.
-
-    Raises:
-        TypeError: they are not a mapping.
-        SpecError: TOML cannot write a value.
-    """
-    if changes is not None and not isinstance(changes, Mapping):
-        raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
-    return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in (changes or {}).items()]
-
-
 def code_name(code: Any) -> str:
     """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
 
@@ -98,7 +103,10 @@ def code_name(code: Any) -> str:
     )
 
 
-def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
+# --- tables ---
+
+
+def buffered(module: Any, /, **kwargs: Any) -> dict[str, Any]:
     """Return a node of any torch.nn.Module, whose input is stored until its backward: pg.buffered(nn.Linear, in_features=2, out_features=8).
 
     The module reads the tensors [n, ...] of the node before, and returns one or several. For two streams, as reversible blocks
@@ -111,10 +119,17 @@ def buffered(module: Any, **kwargs: Any) -> dict[str, Any]:
     Raises:
         SpecError: it is no class or function, or cannot be found again by its module and its name.
     """
-    return {"block": _made_by(module, kwargs), "options": kwargs}
+    if wrong := next((key for key, value in kwargs.items() if callable(value)), None):
+        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
+    if not isinstance(module, type | FunctionType):
+        raise SpecError(
+            f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
+            "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
+        )
+    return {"block": code_name(module), "options": kwargs}
 
 
-def head(module: Any, **kwargs: Any) -> dict[str, Any]:
+def head(module: Any, /, **kwargs: Any) -> dict[str, Any]:
     """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
     return {**buffered(module, **kwargs), "kind": "head"}
 
@@ -124,20 +139,9 @@ def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
     `given` are other keys of the table. Errors as of `buffered`.
     """
-    make, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})
-    options = {"build": _made_by(make, kwargs), **({"kwargs": kwargs} if kwargs else {}), **given.get("options", {})}
-    return {"name": "module", **given, "options": options}
-
-
-def _made_by(module: Any, kwargs: Mapping[str, Any]) -> str:
-    if wrong := next((key for key, value in kwargs.items() if callable(value)), None):
-        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
-    if isinstance(module, type | FunctionType):
-        return code_name(module)
-    raise SpecError(
-        f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
-        "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
-    )
+    node = buffered(module.func, **module.keywords) if isinstance(module, partial) else buffered(module)
+    kwargs = {"kwargs": node["options"]} if node["options"] else {}
+    return {"name": "module", **given, "options": {"build": node["block"], **kwargs, **given.get("options", {})}}
 
 
 def from_torch(
@@ -187,10 +191,8 @@ def made_again(module: Any) -> dict[str, Any]:
     options = {name: getattr(module, name, one.default) for name, one in parameters.items()}
     plain = all(one is None or isinstance(one, str | int | float | list | tuple) for one in options.values())
     if plain and not module.state_dict() and "<" not in type(module).__qualname__:
-        public = [
-            {key: value for key, value in vars(one).items() if not key.startswith("_")}
-            for one in (module, type(module)(**options))
-        ]
+        again = type(module)(**options)
+        public = [{key: one for key, one in vars(made).items() if key[:1] != "_"} for made in (module, again)]
         if public[0] == public[1]:
             return {"name": type(module), "options": options}
     return {"name": code_name(module)}

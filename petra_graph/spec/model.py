@@ -1,25 +1,26 @@
 """The specification as frozen values.
 
-Each class is a table of the TOML file and each field a key; other keys are refused. `options` tables belong to plugins:
-here they are plain mappings, which the signature of each plugin checks (`plugins.contract`).
+Each class is a table of the TOML file and each field a key, with its type, its meaning and its bounds; other keys are refused. `options` tables
+belong to plugins: here they are plain mappings, which the signature of each plugin checks (`plugins.contract`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from attrs import field, frozen
 
-from petra_graph.spec.run_tables import CheckpointSpec, InitSpec, PartitionSpec, RunSpec
-from petra_graph.spec.strict_values import NODES, AtLeast, AtMost, Each, GreaterThan, Length, LessThan, is_file_name
+from petra_graph.errors import SpecError
+from petra_graph.spec.strict_values import NODES, AtLeast, AtMost, GreaterThan, Length, LessThan, is_file_name, is_size
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
 Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
 RequestedScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
-RequestedSchedule = RequestedScheduleName | tuple[int, ...]
+RequestedSchedule = RequestedScheduleName | tuple[Annotated[int, AtLeast(1)], ...]
 """A schedule in a specification; the placement, which has the stages' times, replaces "auto" by a list of depths."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
@@ -32,6 +33,41 @@ StoredDtype = Literal["as-streams", "bfloat16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The arithmetic of convolutions and matrix products on a GPU."""
+Transport = Literal["auto", "process-group", "nccl"]
+Scheduling = Literal["auto", "arrival", "static"]
+Size = Annotated[str, is_size]
+"""A number of bytes: "24GiB"."""
+Names = tuple[Annotated[str, Length(at_least=1)], ...]
+
+
+@frozen
+class Interval:
+    """A number of a unit, above 0."""
+
+    count: int
+    unit: Literal["epochs", "updates"]
+
+
+def interval(text: str) -> Interval:
+    """Read an interval. Raises ValueError: the text is not an interval."""
+    match = re.fullmatch(r"0*([1-9]\d*) ?(epoch|update)s?", text.strip())
+    if match is None:
+        raise ValueError('must be a whole number of epochs or updates, as in "500 updates"')
+    return Interval(int(match[1]), "epochs" if match[2] == "epoch" else "updates")
+
+
+def _is_apart(validation: object) -> None:
+    if validation in {"train", "test"}:
+        raise ValueError("must be a split of its own, or a share of the training samples")
+
+
+def _is_no_loss(name: str) -> None:
+    if name == "loss":
+        raise ValueError('must be another name than "loss", which every run records')
+
+
+# fmt: off
+# A key is a line: its type, what it means, its bounds, its default.
 
 
 @frozen(kw_only=True)
@@ -62,24 +98,76 @@ class GraphSpec:
 
 
 @frozen(kw_only=True)
+class LossSpec(PluginSpec):
+    """The function that the head minimises."""
+
+    name: Annotated[str, 'loss plugin, or "module:attribute"'] = "cross-entropy"
+
+
+@frozen(kw_only=True)
 class MethodSpec:
     """The computation of gradients."""
 
     name: Annotated[str, "training method"] = "petra"
     schedule: Annotated[
         RequestedSchedule | None,
-        'order of forwards and backwards, each stage\'s depth as a list, or the least depths at full speed ("auto"); default: "1f1b", or a method\'s only one',
+        'order of forwards and backwards, each stage\'s depth as a list, or the least depths at full speed ("auto"); '
+        'default: "1f1b", or a method\'s only one',
         Length(at_least=1),
-        Each(AtLeast(1)),
     ] = None
     accumulation: Annotated[int, "micro-batches averaged into one update (the paper's k)", AtLeast(1)] = 1
     keep: Annotated[
         Literal["auto"] | KeepsByNode | None,
         'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
     ] = None
-    allow_stored: Annotated[bool, "`keep` may have delayed nodes keep their graphs, with the forward's parameters"] = (
-        False
-    )
+    allow_stored: Annotated[bool, "`keep` may have delayed nodes keep their graphs, with the forward's parameters"] = False
+
+
+@frozen(kw_only=True)
+class FlopsSpec:
+    """Floating-point operations a second, dense, as a data sheet has them."""
+
+    float32: Annotated[float, "in float32, without TF32 (FLOP/s)", GreaterThan(0)]
+    tf32: Annotated[float | None, "default: half of bfloat16's, at least float32's (FLOP/s)", GreaterThan(0)] = None
+    bfloat16: Annotated[float | None, "default: float32's (FLOP/s)", GreaterThan(0)] = None
+    float64: Annotated[float | None, "default: half of float32's (FLOP/s)", GreaterThan(0)] = None
+
+
+@frozen(kw_only=True)
+class DeviceSpec:
+    """A device type that no data sheet here has; `device_type` may name it."""
+
+    kind: Annotated[Literal["cuda", "cpu"], "a GPU, or a core of a CPU"] = "cuda"
+    memory: Annotated[Size, 'memory, as in "24GiB"']
+    flops: Annotated[FlopsSpec, "rate of arithmetic by type"]
+    memory_bandwidth: Annotated[float, "bandwidth of its memory (bytes a second)", GreaterThan(0)]
+    link_latency: Annotated[float, "latency to its neighbour in the machine (seconds)", AtLeast(0)] = 1e-5
+    link_bandwidth: Annotated[float, "to its neighbour, one way; default: PCIe 4.0 x16 (bytes a second)", GreaterThan(0)] = 32e9
+    operation_seconds: Annotated[
+        float | None, "the host's time for any operation of torch; default: as measured with an H100, or on a CPU (seconds)", AtLeast(0)
+    ] = None
+
+
+@frozen(kw_only=True)
+class PartitionSpec:
+    """Stages of nodes, and devices of stages."""
+
+    stages: Annotated[
+        Literal["per-block", "auto"] | int | tuple[tuple[str, ...], ...],
+        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
+        "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
+        AtLeast(1),
+        AtMost(NODES),
+    ] = "per-block"
+    profile: Annotated[str | None, "file of times that `petra-graph profile` measured; default: estimates"] = None
+    devices: Annotated[int | tuple[str, ...], 'of each replica: their number, or names: ["cuda:0", "cpu"]', AtLeast(1), Length(at_least=1)] = 1
+    replicas: Annotated[int, "copies of the pipeline, each with processes and rows of a micro-batch of its own", AtLeast(1)] = 1
+    untie: Annotated[bool, "nodes of several stages that share a parameter each update a copy: another model; default: refused"] = False
+    device_type: Annotated[str | tuple[str, ...] | None, "device type that plans assume, one for all devices or one each; default: this machine's"] = None
+    device: Annotated[Mapping[str, DeviceSpec], "device types of your own, by the names that device_type gives them"] = field(factory=dict)
+    memory: Annotated[Size | tuple[Size, ...] | None, 'memory limit of a device, as in "40GiB", one for all or one each; default: what it has'] = None
+    link_latency: Annotated[float | None, "between devices, for plans; default: the type's (seconds)", AtLeast(0)] = None
+    link_bandwidth: Annotated[float | None, "between devices, for plans; default: the type's (bytes a second)", GreaterThan(0)] = None
 
 
 @frozen(kw_only=True)
@@ -110,47 +198,25 @@ class LrScheduleSpec(PluginSpec):
         "time in which the rate of a stage whose gradients are D > 1 updates late rises from 1 / D of it (PipeMare's T1) (epochs)",
         AtLeast(0),
     ] = 0.0
-    scaling: Annotated[
-        Literal["none", "goyal"], '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
-    ] = "none"
-
-
-@frozen(kw_only=True)
-class LossSpec(PluginSpec):
-    """The function that the head minimises."""
-
-    name: Annotated[str, 'loss plugin, or "module:attribute"'] = "cross-entropy"
+    scaling: Annotated[Literal["none", "goyal"], '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'] = "none"
 
 
 @frozen(kw_only=True)
 class PrecisionSpec:
     """Number formats, in arithmetic, memory and between stages."""
 
-    compute: Annotated[
-        Literal["float32", "float64", "bfloat16"],
-        "bfloat16: autocast inside blocks, with float32 parameters and streams",
-    ] = "float32"
+    compute: Annotated[Literal["float32", "float64", "bfloat16"], "bfloat16: autocast inside blocks, with float32 parameters and streams"] = "float32"
     fp32_precision: Annotated[
-        Literal["tf32", "ieee"],
-        'of products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast',
+        Literal["tf32", "ieee"], 'of products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast'
     ] = "tf32"
     memory_format: Annotated[Literal["channels-last", "contiguous"], "layout of 4-d tensors"] = "channels-last"
-    buffer_dtype: Annotated[StoredDtype, "of inputs stored until their backward; int8: one scale a tensor"] = (
-        "as-streams"
-    )
-    channel_dtype: Annotated[StoredDtype, "of tensors between stages in training; int8: one scale a tensor"] = (
-        "as-streams"
-    )
+    buffer_dtype: Annotated[StoredDtype, "of inputs stored until their backward; int8: one scale a tensor"] = "as-streams"
+    channel_dtype: Annotated[StoredDtype, "of tensors between stages in training; int8: one scale a tensor"] = "as-streams"
 
     @property
     def products(self) -> Products:
         """The arithmetic of convolutions and matrix products on a GPU."""
         return self.fp32_precision if self.compute == "float32" else self.compute
-
-
-def _is_apart(validation: object) -> None:
-    if validation in {"train", "test"}:
-        raise ValueError("must be a split of its own, or a share of the training samples")
 
 
 @frozen(kw_only=True)
@@ -163,10 +229,7 @@ class DataSpec(PluginSpec):
     validation: Annotated[
         float | str | None,
         "what evaluations after epochs read: a share of the training samples, drawn by the seed, or a split by name; default: the test data",
-        GreaterThan(0),
-        LessThan(1),
-        Length(at_least=1),
-        _is_apart,
+        GreaterThan(0), LessThan(1), Length(at_least=1), _is_apart,
     ] = None
     workers: Annotated[int, "loader processes; the samples do not depend on their number", AtLeast(0)] = 0
 
@@ -180,9 +243,53 @@ class DataSpec(PluginSpec):
         return "test" if self.validation is None else "validation"
 
 
-def _is_no_loss(name: str) -> None:
-    if name == "loss":
-        raise ValueError('must be another name than "loss", which every run records')
+@frozen(kw_only=True)
+class RunSpec:
+    """Length, seed, processes and directory of a run."""
+
+    epochs: Annotated[int, "passes over the training data", AtLeast(1)] = 1
+    seed: Annotated[int, "seed of every random number", AtLeast(0)] = 0
+    threads: Annotated[int, "CPU threads of a stage executor; the last bits of results depend on it", AtLeast(1)] = 1
+    evaluate_every: Annotated[int, "evaluate after every n-th epoch and the last (epochs)", AtLeast(1)] = 1
+    log_every: Annotated[int, "record the training loss every n micro-batches", AtLeast(1)] = 50
+    micro_batches: Annotated[int | None, "most micro-batches of an epoch, in its order; default: all; a stream of samples needs it", AtLeast(1)] = None
+    evaluation_batches: Annotated[int | None, "most batches of an evaluation, spread over the data, the same in all runs; default: all", AtLeast(1)] = None
+    compile: Annotated[bool, "compile blocks by torch.compile; takes minutes at first, and changes the last bits of results"] = False
+    record: Annotated[
+        Literal["off", "calls", "graphs"],
+        'record the passes of segments, and replay them, with the same bits: "calls", as flat lists of torch\'s operations, on any device; '
+        '"graphs", as CUDA graphs, whose memory a plan does not count',
+    ] = "off"
+    directory: Annotated[str, "parent of run directories, from the working directory", Length(at_least=1)] = "runs"
+    watchdog: Annotated[float, "longest time of an operation, after which a run of several processes fails (seconds)", GreaterThan(0)] = 300.0
+    transport: Annotated[
+        Transport,
+        'channels between processes: "auto" is shared memory within a machine, "process-group" torch.distributed, "nccl" GPU to GPU',
+    ] = "auto"
+    scheduling: Annotated[
+        Scheduling,
+        '"arrival" begins an operation when its messages have arrived, "static" follows the plan\'s order; "auto": static on CUDA; no result '
+        "depends on it",
+    ] = "auto"
+
+
+@frozen(kw_only=True)
+class InitSpec:
+    """Parameters and running statistics at the start."""
+
+    weights: Annotated[str | None, "a run, or a `state_dict` (safetensors or torch.save); default: random, from the seed"] = None
+    leave_out: Annotated[Names, 'nodes and tensors that stay out, by name or pattern: "head", "*/alpha"'] = ()
+    freeze: Annotated[Names, 'nodes and parameters that are not trained: "stem", "layer*", "*.bias"'] = ()
+
+
+@frozen(kw_only=True)
+class CheckpointSpec:
+    """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
+
+    every: Annotated[str | None, 'as in "1 epoch" or "500 updates"; default: only at an interruption', interval] = None
+    keep: Annotated[int, "latest checkpoints to keep", AtLeast(1), AtMost(1000)] = 3
+    best: Annotated[str | None, 'metric of evaluations, as in "validation/top1" or "test/top1", whose best checkpoint is kept besides'] = None
+    signal: Annotated[Literal["SIGUSR1", "SIGUSR2"] | None, "a further signal at which the run stops with a checkpoint, as of batch systems"] = None
 
 
 @frozen(kw_only=True)
@@ -192,8 +299,7 @@ class MetricSpec(PluginSpec):
     recorded_as: Annotated[
         str | None,
         'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
-        is_file_name,
-        _is_no_loss,
+        is_file_name, _is_no_loss,
     ] = None
 
 
@@ -214,9 +320,7 @@ class Spec:
     run: RunSpec = field(factory=RunSpec)
     init: InitSpec = field(factory=InitSpec)
     checkpoint: CheckpointSpec = field(factory=CheckpointSpec)
-    callback: Annotated[
-        tuple[PluginSpec, ...] | None, "what observes the run or, if it says so, changes it; in this order"
-    ] = None
+    callback: Annotated[tuple[PluginSpec, ...] | None, "what observes the run or, if it says so, changes it; in this order"] = None
     metric: Annotated[tuple[MetricSpec, ...] | None, "of evaluations, in addition to the loss's metrics"] = None
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
@@ -228,7 +332,6 @@ class Spec:
         Raises:
             SpecError: keys or values are wrong; all problems.
         """
-        from petra_graph.errors import SpecError
         from petra_graph.spec.in_code import assignments
         from petra_graph.spec.load_spec import load  # which imports this module
 

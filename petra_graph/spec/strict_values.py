@@ -1,9 +1,10 @@
 """Strict reading of TOML values: a value must have exactly its type and keep its bounds, and every problem is reported at once.
 
-What is said of a key besides its type, in tables of the specification and in options of plugins alike, stands in its annotation:
+What is said of a key besides its type, in tables of the specification and in options of plugins alike, stands in its annotation; and of
+the items of a list in theirs:
 
     lr: Annotated[float, "base learning rate", AtLeast(0)] = 0.1
-    betas: Annotated[tuple[float, ...], "shares", Length(2), Each(AtLeast(0), LessThan(1))] = (0.9, 0.999)
+    betas: Annotated[tuple[Annotated[float, AtLeast(0), LessThan(1)], ...], "shares", Length(2)] = (0.9, 0.999)
 
 A bound is called with the value, and raises ValueError("must be at least 1"). Those of this module apply to values of their own kind, numbers or
 lists and texts, and let all others pass: the type says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
@@ -19,7 +20,7 @@ import math
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path as FilePath
@@ -29,22 +30,14 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.units import byte_count, plural
+from petra_graph.units import byte_count
 
 NODES = 20_000
 """The most copies of a node, and the most stages: the planner's work and the page of a plan grow with them."""
 LONGEST_NAME = 200
 """Bytes: file systems have 255 for a name, and a run's directory adds its time and a random part."""
 
-
-def annotated(kind: Any) -> tuple[Any, str, list[Bound]]:
-    """Return the type, the meaning and the bounds of a key, of its annotation."""
-    kind, *said = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    texts, bounds = (
-        (one for one in said if isinstance(one, str)),
-        [one for one in said if callable(one) or isinstance(one, Each)],
-    )
-    return kind, " ".join(texts), bounds
+# --- bounds ---
 
 
 @frozen
@@ -79,36 +72,17 @@ class Length:
     at_least: int = field(default=0, kw_only=True)
 
     def __call__(self, value: Any) -> None:
-        if not isinstance(value, str | list | tuple):
-            return
-        thing = "character" if isinstance(value, str) else "item"
-        if self.exactly not in {None, len(value)}:
-            raise ValueError(f"must have {plural(self.exactly or 0, thing)}")
-        if len(value) < self.at_least:
-            few = "must not be empty" if self.at_least == 1 else f"must have at least {plural(self.at_least, thing)}"
-            raise ValueError(few)
+        if isinstance(value, str | list | tuple) and (
+            len(value) < self.at_least or self.exactly not in {None, len(value)}
+        ):
+            raise ValueError("must not be empty" if self.at_least == 1 else f"must have {self}")
 
     def __str__(self) -> str:
         least = "not empty" if self.at_least == 1 else f"length >= {self.at_least}"
         return least if self.exactly is None else f"length {self.exactly}"
 
 
-class Each:
-    """The bounds of each item of a list; what reads the list calls them, and names the item."""
-
-    def __init__(self, *bounds: Bound) -> None:
-        self.bounds = bounds
-
-    def __str__(self) -> str:
-        return f"each {brief(self.bounds)}"
-
-
-Bound = Callable[[Any], object] | Each
-
-
-def brief(bounds: Iterable[Bound]) -> str:
-    """Return bounds as a table of keys has them: ">= 1, < 10"."""
-    return ", ".join(str(one) for one in bounds if isinstance(one, Limit | Length | Each))
+Bound = Callable[[Any], object]
 
 
 def is_file_name(name: Any) -> None:
@@ -121,17 +95,50 @@ def is_file_name(name: Any) -> None:
         raise ValueError(f"must have at most {LONGEST_NAME} bytes")
 
 
-def is_size(size: Any) -> None:
+def is_size(size: str) -> None:
     """Refuse a text that is no number of bytes."""
-    if isinstance(size, str) and not byte_count(size):
+    if not byte_count(size):
         raise ValueError("must be at least a byte")
 
 
-# --- reading ---
+# --- what an annotation says ---
 
-_LONGEST_SHOWN = 60
-_SELECTORS = {"name", "block", "options"}
-"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
+LISTS, MAPPINGS = (tuple, list, Sequence), (dict, Mapping)
+"""The origins of types that are read from TOML's arrays, and from tables of free keys."""
+
+
+def annotated(kind: Any) -> tuple[Any, str, list[Bound]]:
+    """Return the type, the meaning and the bounds of a key, of its annotation."""
+    kind, *said = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    return kind, " ".join(one for one in said if isinstance(one, str)), [one for one in said if callable(one)]
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union without None, since TOML has no null; any other type is the only one."""
+    is_union = get_origin(kind) in (Union, types.UnionType)
+    return tuple(member for member in get_args(kind) if member is not type(None)) if is_union else (kind,)
+
+
+def item_types(kind: Any, length: int) -> tuple[Any, ...]:
+    """Return the type of each item of a list of any length, or else of the length that the type has."""
+    first, *others = get_args(kind)
+    return (first,) * length if others in ([], [...]) else (first, *others)
+
+
+def has_form(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, whatever is inside it; a list has the length of one that has a type for each item."""
+    kind, *_ = annotated(kind)
+    if kind is Any:
+        return True
+    if get_origin(kind) is Literal:
+        return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
+    if get_origin(kind) in LISTS:
+        return isinstance(value, list | tuple) and len(item_types(kind, len(value))) == len(value)
+    if get_origin(kind) in MAPPINGS or attrs.has(kind):
+        return isinstance(value, Mapping)
+    return type(value) is (str if kind is FilePath else kind) or (kind is float and type(value) is int)
+
+
 _WORDS = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),
@@ -142,11 +149,56 @@ _WORDS = {
 }
 
 
+def describe(kind: Any, *, several: bool = False) -> str:
+    """Return a value of this type in words, with the article: "an integer", "a list of strings"; or several values."""
+    kind, *_ = annotated(kind)
+    if kind in _WORDS:
+        return _WORDS[kind][several]
+    if get_origin(kind) is Literal:
+        listed = ", ".join(map(shown, get_args(kind)))
+        return listed if len(get_args(kind)) == 1 else f"one of {listed}"
+    if members(kind) != (kind,):
+        return ", or ".join(describe(member, several=several) for member in members(kind))
+    if get_origin(kind) in LISTS:
+        kinds = item_types(kind, 1)
+        if len(set(kinds)) > 1:
+            return ", ".join(map(describe, kinds))
+        count = f"{len(kinds)} " if len(kinds) > 1 else ""
+        return f"{'lists' if several else 'a list'} of {count}{describe(kinds[0], several=True)}"
+    return "tables" if several else "a table"
+
+
+def brief(kind: Any) -> str:
+    """Return the bounds of a key as a table of keys has them: ">= 1, < 10"."""
+    kind, _, bounds = annotated(kind)
+    items = [brief(get_args(one)[0]) for one in members(kind) if get_origin(one) in LISTS]
+    own = [str(one) for one in bounds if isinstance(one, Limit | Length)]
+    return ", ".join([*own, *(f"each {one}" for one in items if one)])
+
+
+def keys_with(mark: object, cls: type) -> tuple[str, ...]:
+    """Return the keys of a table that are of a type alone, `Path` for names of files, or have a bound, that of names of code."""
+
+    def has_mark(kind: Any) -> bool:
+        kind, _, bounds = annotated(kind)
+        inside = [annotated(one) for one in members(kind)]
+        return [one for one, *_ in inside] == [mark] or any(mark in said for *_, said in ((bounds,), *inside))
+
+    return tuple(one.name for one in attrs.fields(cls) if has_mark(one.type))
+
+
+# --- reading ---
+
+_LONGEST_SHOWN = 60
+_SELECTORS = {"name", "block", "options"}
+"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
+
+
 @frozen(kw_only=True)
 class Reader:
     """Reads values, and collects what is wrong with them."""
 
-    names: Mapping[Path, str] = field(factory=dict)
+    names: dict[Path, str] = field(factory=dict)
     """Names in messages of tables that have better names than their paths."""
     problems: list[Problem] = field(factory=list)
     parts: dict[Path, Any] = field(factory=dict)
@@ -154,88 +206,80 @@ class Reader:
 
     def read(self, value: Any, kind: Any, path: Path) -> Any:
         """Return a value as an annotation says; where it is not so, there are more problems, and the result is of no use."""
-        value, (kind, _, bounds) = plain(value), annotated(kind)
-        known, found = len(self.problems), self._read(value, kind, path)
-        if len(self.problems) == known:  # a bound says nothing of a value that has not its type
-            self._apply(bounds, value, path)
-        return found
-
-    def _apply(self, bounds: Iterable[Bound], value: Any, path: Path) -> None:
-        for bound in bounds:
-            if isinstance(bound, Each):
-                for at, item in enumerate(value if isinstance(value, list | tuple) else ()):
-                    self._apply(bound.bounds, item, (*path, at))
-                continue
+        value, (kind, _, bounds), known = plain(value), annotated(kind), len(self.problems)
+        fitting = next((one for one in members(kind) if has_form(value, one)), None)
+        found = value
+        if fitting is None:
+            self.add(path, f"must be {describe(kind)}", value, _meant(value, kind, path))
+        elif fitting is not kind:
+            found = self.read(value, fitting, path)
+        elif attrs.has(kind):
+            found = self._table(value, kind, path)
+        elif get_origin(kind) in MAPPINGS:
+            found = {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
+        elif get_origin(kind) in LISTS:
+            kinds = enumerate(zip(value, item_types(kind, len(value)), strict=True))
+            found = (list if get_origin(kind) is list else tuple)(self.read(*one, (*path, at)) for at, one in kinds)
+        elif kind is float:
+            found = float(value)
+            if not math.isfinite(value):
+                self.add(path, "must be a finite number", value)
+        for bound in bounds if len(self.problems) == known else ():  # it says nothing of a value that has not its type
             try:
                 bound(value)
             except Exception as error:  # noqa: BLE001  it may be an author's
                 reason = str(error) or repr(error)
                 self.add(path, reason if reason.startswith("must ") else f"is refused: {reason}", value)
+        return found
 
-    def _read(self, value: Any, kind: Any, path: Path) -> Any:
-        kind = next((member for member in members(kind) if _has_form(value, member)), kind)
-        if not _has_form(value, kind):
-            self.add(path, f"must be {describe(kind)}", value, _meant(value, kind, path))
-        elif attrs.has(kind):
-            return self.table(value, kind, path)
-        elif is_mapping(kind):
-            return {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
-        elif is_list(kind):
-            kinds = item_types(kind, len(value))
-            items = [self.read(item, of, (*path, at)) for at, (item, of) in enumerate(zip(value, kinds, strict=True))]
-            return items if get_origin(kind) is list else tuple(items)
-        elif kind is float:
-            if not math.isfinite(value):
-                self.add(path, "must be a finite number", value)
-            return float(value)
-        return value
-
-    def table(self, table: Mapping[str, Any], cls: Any, path: Path) -> Any:
+    def _table(self, table: Mapping[str, Any], cls: Any, path: Path) -> Any:
         """Return a table as a class; where only keys with defaults are wrong, what is left of it is one of the `parts`."""
-        fields = attrs.fields_dict(attrs.resolve_types(cls))
+        fields, known = attrs.fields_dict(attrs.resolve_types(cls)), len(self.problems)
+        if path and isinstance(path[-1], int):  # one of a list goes by its own name, where it has one
+            own = isinstance(name := table.get("name"), str) and name
+            self.names[path] = f"{path[-2]} {shown(name)}" if own else f"the {path[-2]} at index {path[-1]}"
         unknown = [key for key in table if key not in fields]
         # A misspelt key was meant to be one of these, which therefore is not missing.
         misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)} - table.keys()
-        before, given, wrong = len(self.problems), dict[str, Any](), misspelt
+        given, wrong = dict[str, Any](), set(misspelt)
         for name, one in fields.items():
-            known = len(self.problems)
+            before = len(self.problems)
             if name in table:
                 given[one.alias or name] = self.read(table[name], one.type, (*path, name))
             elif one.default is attrs.NOTHING and name not in misspelt:
-                at, (kind, meaning, _) = (*path, name), annotated(one.type)
-                is_table = isinstance(kind, type) and attrs.has(kind)
-                what = f"[{'.'.join(map(str, at))}]" if is_table else f"{name} is missing in {self.table_name(path)}"
-                message = f"{what} is missing" if is_table else what
-                self.problems.append(Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=at))
+                message, meaning = f"{name} is missing in {self.table_name(path)}", annotated(one.type)[1]
+                self.problems.append(
+                    Problem(message=message, hint=f"{name}: {meaning}" * bool(meaning), path=(*path, name))
+                )
             elif attrs.has(made := getattr(one.default, "factory", dict)):
-                self.parts[(*path, name)] = made()
-            if len(self.problems) > known:
+                self.parts[*path, name] = made()
+            if len(self.problems) > before:
                 wrong.add(name)
                 given.pop(one.alias or name, None)
         for key in unknown:
-            kinds = {name: annotated(one.type)[0] for name, one in fields.items()}
-            tables = [f"{name}.{key}" for name, kind in kinds.items() if key in getattr(kind, "__annotations__", ())]
-            hint = f"write {' or '.join(tables)}" if tables and not path else suggestion(key, fields)
             message = f"unknown key {shown(key)} in {self.table_name(path)}"
+            inside = [
+                name for name, one in fields.items() if key in getattr(annotated(one.type)[0], "__annotations__", ())
+            ]
+            meant = " or ".join(f"{name}.{key}" for name in inside if not path)
+            hint = f"write {meant}" if meant else suggestion(key, fields)
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
         if not any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             self.parts[path] = cls(**given)
-        return self.parts[path] if len(self.problems) == before else None
+        return self.parts[path] if len(self.problems) == known else None
 
     def add(self, path: Path, rule: str, value: Any, hint: str = "") -> None:
-        text = shown(value)
-        text = text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
-        got = "" if "(got " in rule or rule == "must not be empty" else f" (got {text})"
-        self.problems.append(Problem(message=f"{self._name(path)} {rule}{got}", hint=hint, path=path))
-
-    def _name(self, path: Path) -> str:
-        """Return the name of a value in messages: its key and the table around it."""
-        keys, items = path, ""
+        """Add what is wrong with the value at a path: the rule, the value that came, and what to do."""
+        keys, text = path, shown(value)
         while keys and isinstance(keys[-1], int) and keys not in self.names:
-            keys, items = keys[:-1], f"[{keys[-1]}]{items}"
-        if not keys or keys in self.names:
-            return self.table_name(keys)
-        return f"{keys[-1]}{items}" + (f" in {self.table_name(keys[:-1])}" if keys[:-1] else "")
+            keys = keys[:-1]
+        name = self.table_name(keys)
+        if keys and keys not in self.names:  # a key, or an item of its list, and the table around it
+            around = f" in {self.table_name(keys[:-1])}" if keys[:-1] else ""
+            name = f"{keys[-1]}{''.join(f'[{at}]' for at in path[len(keys) :])}{around}"
+        text = text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+        got = "" if "(got " in rule else f" (got {text})"
+        self.problems.append(Problem(message=f"{name} {rule}{got}", hint=hint, path=path))
 
     def table_name(self, path: Path) -> str:
         """Return the name of a table: `[optimizer.clip]`, or a given name of it or around it."""
@@ -250,81 +294,12 @@ def _meant(value: Any, kind: Any, path: Path) -> str:
     """Return a hint for a text in the place of another value: a word that is like it, or how it is written."""
     if not isinstance(value, str) or not path:
         return ""
-    words = [str(word) for one in members(kind) if get_origin(one) is Literal for word in get_args(one)]
-    if "did you mean" in (close := suggestion(value, words)):
+    kinds = members(kind)
+    close = suggestion(value, [str(word) for one in kinds if get_origin(one) is Literal for word in get_args(one)])
+    if "did you mean" in close:
         return close
-    for one in members(kind):
-        if attrs.has(one) and "name" in attrs.fields_dict(one):
-            return f"write {path[-1]}.name = {shown(value)}"
-        if is_list(one) and get_args(one)[0] is str:
-            return f"write [{shown(value)}]"
-    return ""
-
-
-def _has_form(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, whatever is inside it; a list has the length of one that has a type for each item."""
-    if kind is Any:
-        return True
-    if get_origin(kind) is Literal:
-        return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
-    if is_list(kind):
-        return isinstance(value, list | tuple) and len(item_types(kind, len(value))) == len(value)
-    if is_mapping(kind) or attrs.has(kind):
-        return isinstance(value, Mapping)
-    return type(value) is (str if kind is FilePath else kind) or (kind is float and type(value) is int)
-
-
-def describe(kind: Any, *, several: bool = False) -> str:
-    """Return a value of this type in words, with the article: "an integer", "a list of strings"; or several values.
-
-    Raises:
-        TypeError: TOML values cannot be read as this type.
-    """
-    kind, *_ = annotated(kind)
-    if kind in _WORDS:
-        return _WORDS[kind][several]
-    if get_origin(kind) is Literal:
-        listed = ", ".join(map(shown, get_args(kind)))
-        return listed if len(get_args(kind)) == 1 else f"one of {listed}"
-    if members(kind) != (kind,):
-        return ", or ".join(describe(member, several=several) for member in members(kind))
-    if is_list(kind):
-        kinds = item_types(kind, 1)
-        if len(set(kinds)) > 1:
-            return ", ".join(map(describe, kinds))
-        count = f"{len(kinds)} " if len(kinds) > 1 else ""
-        return f"{'lists' if several else 'a list'} of {count}{describe(kinds[0], several=True)}"
-    if is_mapping(kind) or (isinstance(kind, type) and attrs.has(kind)):
-        return "tables" if several else "a table"
-    raise TypeError(f"{kind!r} cannot be read from TOML")
-
-
-def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union without None, since TOML has no null; any other type is the only one."""
-    is_union = get_origin(kind) in (Union, types.UnionType)
-    return tuple(member for member in get_args(kind) if member is not type(None)) if is_union else (kind,)
-
-
-def is_list(kind: Any) -> bool:
-    """Return whether the type is read from a TOML array."""
-    return get_origin(kind) in (tuple, list, Sequence)
-
-
-def is_mapping(kind: Any) -> bool:
-    """Return whether the type is a table of free keys."""
-    return get_origin(kind) in (dict, Mapping)
-
-
-def item_types(kind: Any, length: int) -> tuple[Any, ...]:
-    """Return the type of each item of a list of any length, or else of the length that the type has."""
-    first, *others = get_args(kind)
-    return (first,) * length if others in ([], [...]) else (first, *others)
-
-
-def keys_with(mark: object, cls: type) -> tuple[str, ...]:
-    """Return the keys of a table that are of a type, `Path` for names of files, or have a bound in their annotations, that of names of code."""
-    said = {one.name: annotated(one.type) for one in attrs.fields(cls)}
-    return tuple(name for name, (kind, _, bounds) in said.items() if members(kind) == (mark,) or mark in bounds)
+    named = any(attrs.has(one) and "name" in attrs.fields_dict(one) for one in kinds)
+    return f"write {path[-1]}.name = {shown(value)}" if named else ""
 
 
 def plain(value: Any) -> Any:

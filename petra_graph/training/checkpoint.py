@@ -29,8 +29,7 @@ from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile, best_first
-from petra_graph.spec.model import Flush
-from petra_graph.spec.run_tables import Interval, interval
+from petra_graph.spec.model import Flush, Interval, interval
 from petra_graph.training.identity import library_versions, resolved_values
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption, stages_of

@@ -18,7 +18,7 @@ from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, is_named, open_weights
-from petra_graph.spec.run_tables import InitSpec
+from petra_graph.spec.model import InitSpec
 from petra_graph.units import listed, plural
 
 _PATH = ("init", "weights")

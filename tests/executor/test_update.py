@@ -12,8 +12,7 @@ from torch.nn.functional import cross_entropy
 from petra_graph.errors import RunFailed
 from petra_graph.executor.update import Updater, horizon, learning_rate, step_of
 from petra_graph.plugins.stage_facts import DELAYED, UNDELAYED, Horizon
-from petra_graph.spec.model import ClipSpec, DataSpec, LrScheduleSpec, MethodSpec, Spec
-from petra_graph.spec.run_tables import RunSpec
+from petra_graph.spec.model import ClipSpec, DataSpec, LrScheduleSpec, MethodSpec, RunSpec, Spec
 from tests.support.pipelines import CHAIN, batches, pipeline, plain_network, relative_error
 
 ROUNDING = 1e-12

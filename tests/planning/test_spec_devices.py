@@ -11,7 +11,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.plan_spec import plan
 from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices
 from petra_graph.program.device_types import DEVICE_TYPES
-from petra_graph.spec.run_tables import PartitionSpec
+from petra_graph.spec.model import PartitionSpec
 from tests.support.runs import SPEC
 
 

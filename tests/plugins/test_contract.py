@@ -91,7 +91,7 @@ def test_paths_code_tables_and_what_toml_cannot_say():
     fields = attrs.fields_dict(plugin_of(DATA_SET, "mine", opened).schema)
     assert {name: annotated(one.type)[0] for name, one in fields.items()} == {
         "root": Path,
-        "code": str | None,
+        "code": Code | None,
         "table": dict[str, Any],
         "size": float | None,
         "more": Any,

@@ -11,10 +11,10 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.spec import model, run_tables
+from petra_graph.spec import model
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import load
-from petra_graph.spec.strict_values import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, Reader
+from petra_graph.spec.strict_values import AtLeast, AtMost, GreaterThan, Length, LessThan, Reader
 
 
 def read(given, path):
@@ -42,8 +42,8 @@ class Outer:
     code: Annotated[str, "", Length(at_least=2)] = "abc"
     size: Annotated[int, "", AtLeast(1), _even] = 2
     pair: tuple[int, int] = (1, 2)
-    betas: Annotated[tuple[float, ...], "", Length(2), Each(AtLeast(0), LessThan(1))] = (0.5, 0.5)
-    rows: Annotated[tuple[tuple[int, ...], ...], "", Each(Length(at_least=1), Each(AtLeast(0)))] = ()
+    betas: Annotated[tuple[Annotated[float, AtLeast(0), LessThan(1)], ...], "", Length(2)] = (0.5, 0.5)
+    rows: tuple[Annotated[tuple[Annotated[int, AtLeast(0)], ...], Length(at_least=1)], ...] = ()
     numbers: list[float] = field(factory=list)
     stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = "per-block"
     devices: Annotated[int | tuple[str, ...], "", AtLeast(1), Length(at_least=1)] = 1
@@ -90,20 +90,20 @@ def leaves(value):
         ({"rate": 1.5}, "rate in [t] must be at most 1 (got 1.5)"),
         ({"flag": 1}, "flag in [t] must be true or false (got 1)"),
         ({"level": True}, "level in [t] must be one of 0, 1 (got true)"),
-        ({"code": "a"}, 'code in [t] must have at least 2 characters (got "a")'),
+        ({"code": "a"}, 'code in [t] must have length >= 2 (got "a")'),
         ({"size": 3}, "size in [t] must be even (got 3)"),
         ({"pair": [1]}, "pair in [t] must be a list of 2 integers (got [1])"),
         ({"pair": [1, "2"]}, 'pair[1] in [t] must be an integer (got "2")'),
-        ({"betas": [0.5]}, "betas in [t] must have 2 items (got [0.5])"),
+        ({"betas": [0.5]}, "betas in [t] must have length 2 (got [0.5])"),
         ({"betas": [0.5, 1]}, "betas[1] in [t] must be less than 1 (got 1)"),
-        ({"rows": [[1], []]}, "rows[1] in [t] must not be empty"),
+        ({"rows": [[1], []]}, "rows[1] in [t] must not be empty (got [])"),
         ({"rows": [[1], [2, -1]]}, "rows[1][1] in [t] must be at least 0 (got -1)"),
         ({"stages": [["a", 1]]}, "stages[0][1] in [t] must be a string (got 1)"),
         ({"devices": True}, "devices in [t] must be an integer, or a list of strings (got true)"),
         ({"limit": 0}, "limit in [t] must be at least 1 (got 0)"),
         ({"sizes": {"b": "x"}}, 'b in [t.sizes] must be an integer (got "x")'),
         ({"inner": {}}, "size is missing in [t.inner]"),
-        ({"many": [{"size": 1}, {"sise": 1}]}, 'unknown key "sise" in [t.many.1]'),
+        ({"many": [{"size": 1}, {"sise": 1}]}, 'unknown key "sise" in the many at index 1'),
         ({"count": "y" * 100}, f'count in [t] must be an integer (got "{"y" * 56}...)'),
     ],
 )
@@ -144,7 +144,7 @@ specs = st.builds(
     network=graphs.map(lambda graph: {"graph": graph}) | plugins.map(lambda plugin: {"architecture": plugin}),
     name=names,
     partition=st.builds(
-        run_tables.PartitionSpec,
+        model.PartitionSpec,
         stages=st.just("per-block") | tuples(tuples(words)),
         devices=st.integers(1, 4) | tuples(words, 1),
     ),

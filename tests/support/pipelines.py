@@ -41,11 +41,12 @@ from petra_graph.spec.model import (
     MethodSpec,
     NodeSpec,
     OptimizerSpec,
+    PartitionSpec,
     PrecisionSpec,
     RequestedSchedule,
+    RunSpec,
     Spec,
 )
-from petra_graph.spec.run_tables import PartitionSpec, RunSpec
 from petra_graph.training.prepare import Training, executors
 
 REGISTRY = discover().only(["petra-graph"])

@@ -28,8 +28,7 @@ from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import hard_exit
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
-from petra_graph.spec.model import ClipSpec
-from petra_graph.spec.run_tables import Transport
+from petra_graph.spec.model import ClipSpec, Transport
 from tests.support.pipelines import BRANCHES, CLASSES, Batch, Pipeline, node, pipeline
 
 EPOCHS = 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.spec.run_tables import Interval
+from petra_graph.spec.model import Interval
 from petra_graph.training.checkpoint import CutPlan
 
 

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import Problem, RunFailed
-from petra_graph.spec.model import DataSpec, Spec
-from petra_graph.spec.run_tables import PartitionSpec, RunSpec
+from petra_graph.spec.model import DataSpec, PartitionSpec, RunSpec, Spec
 from petra_graph.training.data import MicroBatches, OpenedData, order
 from petra_graph.training.loaders import Loaders
 

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.splits import ImageSplit, stratified
 from petra_graph.errors import SpecError
-from petra_graph.plugins import AtLeast, AtMost, DataFacts, Each, GreaterThan, Length, LessThan
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
 
 _PERMUTATION = 1797
 """Seed of the permutation that chooses the test samples."""
+Side = Annotated[int, AtLeast(1)]
 _LARGEST = 16
 """The largest value in scikit-learn's images."""
 
@@ -52,10 +53,10 @@ class Digits:
             AtLeast(0),
         ] = 0,
         mean: Annotated[
-            tuple[float, ...], "mean of each channel, in [0, 1]", Length(1), Each(AtLeast(0), AtMost(1))
+            tuple[Annotated[float, AtLeast(0), AtMost(1)], ...], "mean of each channel, in [0, 1]", Length(1)
         ] = (0.3053,),
         std: Annotated[
-            tuple[float, ...], "standard deviation of each channel, in [0, 1]", Length(1), Each(GreaterThan(0))
+            tuple[Annotated[float, GreaterThan(0)], ...], "standard deviation of each channel, in [0, 1]", Length(1)
         ] = (0.3760,),
     ) -> None:
         pictures, targets = _digits()
@@ -138,16 +139,14 @@ class Noise:
     def __init__(
         self,
         *,
-        shape: Annotated[tuple[int, ...], "shape of one sample", Length(at_least=1), Each(AtLeast(1))] = (3, 32, 32),
+        shape: Annotated[tuple[Side, ...], "shape of one sample", Length(at_least=1)] = (3, 32, 32),
         dtype: Annotated[
             Literal["uint8", "int64", "float32", "float64"], "element type; floats are standard normal"
         ] = "uint8",
         levels: Annotated[int, "integer samples lie in 0 .. levels - 1", AtLeast(1)] = 256,
         classes: Annotated[int, "targets lie in 0 .. classes - 1", AtLeast(1)] = 10,
         target_shape: Annotated[
-            tuple[int, ...],
-            "shape of one target: [] for a class a sample, [8] for a class each token of eight",
-            Each(AtLeast(1)),
+            tuple[Side, ...], "shape of one target: [] for a class a sample, [8] for a class each token of eight"
         ] = (),
         train: Annotated[int, "training samples", AtLeast(1)] = 4096,
         test: Annotated[int, "test samples", AtLeast(1)] = 512,

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import torch
 
-from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups, StageFacts
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length, LessThan, ParameterGroups, StageFacts
 
 _LARGEST = AtMost(1e30)
 """Of a factor of steps: some products of a larger one have no place in float32."""
@@ -22,10 +22,9 @@ Rate = Annotated[float, "base learning rate; schedule and scaling multiply it", 
 Momentum = Annotated[float, "share of the last step that is kept", AtLeast(0), LessThan(1)]
 Nesterov = Annotated[bool, "look ahead along the momentum, which must be above 0"]
 Betas = Annotated[
-    tuple[float, ...],
+    tuple[Annotated[float, AtLeast(0), LessThan(1)], ...],
     "share of the mean gradient, and of its mean square, that is kept",
     Length(2),
-    Each(AtLeast(0), LessThan(1)),
 ]
 Eps = Annotated[float, "added to the root of the mean square", GreaterThan(0), _LARGEST]
 Decay = Annotated[float, "weight decay, none on normalisation and biases", AtLeast(0), _LARGEST]

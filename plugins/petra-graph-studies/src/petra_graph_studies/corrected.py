@@ -48,7 +48,7 @@ from torch import Tensor, nn
 
 from petra_graph.catalog.optimizers.matrix_optimizers import muon
 from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
-from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, ParameterGroups
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length, LessThan, ParameterGroups
 from petra_graph_studies.known_steps import (
     AHEAD,
     adam_moments,
@@ -87,7 +87,7 @@ def corrected(
     momentum: Annotated[float | None, "of sgd and muon", AtLeast(0), LessThan(1)] = None,
     nesterov: Annotated[bool | None, "of sgd and muon"] = None,
     betas: Annotated[
-        tuple[float, ...] | None, "of adam, adamw and muon", Length(2), Each(AtLeast(0), LessThan(1))
+        tuple[Annotated[float, AtLeast(0), LessThan(1)], ...] | None, "of adam, adamw and muon", Length(2)
     ] = None,
     eps: Annotated[float | None, "of adam, adamw and muon", GreaterThan(0)] = None,
     weight_decay: Annotated[float | None, "none on normalisation and biases", AtLeast(0)] = None,

@@ -42,8 +42,7 @@ from petra_graph.record.run_directory import is_locked, locked, read_json
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
 from petra_graph.report.tables import table_lines
 from petra_graph.runtime.system import PARENT, stop_requests
-from petra_graph.spec.layers import STDIN, parse_override
-from petra_graph.spec.load_spec import dump
+from petra_graph.spec.load_spec import STDIN, dump, parse_override
 from petra_graph.spec.model import Spec
 
 PAGE = "report.html"

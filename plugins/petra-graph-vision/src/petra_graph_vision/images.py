@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.plugins import AtLeast, AtMost, Each, GreaterThan, Length
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length
 from petra_graph_vision.transforms import check_transforms
 
 Root = Annotated[Path, "folder of the files; ~ and $NAME are expanded", Length(at_least=1)]
@@ -36,11 +36,12 @@ Mix = Annotated[
     "targets are then shares of the classes",
     partial(check_transforms, mixing=True),
 ]
-_MEAN = (AtLeast(0), AtMost(1))
-Mean = Annotated[tuple[float, ...], "mean of each channel, in [0, 1]", Length(3), Each(*_MEAN)]
-GreyMean = Annotated[tuple[float, ...], "mean of the channel, in [0, 1]", Length(1), Each(*_MEAN)]
-Std = Annotated[tuple[float, ...], "standard deviation of each channel, in [0, 1]", Length(3), Each(GreaterThan(0))]
-GreyStd = Annotated[tuple[float, ...], "standard deviation of the channel, in [0, 1]", Length(1), Each(GreaterThan(0))]
+_Means = tuple[Annotated[float, AtLeast(0), AtMost(1)], ...]
+_Stds = tuple[Annotated[float, GreaterThan(0)], ...]
+Mean = Annotated[_Means, "mean of each channel, in [0, 1]", Length(3)]
+GreyMean = Annotated[_Means, "mean of the channel, in [0, 1]", Length(1)]
+Std = Annotated[_Stds, "standard deviation of each channel, in [0, 1]", Length(3)]
+GreyStd = Annotated[_Stds, "standard deviation of the channel, in [0, 1]", Length(1)]
 
 
 def refused(message: str, hint: str = "") -> SpecError:
