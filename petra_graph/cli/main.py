@@ -79,9 +79,9 @@ def load_verb(name: str) -> click.Command:
 def _others() -> list[Entry]:
     """Return the verbs of other distributions."""
     from petra_graph.plugins.registry import VERBS as GROUP
-    from petra_graph.plugins.registry import scan
+    from petra_graph.plugins.registry import discover
 
-    return sorted((entry for entry in scan()[0] if entry.group == GROUP), key=lambda entry: entry.name)
+    return sorted((entry for entry in discover().entries if entry.group == GROUP), key=lambda entry: entry.name)
 
 
 def command_line() -> click.Group:

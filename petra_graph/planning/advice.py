@@ -12,7 +12,8 @@ from math import ceil, inf
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, asks_for_delay
+from petra_graph.plugins.contract import asks_for_stage
+from petra_graph.plugins.optimizer import EARLIER, LARGEST_STALENESS, PREDICTED, needs_delays
 from petra_graph.program.device_types import MACHINE_DEVICES, Link
 from petra_graph.program.simulation import Pipeline
 from petra_graph.program.stage_program import StageProgram
@@ -82,7 +83,8 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
     for text in network.across_stages([program.nodes for program in programs]):
         yield f"{text}: partition.untie gives each a copy of its own, so this is another model than the tied one"
     optimizer = network.checked.optimizer
-    if latest.staleness > _MUCH and not asks_for_delay(optimizer):
+    corrects = asks_for_stage(optimizer.code) or needs_delays(network.checked.tried_optimizer)
+    if latest.staleness > _MUCH and not corrects:
         cost = f" ({_COST[optimizer.name]})" if optimizer.name in _COST else ""
         other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (

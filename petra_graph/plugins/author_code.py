@@ -24,10 +24,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
+FIRST_PARTY = "petra-graph"
+"""The distribution of the catalog."""
+OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
+"""The distributions of this project, whose plugins are tried by its tests, and by no run."""
 _PACKAGE, _LIBRARY = f"{Path(__file__).parents[1]}/", sysconfig.get_paths()["stdlib"]
 _CALL_AUTHORS = re.compile(r"/site-packages/torch/|/petra_graph_(text|vision)/")
 """Libraries that call the code of authors, or read their files."""
@@ -64,13 +68,10 @@ def author_code(failure: str | Callable[[], str], error: type[PetraGraphError] =
 
 
 @frozen
-class noted:  # noqa: N801  it is used like a function: `with noted(...):`
-    """Call a plugin in a training: an exception keeps its traceback, with a note that names the plugin and its place.
+class noted:  # noqa: N801  it is used like a function: `with noted(...):`, and may be entered again and again
+    """Call a plugin in a training: an exception keeps its traceback, with a note that names the plugin and its place."""
 
-    It may be entered again and again.
-    """
-
-    note: str | Callable[[], str] = field()
+    note: str | Callable[[], str]
 
     def __enter__(self) -> None:
         pass
@@ -82,6 +83,8 @@ class noted:  # noqa: N801  it is used like a function: `with noted(...):`
 
 # --- code by its name ---
 
+CODE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""module:attribute"""
 _PRIVATE = "_petra_graph_beside_"
 _added: list[str] = []
 """Folders that are on Python's path because specifications lie there."""

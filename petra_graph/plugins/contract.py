@@ -15,7 +15,6 @@ given the facts of the stage for which the code is built.
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,26 +26,17 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
-from petra_graph.plugins.author_code import author_code, author_line
+from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code, author_line
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.spec.strict_values import LISTS, MAPPINGS, Reader, annotated, keys_with, members
 
-FIRST_PARTY = "petra-graph"
-"""The distribution of the catalog."""
-OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
-"""The distributions of this project, whose plugins are tried by its tests, and by no run."""
 STAGE = "stage"
 _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
 
-def is_code_name(name: str) -> bool:
-    """Whether a name has the form "module:attribute"."""
-    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
-
-
 def names_code(name: str) -> None:
     """Refuse a text that is no name of code."""
-    if not is_code_name(name):
+    if not CODE_NAME.fullmatch(name):
         raise ValueError('must be "module:attribute"')
 
 
@@ -150,8 +140,8 @@ class Plugin:
         """Return the plugin with its `options` table at a path, and the table's problems, with which it has no options."""
         schema = self.schema
         if _signature(self.code)[1]:
-            further = sorted(table.keys() - attrs.fields_dict(schema).keys())
-            schema = _options_class(self.code, len(self.kind.gives), tuple(further))
+            further = table.keys() - attrs.fields_dict(schema).keys()
+            schema = _options_class(self.code, len(self.kind.gives), tuple(sorted(further)))
         reader = Reader(names={path: f"the options of {self}"})
         options = reader.read(table, schema, path)
         return attrs.evolve(self, options=None if reader.problems else options, path=path), tuple(reader.problems)
@@ -193,8 +183,10 @@ class Plugin:
     def ask(self, method: str, *given: Any) -> Any:
         """Return what a static method says, which is called with those of the options that it has parameters for; errors as of `build`."""
         function = getattr(self.code, method)
+        named, takes_further = _signature(function)
         with self._called(f": {method} failed"):
-            return function(*given, **accepted(function, self._arguments()))
+            asked = self._arguments().items()
+            return function(*given, **{name: value for name, value in asked if takes_further or name in named})
 
     @contextmanager
     def _called(self, failed: str) -> Iterator[None]:
@@ -248,25 +240,8 @@ def asks_for_stage(code: Callable[..., Any]) -> bool:
     return STAGE in _signature(code)[0] and not hasattr(code, "kind")
 
 
-def accepted(code: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that a function has parameters for."""
-    named, takes_further = _signature(code)
-    return {name: value for name, value in given.items() if takes_further or name in named}
-
-
-@lru_cache(maxsize=1024)
-def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...] = ()) -> type:
-    """Return a frozen attrs class of the options, behind the parameters that are given; `**kwargs` takes further ones, which the code checks."""
-    left_out = STAGE if asks_for_stage(code) else ""
-    fields = {name: _option(*found) for name, found in _signature(code, given)[0].items() if name != left_out}
-    fields |= {name: attrs.field(type=Any, default=None) for name in further}
-    return attrs.make_class("Options", fields, frozen=True, kw_only=True)
-
-
-def _signature(
-    code: Callable[..., Any], given: int = 0
-) -> tuple[dict[str, tuple[inspect.Parameter, Callable[..., Any]]], bool]:
-    """Return the parameters after the given ones that have names, each with the function that has it; and whether code takes others besides.
+def _signature(code: Callable[..., Any], given: int = 0) -> tuple[dict[str, Any], bool]:
+    """Return the parameters with names after the given ones, each with the function that has it; and whether code takes others besides.
 
     A constructor has its own, and those of the bases to which it passes `**options` on.
     """
@@ -274,7 +249,7 @@ def _signature(
     if isinstance(code, type) and "__signature__" not in vars(code):
         own = [vars(base)["__init__"] for base in code.__mro__ if "__init__" in vars(base) and base is not object]
         functions = own or functions
-    found: dict[str, tuple[inspect.Parameter, Callable[..., Any]]] = {}
+    found: dict[str, Any] = {}
     for function in functions:
         parameters = list(inspect.signature(function).parameters.values())[functions != [code] :]  # without `self`
         for one in parameters[given:]:
@@ -285,27 +260,30 @@ def _signature(
     return found, True
 
 
-def _option(parameter: inspect.Parameter, code: Callable[..., Any]) -> Any:
-    """Return a parameter as a field of the class of options."""
-    annotation: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
-    if isinstance(annotation, str):  # each by itself, since some names may be there for type checkers alone
-        names = getattr(inspect.unwrap(code), "__globals__", None) or vars(sys.modules[code.__module__])
-        try:
-            annotation = eval(annotation, names)  # noqa: S307  the author's own code
-        except Exception:  # noqa: BLE001  whatever it names
-            annotation = Any
-    annotation, *said = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    kind: Any = _toml_type(annotation)
-    default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
-    # A default that TOML cannot write is unset there, and is left to the code.
-    if default is not attrs.NOTHING and not _in_toml(default):
-        default, kind = None, kind if kind is Any else kind | None
-    default = str(default) if isinstance(default, FilePath) else default
-    return attrs.field(
-        type=Annotated[(kind, *said)] if said else kind,  # type: ignore[arg-type]
-        default=default,
-        alias=parameter.name,  # attrs would leave out a leading "_"
-    )
+@lru_cache(maxsize=1024)
+def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...] = ()) -> type:
+    """Return a frozen attrs class of the options, behind the parameters that are given; `**kwargs` takes further ones, which the code checks."""
+    fields = dict[str, Any]()
+    for name, (parameter, function) in _signature(code, given)[0].items():
+        if name == STAGE and asks_for_stage(code):
+            continue
+        annotation: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
+        if isinstance(annotation, str):  # each by itself, since some names may be there for type checkers alone
+            names = getattr(inspect.unwrap(function), "__globals__", None) or vars(sys.modules[function.__module__])
+            try:
+                annotation = eval(annotation, names)  # noqa: S307  the author's own code
+            except Exception:  # noqa: BLE001  whatever it names
+                annotation = Any
+        annotation, *said = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        kind: Any = _toml_type(annotation)
+        default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
+        if default is not attrs.NOTHING and not _in_toml(default):  # it is unset in TOML, and left to the code
+            default, kind = None, kind if kind is Any else kind | None
+        default = str(default) if isinstance(default, FilePath) else default
+        kind = Annotated[(kind, *said)] if said else kind
+        fields[name] = attrs.field(type=kind, default=default, alias=name)  # attrs would leave out a leading "_"
+    fields |= {name: attrs.field(type=Any, default=None) for name in further}
+    return attrs.make_class("Options", fields, frozen=True, kw_only=True)
 
 
 _SCALARS = (bool, int, float, str)

@@ -24,9 +24,7 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from petra_graph.errors import PetraGraphError
-from petra_graph.plugins.contract import Plugin, asks_for_stage
-from petra_graph.plugins.stage_facts import UNDELAYED
+from petra_graph.plugins.contract import Plugin
 
 if TYPE_CHECKING:
     import torch
@@ -54,13 +52,12 @@ def optimizer_of(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]
 
     (groups,), code = given, plugin.code
     of_torch = next(iter(inspect.signature(code).parameters)) == "params"
-    grouped = groups.param_groups(weight_decay=options.get("weight_decay", 0.0)) if of_torch else groups
-    built = code(grouped, **options)
+    built = code(groups.param_groups(weight_decay=options.get("weight_decay", 0.0)) if of_torch else groups, **options)
     if not isinstance(built, torch.optim.Optimizer):
         raise plugin.broken(f"its build returns {type(built).__name__}, not a torch.optim.Optimizer")
-    all_given = [id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad]
+    all_given = {id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad}
     held = Counter(id(one) for group in built.param_groups for one in group["params"])
-    if left := len(set(all_given) - held.keys()):
+    if left := len(all_given - held.keys()):
         raise plugin.broken(f"its groups leave out {left} of the {len(all_given)} parameters that it was given")
     if any(count > 1 for count in held.values()):
         raise plugin.broken("a parameter is in its groups twice")
@@ -74,13 +71,10 @@ def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, .
     or no rate at all. Ask before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
     """
     of_class = inspect.signature(type(getattr(optimizer, "wrapped", optimizer))).parameters.get("lr")
-    none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
-
-    def ratio(rate: float) -> float:
-        unset = none_given and rate == optimizer.defaults["lr"]
-        return 1.0 if unset or not base else float(rate) / base
-
-    return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
+    default = None if of_class is None else optimizer.defaults.get("lr")
+    unset = default if of_class is not None and default == of_class.default else None
+    rates = [group.get("lr", base) for group in optimizer.param_groups]
+    return tuple(1.0 if not base or rate == unset else float(rate) / base for rate in rates)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float], staleness: float) -> None:
@@ -96,21 +90,6 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[fl
 
 def needs_delays(optimizer: torch.optim.Optimizer | None) -> bool:
     """Whether the executor counts the delays of a stage: for the "staleness" of groups, for predictions, or for estimates."""
-    if optimizer is None:
-        return False
+    groups = [] if optimizer is None else optimizer.param_groups
     corrects = hasattr(optimizer, PREDICTED) or hasattr(optimizer, EARLIER)
-    return corrects or any("staleness" in group for group in optimizer.param_groups)
-
-
-def asks_for_delay(plugin: Plugin) -> bool:
-    """Whether an optimizer asks for the facts of its stage, or what it builds needs delays; one that cannot be built does not."""
-    import torch
-    from torch import nn
-
-    from petra_graph.blocks.block_kinds import ParameterGroups
-
-    groups = ParameterGroups(decayed=[nn.Parameter(torch.zeros(2, 2))], undecayed=[nn.Parameter(torch.zeros(2))])
-    try:
-        return asks_for_stage(plugin.code) or needs_delays(plugin.build(groups, stage=UNDELAYED))
-    except PetraGraphError:
-        return False
+    return corrects or any("staleness" in group for group in groups)

@@ -9,25 +9,27 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from configparser import Error
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import entrypoints
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
+from petra_graph.plugins.author_code import CODE_NAME, FIRST_PARTY, OWN, author_code, find_code
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin, PluginKind
 
-_OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
-"""The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
 VERBS = "petra_graph.verbs"
 """The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
 module, so this imports what is heavy where it is used."""
+_OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
+"""The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
 
 
 @frozen(kw_only=True)
@@ -42,13 +44,11 @@ class Entry:
 
     def load(self) -> Any:
         """Import the object that the entry point names, and raise whatever the import raises."""
-        import entrypoints
-
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
 
-def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """Return the entry points of all our groups, and the distributions whose entry points could not be read.
+def discover(search: Iterable[str] | None = None) -> Registry:
+    """Return the registry of the installed plugins; this imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out.
 
     Args:
         search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
@@ -58,14 +58,15 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
         if folder.is_dir():  # one whose distributions come or go has another time
             found = _in_folder(str(folder), folder.stat().st_mtime_ns) | found
     unreadable = tuple(name for name, entries in found.items() if entries is None)
-    return tuple(entry for entries in found.values() for entry in entries or ()), unreadable
+    registry = Registry(
+        entries=tuple(one for entries in found.values() for one in entries or ()), unreadable=unreadable
+    )
+    return registry.only(OWN) if os.environ.get("PETRA_GRAPH_PLUGINS") == "0" else registry
 
 
 @lru_cache(maxsize=64)
 def _in_folder(folder: str, _changed: int) -> dict[str, tuple[Entry, ...] | None]:
     """Return the entries of a folder's distributions, None of one that cannot be read."""
-    import entrypoints
-
     found: dict[str, tuple[Entry, ...] | None] = {}
     for file in sorted(Path(folder).glob("*.*-info/entry_points.txt")):
         text = file.read_bytes()
@@ -110,54 +111,36 @@ class Registry:
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name, loaded; it may also be "module:attribute", of a module beside the specification or installed.
 
-        Decision: a name of the catalog is its own, so that no package that is installed besides changes a specification.
-
         Raises:
             SpecError: no plugin has this name, or there is no such module.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the contract of its kind.
         """
-        from petra_graph.plugins.author_code import author_code, find_code
-        from petra_graph.plugins.contract import is_code_name, plugin_of
+        from petra_graph.plugins.contract import plugin_of
 
-        named, owner = f"{kind.noun} {shown(name)}", ""
-        load: Callable[[], Any] = partial(find_code, name, self.folders)
-        failure = f"{named} cannot be loaded"
-        if not is_code_name(name):
-            entry = self._entry(kind, name, named)
-            load, owner = entry.load, entry.distribution
-            failure = f"{named} of {owner} cannot be loaded from {entry.target!r}"
-        with author_code(failure):
-            try:
-                code = load()
-            except ModuleNotFoundError as error:
-                if owner or error.name != re.split("[.:]", name)[0]:  # it imports a module that is not there
-                    raise
-                why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
-                hint = f"modules are looked for on Python's path and in {' and '.join(self.folders)}"
-                raise SpecError(f"{named} has no module: {why}", hint) from error
-        return plugin_of(kind, name, code, owner, self.folders)
+        named = f"{kind.noun} {shown(name)}"
+        if CODE_NAME.fullmatch(name):
+            with author_code(f"{named} cannot be loaded"):
+                try:
+                    code = find_code(name, self.folders)
+                except ModuleNotFoundError as error:
+                    if error.name != re.split("[.:]", name)[0]:  # it imports a module that is not there
+                        raise
+                    why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
+                    hint = f"modules are looked for on Python's path and in {' and '.join(self.folders)}"
+                    raise SpecError(f"{named} has no module: {why}", hint) from error
+            return plugin_of(kind, name, code, folders=self.folders)
 
-    def _entry(self, kind: PluginKind, name: str, named: str) -> Entry:
-        from petra_graph.plugins.contract import FIRST_PARTY
-
-        matches = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, name)]
-        matches = [entry for entry in matches if entry.distribution == FIRST_PARTY] or matches
-        if not matches:
-            hint = suggestion(name, self.names(kind))
-            if self.unreadable:
-                hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
-            raise SpecError(f"unknown {named}", hint)
-        if len(matches) > 1:
-            owners = ", ".join(sorted(entry.distribution for entry in matches))
-            hint = f"write the code of one: {' or '.join(shown(entry.target) for entry in matches)}"
-            raise PluginError(f"{named} is in {len(matches)} distributions: {owners}", hint)
-        return matches[0]
-
-
-def discover(search: Iterable[str] | None = None) -> Registry:
-    """Return the registry of the installed plugins; this imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out."""
-    from petra_graph.plugins.contract import OWN
-
-    entries, unreadable = scan(search)
-    found = Registry(entries=entries, unreadable=unreadable)
-    return found.only(OWN) if os.environ.get("PETRA_GRAPH_PLUGINS") == "0" else found
+        entries = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, name)]
+        # Decision: a name of the catalog is its own, so that no package that is installed besides changes a specification.
+        entries = [entry for entry in entries if entry.distribution == FIRST_PARTY] or entries
+        if not entries:
+            unread = f"; entry points that could not be read: {', '.join(self.unreadable)}" if self.unreadable else ""
+            raise SpecError(f"unknown {named}", suggestion(name, self.names(kind)) + unread)
+        if len(entries) > 1:
+            owners = ", ".join(sorted(entry.distribution for entry in entries))
+            hint = f"write the code of one: {' or '.join(shown(entry.target) for entry in entries)}"
+            raise PluginError(f"{named} is in {len(entries)} distributions: {owners}", hint)
+        (entry,) = entries
+        with author_code(f"{named} of {entry.distribution} cannot be loaded from {entry.target!r}"):
+            code = entry.load()
+        return plugin_of(kind, name, code, entry.distribution, self.folders)

@@ -50,11 +50,6 @@ class StageFacts:
     filled: int = 0
 
     @property
-    def updates_per_epoch(self) -> int:
-        """The updates of the stage between two drains; the last window may be short."""
-        return -(-self.micro_batches // self.accumulation)
-
-    @property
     def steady(self) -> float:
         """The delay of an update while the pipeline is full, in updates."""
         return steady_staleness(self.depth, self.accumulation, self.flush)
@@ -68,21 +63,19 @@ class StageFacts:
         before_forward = backwards_before(n, self.depth, filled if filled <= n else 0)
         return n // self.accumulation - before_forward // self.accumulation
 
-    def mean_staleness(self, micro_batches: range) -> float:
-        """Return the delay of an update: the mean over the micro-batches of its window, which are counted from the run's start."""
-        return sum(map(self.staleness, micro_batches)) / len(micro_batches)
-
     def staleness_of_update(self, u: int) -> float:
-        """Return the delay of this stage's update u = 0, 1, ..., counted from the run's start.
+        """Return the delay of this stage's update u = 0, 1, ..., counted from the run's start: the mean of d over the update's window.
 
-        An epoch has ceil(micro_batches / k) updates, and its last window may be short. In a run that was resumed under other stages it
-        is the delay of a run that had these stages from the start: its pipeline filled at the beginnings of epochs alone.
+        In a run that was resumed under other stages it is the delay of a run that had these stages from the start: its pipeline filled
+        at the beginnings of epochs alone.
         """
-        epoch, window = divmod(u, self.updates_per_epoch)
-        drained = epoch * self.micro_batches
-        first = drained + window * self.accumulation
-        last = min(first + self.accumulation, drained + self.micro_batches)
-        return evolve(self, filled=0).mean_staleness(range(first, last))
+        k, of_epoch = self.accumulation, self.micro_batches
+        epoch, window = divmod(
+            u, -(-of_epoch // k)
+        )  # an epoch has ceil(micro_batches / k) updates, and its last window may be short
+        late = evolve(self, filled=0).staleness
+        delays = [late(epoch * of_epoch + n) for n in range(window * k, min(window * k + k, of_epoch))]
+        return sum(delays) / len(delays)
 
 
 UNDELAYED = StageFacts(index=4, stages=4, depth=1, accumulation=1, replicas=1, flush="drain", micro_batches=1000)

@@ -34,7 +34,8 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.contract import FIRST_PARTY, Plugin
+from petra_graph.plugins.author_code import FIRST_PARTY
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seeded
 from petra_graph.plugins.loss_and_metric import mean_loss, target_weight

@@ -22,8 +22,8 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, raised_text
 from petra_graph.planning.advice import run_warnings
 from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
-from petra_graph.plugins.contract import FIRST_PARTY
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read_manifest
 from petra_graph.record.run_directory import PLAN, SCALES, environment, sha256_of, write_json, write_text

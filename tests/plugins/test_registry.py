@@ -7,7 +7,7 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.plugins.author_code import find_code
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
-from petra_graph.plugins.registry import Entry, Registry, discover, scan
+from petra_graph.plugins.registry import Entry, Registry, discover
 
 CODE = """\
 class Block:
@@ -30,14 +30,14 @@ def test_a_malformed_file_of_an_unrelated_distribution_hides_nothing(install, si
     install("aaa-unrelated", malformed)
     install("my-blocks", f"{MINE}[console_scripts]\nx = y:z\n")
     install("zzz-unrelated", malformed)
-    assert scan([str(site)]) == ((ENTRY,), ())
+    assert discover([str(site)]) == Registry(entries=(ENTRY,))
 
 
 def test_a_file_of_ours_that_cannot_be_read_is_named(install, site):
     (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\xfe\n")
     (install("twice", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = a:B\nx = a:C\n")
     install("my-blocks", MINE)
-    assert scan([str(site)]) == ((ENTRY,), ("broken", "twice"))
+    assert discover([str(site)]) == Registry(entries=(ENTRY,), unreadable=("broken", "twice"))
     assert problem(discover([str(site)]), BLOCK, "x", SpecError) == (
         'unknown block "x"\n    help: allowed: mine; entry points that could not be read: broken, twice'
     )
@@ -49,7 +49,7 @@ def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
     info = tmp_path / "source" / "my_blocks.egg-info"
     info.mkdir(parents=True)
     (info / "entry_points.txt").write_text(MINE)
-    assert scan([str(site), str(tmp_path / "source")])[0] == (ENTRY,)
+    assert discover([str(site), str(tmp_path / "source")]).entries == (ENTRY,)
 
 
 # --- names ---
