@@ -45,11 +45,10 @@ Weights = str | Mapping[str, torch.Tensor] | None
 
 
 class PlanView:
-    """A plan."""
+    """A plan; `plan` has its values, and `plan.as_json()` what `petra-graph plan --json` prints."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        """Its values; `as_json` returns what `petra-graph plan --json` prints."""
 
     def text(self, width: int = 80, *, verbose: bool = False) -> str:
         """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
@@ -64,16 +63,13 @@ class PlanView:
 
 
 def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
-    """Return a TOML file's specification, with all that it extends, checked.
-
-    Args:
-        changes: values to set.
+    """Return a TOML file's specification, with all that it extends, checked, and with values changed.
 
     Raises:
         SpecError: the file is wrong; the error has all problems, with file, line and what to do.
         PluginError: only plugins are at fault.
     """
-    return check_spec(given_specification(path), assignments(changes)).spec
+    return check_spec(_given(path), assignments(changes)).spec
 
 
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any = None, **tables: Any) -> Spec:
@@ -94,30 +90,42 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
         SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     if nodes is not None:
-        tables = {**tables, "graph": {**tables.get("graph", {}), "node": _make_node_tables(nodes)}}
+        tables["graph"] = {**tables.get("graph", {}), "node": _node_tables(nodes)}
     if module is not None:
-        tables = {**tables, "architecture": module_table(module, tables.get("architecture", {}))}
+        tables["architecture"] = module_table(module, tables.get("architecture", {}))
     if callable(getattr(tables.get("loss"), "state_dict", None)) and not isinstance(tables["loss"], type):
-        tables = {**tables, "loss": made_again(tables["loss"])}
+        tables["loss"] = made_again(tables["loss"])
     loaded = read_spec(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
     return loaded.spec
 
 
-def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
-    """Plan a specification: stages, devices, memory, staleness, traffic and speed, before anything runs.
+def _node_tables(nodes: object) -> list[object]:
+    """Return the nodes of a network as a list of tables, each with a name: that of its block, numbered from the second one on."""
+    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
+        raise TypeError(f'nodes are a list, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})')
+    tables, seen = list[object](), Counter[str]()
+    for one in nodes:
+        table = one if isinstance(one, Mapping) else {"block": one}
+        if "block" in table and "name" not in table:
+            code = table["block"]
+            called = code if isinstance(code, str) else getattr(code, "__name__", "node")
+            name = called.replace(":", ".").rpartition(".")[2].lower()
+            seen[name] += 1
+            table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
+        tables.append(table)
+    return tables
 
-    Args:
-        spec: or the name of its file.
-        changes: values to set.
+
+def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
+    """Plan a specification, or its file, with values changed: stages, devices, memory, staleness, traffic and speed, before anything runs.
 
     Raises:
         SpecError, PluginError: as `load_spec`.
         NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
     """
-    planner = Planner(given_specification(spec), assignments(changes))
-    return PlanView(planner.plan(with_timeline=True))
+    return PlanView(Planner(_given(spec), assignments(changes)).plan(with_timeline=True))
 
 
 def train(
@@ -146,7 +154,7 @@ def train(
     """
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
-    chosen = "" if spec is None else given_specification(spec)
+    chosen = "" if spec is None else _given(spec)
     overrides, directory, saved = assignments(changes), None, None
     if resume is not None:
         directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
@@ -159,35 +167,14 @@ def train(
     return Run(result.summary["directory"])
 
 
-def _make_node_tables(nodes: object) -> list[object]:
-    """Return the nodes of a network as a list of tables, each with a name."""
-    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
-        raise TypeError(f'nodes are a list, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})')
-    tables, seen = list[object](), Counter[str]()
-    for one in nodes:
-        table = one if isinstance(one, Mapping) else {"block": one}
-        if "block" in table and "name" not in table:
-            code = table["block"]
-            called = code if isinstance(code, str) else getattr(code, "__name__", "node")
-            name = called.replace(":", ".").rpartition(".")[2].lower()
-            seen[name] += 1
-            table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
-        tables.append(table)
-    return tables
-
-
-def given_specification(given: Spec | str | Path | None) -> Spec | str:
-    """Return a specification, or the name of its file, as `run` and `plan` are given it.
-
-    Raises:
-        TypeError: the value is neither.
-    """
-    if isinstance(given, str | Path):
-        return str(given)
-    if isinstance(given, Spec):
-        return given
+def _given(spec: object) -> Spec | str:
+    """Return a specification, or the name of its file; raise TypeError if it is neither."""
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, str | Path):
+        return str(spec)
     raise TypeError(
-        f"a specification or the name of its file is wanted (got {kind_of(given)}); pg.make_spec makes one of modules and Datasets, "
+        f"a specification or the name of its file is wanted (got {kind_of(spec)}); pg.make_spec makes one of modules and Datasets, "
         "and for a training loop of your own there is pg.reversible"
     )
 
@@ -258,21 +245,15 @@ class Run:
         changes: Changes | Overrides | None = None,
         *,
         top: int = 3,
-        folder: str | Path | None = None,
         weights: str | None = None,
         device: str = "cpu",
         changed: bool = False,
     ) -> list[Prediction]:
         """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
 
-        A map of classes is one prediction, with the shares of its most frequent classes.
-
-        Args:
-            samples: a file or several (images, .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or
-                [*shape] in the data set's type, of several inputs a dictionary of them. All that are no samples are named in the error.
-            top: the number of classes for each prediction.
-            folder: where predictions are written as images, of a network that gives a class, or one or three values, for each pixel.
-            changes, weights, device, changed: as of all methods.
+        A map of classes is one prediction, with the shares of its `top` most frequent classes. `samples` are a file or several (images,
+        .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type, of several
+        inputs a dictionary of them. All that are no samples are named in the error.
         """
         opened = self._open(changes, changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
@@ -280,8 +261,7 @@ class Run:
             found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
         else:
             found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
-        images, (network, _) = None if folder is None else Path(folder), opened.load(weights)
-        return predict_samples(opened, network, found, top=top, device=device, folder=images)
+        return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
 
     def sample(
         self,
@@ -294,9 +274,7 @@ class Run:
     ) -> str:
         """Continue a text by a network of next tokens; the same options give the same text.
 
-        Args:
-            changes, weights, device, changed: as of all methods.
-            options: `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
+        The options are `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
         """
         opened = self._open(changes, changed=changed)
         return continued_text(opened, opened.load(weights)[0], device=device, **options)
@@ -306,10 +284,7 @@ class Run:
     ) -> Exported:
         """Write the network for other programs, and compare what was written with the network.
 
-        Args:
-            form: "safetensors", "torch-export" or "onnx".
-            file: to write; None: `network` in the run's directory, with the form's suffix.
-            weights, changed: as of all methods.
+        The form is "safetensors", "torch-export" or "onnx"; the file, None: `network` in the run's directory, with the form's suffix.
         """
         opened = self._open(changed=changed)
         return export_network(opened, opened.load(weights)[0], form, None if file is None else Path(file))

@@ -22,8 +22,6 @@ from attrs import evolve, field, frozen
 
 Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
-_WITHIN = "\n      "
-"""A line end within a message. Every problem and every hint begins further left, so a file's name cannot pass for one."""
 
 
 @frozen(kw_only=True)
@@ -34,32 +32,28 @@ class Where:
     line: int | None = None
 
     def __str__(self) -> str:
-        file = self.file.replace("\n", "\\n")
-        return file if self.line is None else f"{file}:{self.line}"
+        return self.file.replace("\n", "\\n") + ("" if self.line is None else f":{self.line}")
 
 
 @frozen(kw_only=True)
 class Problem:
-    """A mistake: the rule and the value that came, then the remedy.
-
-    Attributes:
-        message: the rule and the value that came, without a full stop.
-        hint: what to do.
-        path: of the value; a plugin's counts from its own options, as in ("root",).
-        where: its position in a text, which the owner of that text adds.
-    """
+    """A mistake: the rule and the value that came, then the remedy."""
 
     message: str
+    """Without a full stop."""
     hint: str = ""
+    """What to do."""
     path: Path = ()
+    """Of the value; a plugin's counts from its own options, as in ("root",)."""
     where: Where | None = None
+    """Its position in a text, which the owner of that text adds."""
 
     def __str__(self) -> str:
         """Render as `file:line: message` and the hint."""
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
-        if self.hint:
-            lines.append(f"    help: {self.hint}")
-        return printable("\n".join(line.replace("\n", _WITHIN) for line in lines))
+        lines += [f"    help: {self.hint}"] if self.hint else []
+        # Within a text, a line begins further right than every problem and hint, so that a file's name cannot pass for one.
+        return printable("\n".join(line.replace("\n", "\n      ") for line in lines))
 
 
 _MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -101,7 +95,6 @@ class PetraGraphError(Exception):
 class RunFailed(PetraGraphError):
     """Training started and failed."""
 
-    exit_code = 1
     summary: Mapping[str, Any] | None = None
     """The run's summary, where there is a run directory."""
 
@@ -189,9 +182,11 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 def kind_of(value: object) -> str:
     """Return what a Python value is, for messages."""
-    if isinstance(value, type):
-        return f"the class {value.__qualname__}"
-    return f"an object of class {type(value).__qualname__}"
+    return (
+        f"the class {value.__qualname__}"
+        if isinstance(value, type)
+        else f"an object of class {type(value).__qualname__}"
+    )
 
 
 def shown(value: Any) -> str:

@@ -6,10 +6,8 @@ Memory has binary prefixes, every other quantity SI prefixes. Three digits are e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-
-from attrs import frozen
 
 from petra_graph.errors import shown
 
@@ -17,62 +15,46 @@ NOTHING = "-"
 _THREE_DIGITS = 100
 
 
-@frozen
-class Units:
-    """The units of a quantity: their names, and how many base units each is, the smallest first."""
+def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[float], str]:
+    """Return what writes values with three digits and the largest unit that they reach, or else the smallest, which is `least` base units."""
+    names = list(units)
+    sizes = [least * base**power for power in range(len(names))]
 
-    names: tuple[str, ...]
-    sizes: tuple[float, ...]
-
-    def text(self, value: float) -> str:
-        """Write a value with three digits and the largest unit that it reaches, or else the smallest."""
-        place = sum(size <= abs(value) * (1 + 1e-9) for size in self.sizes[1:])
-        scaled = value / self.sizes[place]
+    def text(value: float) -> str:
+        place = sum(size <= abs(value) * (1 + 1e-9) for size in sizes[1:])
+        scaled = value / sizes[place]
         digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
-        return f"{digits} {self.names[place]}".rstrip()
+        return f"{digits} {names[place]}".rstrip()
+
+    return text
 
 
-def _powers(base: float, *names: str) -> Units:
-    return Units(names, tuple(base**power for power in range(len(names))))
+memory = _in(["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0)
+"""Write bytes, as 1.25 GiB."""
+decimal_bytes = _in(["B", "kB", "MB", "GB", "TB", "PB"], 1000.0)
+seconds = _in(["ns", "µs", "ms", "s"], 1000.0, 1e-9)
+flops = _in([f"{prefix}FLOP" for prefix in ("", *"kMGTPE")], 1000.0)
+count = _in(["", *"kMGT"], 1000.0)
+plain = _in([""], 1.0)
 
-
-BINARY = _powers(1024.0, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
-DECIMAL = _powers(1000.0, "B", "kB", "MB", "GB", "TB", "PB")
-SECONDS = Units(("ns", "µs", "ms", "s"), (1e-9, 1e-6, 1e-3, 1.0))
-FLOPS = _powers(1000.0, "FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
-COUNTS = _powers(1000.0, "", "k", "M", "G", "T")
-PLAIN = _powers(1.0, "")
-
-memory, seconds, flops, count = BINARY.text, SECONDS.text, FLOPS.text, COUNTS.text
-"""Bytes as 1.25 GiB, seconds as 12.5 ms, operations as 4.09 GFLOP, a number of things as 25.6 M."""
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)?")
-_SIZES = {
-    name.replace("k", "K"): size
-    for units in (BINARY, DECIMAL)
-    for name, size in zip(units.names, units.sizes, strict=True)
+_SIZES = {"": 1, "B": 1} | {
+    f"{prefix}{ending}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for ending, base in (("iB", 1024), ("B", 1000))
 }
 
 
 def byte_count(text: str) -> int:
     """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123". Raises ValueError: the text is not a size."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B|)", text.strip())
     if match is None:
         raise ValueError(f'must be a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
-    return int(float(match[1]) * _SIZES[(match[2] or "B").replace("k", "K")])
-
-
-def size_text(value: float) -> str:
-    """Write bytes as a spec may have them, up to GiB, with two decimals."""
-    for name, size in zip(BINARY.names[3:0:-1], BINARY.sizes[3:0:-1], strict=True):
-        if value >= size:
-            return f"{value / size:.2f} {name}"
-    return f"{value:.0f} bytes"
+    return int(float(match[1]) * _SIZES[match[2].replace("k", "K")])
 
 
 def rate(value: float) -> str:
     """Write samples per second."""
-    return f"{PLAIN.text(value)} samples/s"
+    return f"{plain(value)} samples/s"
 
 
 def percent(share: float, decimals: int = 1) -> str:

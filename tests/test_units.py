@@ -19,7 +19,6 @@ from petra_graph.units import (
     plural,
     rate,
     seconds,
-    size_text,
 )
 
 
@@ -40,8 +39,6 @@ from petra_graph.units import (
         ("a b c", one_line("a\nb\x1bc")),
         ("98.89 %", percent(0.98894, 2)),
         ("a, b and 1 more", listed("abc", 2)),
-        ("1.50 GiB", size_text(3 * 2**29)),
-        ("7 bytes", size_text(7)),
     ],
 )
 def test_texts(expected, written):

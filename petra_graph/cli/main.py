@@ -104,14 +104,7 @@ def command_line() -> click.Group:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: without the program's name; None: the process's own.
-
-    Returns:
-        the exit code.
-    """
+    """Run the command line, and return its exit code; `arguments` are without the program's name, None: the process's own."""
     if arguments is not None:
         return _run(list(arguments))
     prepare_streams()
@@ -143,7 +136,7 @@ def _run(arguments: list[str] | None) -> int:
         sys.stderr.write(printable(text.getvalue()))
         return error.exit_code
     except click.Abort:
-        return 130
+        return Interrupted.exit_code
     except (Interrupted, FailedOnAnotherProcess) as error:
         return error.exit_code
     except PetraGraphError as error:

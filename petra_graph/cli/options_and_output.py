@@ -56,22 +56,8 @@ def print_problems(problems: Sequence[Problem]) -> None:
         echo(f"{len(problems)} problems", err=True)
 
 
-def json_text(value: Any) -> str:
-    return json.dumps(value, indent=2)
-
-
 def print_json(value: Any) -> None:
-    echo(json_text(value))
-
-
-def write_result(text: str, output: Path | None) -> None:
-    """Write a text to a file, and print its name; or print the text."""
-    text = text.rstrip("\n")
-    if output is not None:
-        from petra_graph.record.run_directory import write_output
-
-        write_output(output, f"{text}\n")
-    echo(text if output is None else str(output))
+    echo(json.dumps(value, indent=2))
 
 
 def output_width(in_a_pipe: int = 100_000) -> int:
@@ -130,18 +116,17 @@ def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter
     """Return a parameter of a function as click has it."""
     plain, *_ = [part for part in get_args(kind) if part is not NoneType] if type(None) in get_args(kind) else [kind]
     several, missing = get_origin(plain) is tuple, one.default is Parameter.empty
-    least = None if isinstance(said, str) else said.least
-    kinds = {Path: click.Path(path_type=Path), int: click.IntRange(min=least), float: click.FloatRange(min=least)}
-    form: Any = click.Choice(get_args(plain)) if get_origin(plain) is Literal else kinds.get(plain)
     default = {} if missing or several else {"default": one.default}
     if isinstance(said, str):
+        form = click.Path(path_type=Path) if plain is Path else None
         count = -1 if several else 1
         return click.Argument([one.name], metavar=said, type=form, required=missing, nargs=count, **default)
+    kinds = {Path: click.Path(path_type=Path), int: click.IntRange(said.least), float: click.FloatRange(said.least)}
     return click.Option(
         [one.name, *(said.names or [f"--{one.name.replace('_', '-')}"])],
         help=said.help,
         metavar=said.metavar,
-        type=form,
+        type=click.Choice(get_args(plain)) if get_origin(plain) is Literal else kinds.get(plain),
         is_flag=plain is bool,
         multiple=several,
         show_default=bool(default and one.default),

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import click
@@ -25,7 +26,7 @@ from petra_graph.spec.strict_values import annotated, describe
 
 if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
-    from petra_graph.testing import AnyTrial, Outcome
+    from petra_graph.testing import AnyTrial
 
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
@@ -57,14 +58,13 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
             # As far as it can be said without an import.
             top = one.target.partition(":")[0].partition(".")[0]
             fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
-            about = {"kind": kind.short, "name": one.name, "distribution": one.distribution}
-            rows.append(about | {"fault": fault})
+            rows.append({"kind": kind.short, "name": one.name, "distribution": one.distribution, "fault": fault})
     if as_json:
         print_json(rows)
     else:
-        for short in dict.fromkeys(row["kind"] for row in rows):
+        for short, of_kind in groupby(rows, lambda row: row["kind"]):
             echo(short)
-            _echo_below((row["name"], row["distribution"], row["fault"]) for row in rows if row["kind"] == short)
+            _echo_below(list(row.values())[1:] for row in of_kind)
     for entry in registry.entries:
         if entry.group not in {VERBS, *(kind.group for kind in KINDS)}:
             unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
@@ -139,22 +139,21 @@ def check(
     from petra_graph.testing import examine
 
     torch.set_num_threads(1)
-    results: list[tuple[str, str, list[Outcome]]] = []
+    results, broken = list[dict[str, Any]](), False
     for name in names:
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
-        results += [(label, reason, [] if trial is None else examine(trial)) for label, trial, reason in cases]
-    if as_json:
-        made = [(label, reason, [one._asdict() for one in outcomes]) for label, reason, outcomes in results]
-        print_json([dict(zip(("plugin", "reason", "checks"), one, strict=True)) for one in made])
-    else:
-        for label, reason, outcomes in results:
+        for label, trial, reason in cases:
+            outcomes = [] if trial is None else examine(trial)
             counts = Counter(one.status for one in outcomes)
+            broken |= "broken" in counts
+            results.append({"plugin": label, "reason": reason, "checks": [one._asdict() for one in outcomes]})
             said = [f"{counts[status]} {status}" for status in ("kept", "broken", "not tried") if counts[status]]
-            echo(f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}")
-            for one in outcomes:
-                if one.found:
-                    echo(f"  {one.check} {one.status}: {one.found}")
-    broken = any(outcome.status == "broken" for _, _, outcomes in results for outcome in outcomes)
+            lines = [f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}"]
+            lines += [f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found]
+            if not as_json:
+                echo("\n".join(lines))
+    if as_json:
+        print_json(results)
     return PluginError.exit_code if broken else 0
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, json_text, print_json, verb
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
     from petra_graph.api import Run
     from petra_graph.inference.predict import Prediction
 
+RunName = Annotated[str, "RUN"]
 Weights = Annotated[str | None, Option("latest, best, a checkpoint's number, or a file. Default: the last.", "WHICH")]
 Device = Annotated[str, Option('Where to compute, as in "cuda:0".', "NAME")]
 Changed = Annotated[bool, Option("Take a network that computes something else than in its training.")]
@@ -33,14 +34,14 @@ def runs(
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.recorded_run import RUNS
-    from petra_graph.report.run_groups import HEADS, list_runs
+    from petra_graph.report.run_groups import HEADS, list_runs, run_row
 
     chosen = folder or Path(RUNS)
     found = [] if folder is None and not chosen.exists() else list_runs(chosen, order)
     if as_json:
-        print_json([one.record() for one in found])
+        print_json(found)
     elif found:
-        echo("\n".join(aligned([HEADS, *(one.row() for one in found)])))
+        echo("\n".join(aligned([HEADS, *map(run_row, found)])))
     else:
         echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
 
@@ -55,7 +56,7 @@ def report(
     """Write one self-contained HTML page about one or several runs. RUN is a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
 
     Tables, and all curves in the same plots; runs that only differ in their seed share one line, with their spread. Of one run also its stages
-    with their seconds and memory as planned and as measured, and its files.
+    with their seconds and memory as planned and as measured.
     """
     from petra_graph.report.pages.runs_page import report_runs
 
@@ -76,7 +77,7 @@ def _open(run: str) -> Run:
 
 @verb()
 def evaluate(
-    run: Annotated[str, "RUN"],
+    run: RunName,
     *,
     overrides: Sets = (),
     weights: Weights = None,
@@ -100,7 +101,7 @@ def evaluate(
 
 @verb()
 def predict(
-    run: Annotated[str, "RUN"],
+    run: RunName,
     files: Annotated[tuple[str, ...], "FILES..."] = (),
     *,
     overrides: Sets = (),
@@ -108,7 +109,6 @@ def predict(
     changed: Changed = False,
     top: Annotated[int, Option("Print the N likeliest classes of each sample.", "N", least=1)] = 3,
     device: Device = "cpu",
-    output: Annotated[Path | None, Option("The folder for images.", "FOLDER")] = None,
     as_json: Json = False,
     prompt: Annotated[str | None, Option("Text to continue.", "TEXT")] = None,
     tokens: Annotated[int | None, Option("Length of the continuation. Default: 200.", "N", least=1)] = None,
@@ -120,26 +120,27 @@ def predict(
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
     sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class
-    at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION).
-
-    A network that predicts a class, or one or three values, for each pixel writes images: use --output FOLDER. The pixels of a
-    class map are class numbers; values from 0 to 1 become black to white.
+    at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION). Of a class for each
+    pixel, the classes' shares of the pixels are printed.
 
     With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
     """
     of_text = {"prompt": prompt, "tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in of_text.items() if value is not None}
-    if not files and "prompt" not in given:
+    if not files and prompt is None:
         raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
-    if given and (files or output is not None):
-        raise click.UsageError("A text is continued without FILES and --output.")
+    if given and files:
+        raise click.UsageError("A text is continued without FILES.")
     opened = _open(run)
-    if given:
-        text = opened.sample(overrides, weights=weights, device=device, changed=changed, **given)
-        echo(json_text({**given, "text": text}) if as_json else text.rstrip("\n"))
-        return
     more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
-    found = opened.predict(files, overrides, top=top, folder=output, **more)
+    if given:
+        text = opened.sample(overrides, **more, **given)
+        if as_json:
+            print_json({**given, "text": text})
+        else:
+            echo(text.rstrip("\n"))
+        return
+    found = opened.predict(files, overrides, top=top, **more)
     if as_json:
         print_json([prediction.record() for prediction in found])
     else:
@@ -150,17 +151,19 @@ def _row(one: Prediction) -> list[str]:
     index = f" [{one.index}]" if one.index else ""
     position = f" ({', '.join(map(str, one.position))})" if one.position else ""
     scores = [
-        f"{best.number if best.name is None else best.name} "
-        + (f"{100 * best.score:.2f} %" if one.probable else f"{best.score:.4g}")
-        for best in one.best
+        f"{number if name is None else name} " + (f"{100 * score:.2f} %" if one.probable else f"{score:.4g}")
+        for number, name, score in one.best
     ]
-    values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
-    return [one.file + index + position, "" if one.written is None else str(one.written), values, one.note]
+    return [
+        one.file + index + position,
+        ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output),
+        one.note,
+    ]
 
 
 @verb()
 def export(
-    run: Annotated[str, "RUN"],
+    run: RunName,
     *,
     kind: Annotated[
         Literal["safetensors", "torch-export", "onnx"], Option("Tensors, or a program.", names=("--format",))

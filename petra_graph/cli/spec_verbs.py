@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +17,12 @@ from petra_graph.cli.options_and_output import (
     Sets,
     echo,
     import_torch,
-    json_text,
     output_width,
     print_json,
     print_problems,
     verb,
-    write_result,
 )
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
@@ -102,19 +101,19 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
     from petra_graph.report.progress import Progress, summary_lines
     from petra_graph.training.run import run as train
 
-    saved = None if plan is None else SavedPlan.read(plan)
     try:
-        result = train(spec, overrides, Progress(), directory, saved)
+        result = train(spec, overrides, Progress(), directory, None if plan is None else SavedPlan.read(plan))
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)
         raise
-    if result.summary is not None and as_json:
-        print_json(result.summary)
-    elif result.summary is not None:
-        echo("\n".join(summary_lines(result.summary)))
-        if saved is not None and "planned_and_measured" in result.summary:
-            echo(comparison_text(result.summary["planned_and_measured"]))
+    summary = result.summary
+    if summary is not None and as_json:
+        print_json(summary)
+    elif summary is not None:  # this process records
+        echo("\n".join(summary_lines(summary)))
+        if plan is not None and "planned_and_measured" in summary:
+            echo(comparison_text(summary["planned_and_measured"]))
     if result.interrupted is not None:
         raise result.interrupted
 
@@ -144,44 +143,57 @@ def plan(
     form = "json" if as_json else form
     if compare and (expand or form == "trace"):
         raise click.UsageError("--compare is a table of several plans: give --expand or --format trace without it.")
+    found: Plan | Comparison
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
-        shown: Plan | Comparison = SavedPlan.read(spec).plan
+        found = SavedPlan.read(spec).plan
     else:
         import_torch()
         from petra_graph.planning.compare_plans import advised, compare_methods
         from petra_graph.planning.plan_spec import Planner
 
-        planner = Planner(spec, (*overrides, *[f"partition.profile={json_text(profile)}"] * (profile is not None)))
+        of_profile = () if profile is None else (f"partition.profile={shown(profile)}",)
+        planner = Planner(spec, (*overrides, *of_profile))
         if expand:
             from petra_graph.spec.load_spec import dump
             from petra_graph.training.identity import expand_architecture
 
-            write_result(dump(expand_architecture(planner.checked)), output)
+            _write(dump(expand_architecture(planner.checked)), output)
             return 0
-        shown = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
-    if form == "html":  # nobody reads one on a terminal
-        output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
+        found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
-        text = page(shown)
+        text = page(found)
+        output = output or Path(
+            f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
+        )  # nobody reads it on a terminal
     elif form == "trace":
         from petra_graph.report.trace import trace
 
-        text = trace(cast("Plan", shown))
+        text = trace(cast("Plan", found))
     elif form == "text":
         from petra_graph.report.plan_text import plan_text
 
         width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
-        text = plan_text(shown, width=width, verbose=verbose)
+        text = plan_text(found, width=width, verbose=verbose)
     else:
-        text = json_text(shown.as_json())
-    write_result(text, output)
-    return NoFeasiblePlan.exit_code if compare and getattr(shown, "recommended", None) is None else 0
+        text = json.dumps(found.as_json(), indent=2)
+    _write(text, output)
+    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
+
+
+def _write(text: str, output: Path | None) -> None:
+    """Write a text to a file, and print its name; or print the text."""
+    text = text.rstrip("\n")
+    if output is not None:
+        from petra_graph.record.run_directory import write_output
+
+        write_output(output, f"{text}\n")
+    echo(text if output is None else str(output))
 
 
 # --- validate ---
@@ -199,28 +211,26 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
     from petra_graph.plugins.registry import discover
 
     registry = discover()
-    records, fine, failed = list[dict[str, Any]](), list[str](), list[PetraGraphError]()
+    records, failed = list[dict[str, Any]](), list[PetraGraphError]()
     for spec in specs:
+        about: dict[str, Any] = {"spec": spec, "ok": True, "problems": []}
         try:
             network = check_network(check_spec(spec, overrides, registry=registry))
+            about |= {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
         except PetraGraphError as error:
             failed.append(error)
-            problems = [
-                {"message": one.message, "hint": one.hint, "path": list(one.path)}
-                | {key: getattr(one.where, key, None) for key in ("file", "line")}
-                for one in error.problems
-            ]
-            records.append({"spec": spec, "ok": False, "problems": problems})
-        else:
-            nodes, parameters = len(network.graph.nodes), network.count_parameters()[0]
-            records.append({"spec": spec, "ok": True, "nodes": nodes, "parameters": parameters, "problems": []})
-            counted = f"{plural(nodes, 'node')}, {plural(parameters, 'parameter')}"
-            fine.append(f"{Where(file=spec)}: ok ({counted})")
+            about["ok"] = False
+            for one in error.problems:
+                place = {key: getattr(one.where, key, None) for key in ("file", "line")}
+                about["problems"].append({"message": one.message, "hint": one.hint, "path": list(one.path), **place})
+        records.append(about)
     if as_json:
         print_json(records)
     else:
-        for line in fine:
-            echo(line)
+        for record in records:
+            if record["ok"]:
+                counted = ", ".join(plural(record[f"{thing}s"], thing) for thing in ("node", "parameter"))
+                echo(f"{Where(file=record['spec'])}: ok ({counted})")
         print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
     return min((error.exit_code for error in failed), default=0)

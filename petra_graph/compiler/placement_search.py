@@ -33,7 +33,7 @@ from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Device, Link
 from petra_graph.program.stage_program import Partition, Placement
 from petra_graph.spec.model import Keeps, KeepsByNode
-from petra_graph.units import size_text
+from petra_graph.units import memory
 
 ABOUT_AS_FAST = 1.05
 """A tick over the best number's, of fewer stages that are taken: each stage more is a message more, and more delay."""
@@ -367,7 +367,7 @@ class _Search:
         tried = f"found no {what} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
         all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
         message = (
-            f"{tried}device {shown(device.name)} would hold {size_text(held)}, {size_text(held - limit)} more than the {size_text(limit)} that it may "
+            f"{tried}device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may "
             f"hold{all_of_it}"
         )
         return NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
@@ -38,9 +37,9 @@ class Evaluation:
     weights: str
     """The file that the weights are from."""
     split: str
-    undefined: Sequence[str] = ()
+    undefined: Sequence[str]
     """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
-    changed: Sequence[str] = ()
+    changed: Sequence[str]
     """What of the code and of the run's own data is not as it was in the training."""
     scales: Scales = field(default=NO_SCALES, repr=False)
     """How the means are read."""
@@ -56,37 +55,30 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     """Evaluate a run's network on its data, or on that which an override names.
 
     On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Where the run
-    evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key.
-
-    Args:
-        run: opened, with overrides of `data` where other data is meant.
-        which: the weights, as for `SavedRun.load`.
-        split: "test", "validation", or "train": the training samples in their order, augmented as in the first epoch.
-        device: where to compute, as torch names it.
+    evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key. Training samples
+    come in their order, augmented as in the first epoch.
 
     Raises:
-        SpecError: the data is missing, or its samples are not the network's.
+        SpecError: the data is missing, or its samples or classes are not the network's.
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
     data, spec, checked = open_data(run, validation=split != "test"), run.spec, run.network.checked
     whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if whole is None:
-        raise SpecError(
-            "the run has no validation samples: its specification has no data.validation", "evaluate the test data"
-        )
+        reason = "the run has no validation samples: its specification has no data.validation"
+        raise SpecError(reason, "evaluate the test data")
     most = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
     loaders = Loaders(spec.data.workers, [whole]) if spec.data.workers else None
     batches = MicroBatches.evaluation(whole, spec.data.test_batch, most=most, seed=spec.run.seed, loaders=loaders)
     loss, renumbered = checked.loss.build(), _match_classes(run.facts.class_names, data.facts.class_names)
-    onto = operator.methodcaller("to", device)
 
     def results() -> Generator[HeadResult]:
         at_work = nullcontext() if loaders is None else closing(loaders)
         with computing_on(network, device), at_work, closing(iter(batches)) as read:
             for samples, targets in read:
-                output = network(mapped(onto, samples))
-                result, beside = compare(loss, output, targets if renumbered is None else renumbered(targets))
+                output = network(mapped(lambda one: one.to(device), samples))
+                result, beside = compare(loss, output, renumbered(targets))
                 yield result._replace(metrics=loss.metrics(output, beside), compared=(main(output), beside))
 
     torch.set_num_threads(spec.run.threads)
@@ -128,17 +120,20 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     return data
 
 
-def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Callable[[Any], Tensor] | None:
-    """Return a function from targets of the data to the network's; None where classes are alike, or one of them has no names.
+def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Callable[[Any], Any]:
+    """Return a function from targets of the data to the network's: the same where classes are alike, or one of them has no names.
 
     Raises:
         SpecError: they are other classes.
     """
     if own is None or names is None or tuple(own) == tuple(names):
-        return None
+        return lambda targets: targets
     if sorted(own) != sorted(names):
         reason = f"the run's classes are {listed(own, _LISTED)}, and those of the data {listed(names, _LISTED)}"
         raise SpecError(reason, "name the classes of the data as those of the run, in any order")
     numbers = torch.tensor([own.index(name) for name in names])
-    # Targets below zero are passed over.
-    return lambda targets: numbers[targets.clamp(min=0)].where(targets >= 0, targets)
+
+    def renumbered(targets: Tensor) -> Tensor:
+        return numbers[targets.clamp(min=0)].where(targets >= 0, targets)  # targets below zero are passed over
+
+    return renumbered

@@ -21,7 +21,7 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from petra_graph.training.trained_network import Network
 from petra_graph.version import __version__
 
 Format = Literal["safetensors", "torch-export", "onnx"]
-SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+_SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 _HINTS = {
     "torch-export": "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
     "onnx": "write what the network does in other operations, or export it as torch-export",
@@ -118,7 +118,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
         SpecError: the form needs a package that is not installed.
         RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
-    file, facts = file or run.directory / f"network{SUFFIXES[form]}", run.facts
+    file, facts = file or run.directory / f"network{_SUFFIXES[form]}", run.facts
     make_folder_of(file)
     if run.trained is None:
         raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
@@ -129,62 +129,25 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
         if importlib.util.find_spec(name) is None:
             raise SpecError(f"ONNX needs {name}, which is not installed", "pip install 'petra-graph[export]'")
     portable = Portable(copy.deepcopy(network)).eval()
+    # ONNX lacks some of the operations that compute parametrized weights, as orthogonal ones: they become plain parameters.
+    modules: list[Any] = list(filter(is_parametrized, portable.modules()))
     try:
-        _compute_parametrized(portable)
-        with _quiet(), torch.no_grad():
-            dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if facts.of_tokens else {})}
-            dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
-            traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
-            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
-            write_whole(file, partial(_save_onnx, run, program) if form == "onnx" else partial(_save_program, program))
-    except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
-        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
-    written = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
-    return _compared(network, written, chosen, file, done=f"{file} is written", hint="please report it, with the spec")
-
-
-def _compute_parametrized(network: nn.Module) -> None:
-    """Give layers with parametrizations, as orthogonal ones, the weights that these compute: ONNX lacks some of their operations."""
-    modules: list[Any] = list(network.modules())
-    for module in modules:
-        if is_parametrized(module):
+        for module in modules:
             values = {name: getattr(module, name) for name in module.parametrizations}
             module.__class__ = type_before_parametrizations(module)  # torch would change the class of all copies
             del module.parametrizations
             for name, value in values.items():
                 module.register_parameter(name, nn.Parameter(value))
-
-
-@torch.no_grad()
-def _compared(
-    network: Network, program: Callable[[Tree], Tensor], samples: Tree, file: Path, *, done: str, hint: str
-) -> Exported:
-    """Compare a program with the network on samples.
-
-    Raises:
-        RunFailed: it is larger, or the program cannot be run; the message begins with what is done.
-    """
-    try:
-        expected, found = main(network(samples)), program(samples)
-    except Exception as error:
-        raise RunFailed(f"{done}, but cannot be run: {_reason(error)}", hint) from error
-    difference = float((found - expected).abs().max())
-    mixed = network.numerics.precision.compute == "bfloat16"
-    relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
-    tolerance = relative * max(1.0, float(expected.abs().max()))
-    if not difference <= tolerance:
-        raise RunFailed(
-            f"{done}, but its outputs differ from the network's by {difference:.3g}, and {tolerance:.3g} is the tolerance",
-            hint,
-        )
-    return Exported(file=file, samples=len(main(samples)), difference=difference, tolerance=tolerance)
-
-
-def _reason(error: BaseException) -> str:
-    """Return what an exporter could not do: the first line of the error behind all others, which names the operation."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+        with _quiet(), torch.no_grad():
+            dimensions = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if facts.of_tokens else {})}
+            dynamic = dict.fromkeys(facts.inputs, dimensions) if facts.several_inputs else dimensions
+            traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], chosen)
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": dynamic})
+            write_whole(file, partial(_save_onnx if form == "onnx" else _save_program, run, program))
+    except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
+        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}", _HINTS[form]) from error
+    written = _open_onnx(file) if form == "onnx" else torch.export.load(file).module()
+    return _compared(network, written, chosen, file, done=f"{file} is written", hint="please report it, with the spec")
 
 
 @contextmanager
@@ -197,6 +160,36 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an exporter could not do: the first line of the error behind all others, which names the operation."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@torch.no_grad()
+def _compared(
+    network: Network, program: Callable[[Tree], Tensor], samples: Tree, file: Path, *, done: str, hint: str
+) -> Exported:
+    """Compare a program with the network on samples.
+
+    Raises:
+        RunFailed: outputs differ by more than the tolerance, or the program cannot be run; the message begins with what is done.
+    """
+    try:
+        expected, found = main(network(samples)), program(samples)
+    except Exception as error:
+        raise RunFailed(f"{done}, but cannot be run: {_reason(error)}", hint) from error
+    difference = float((found - expected).abs().max())
+    mixed = network.numerics.precision.compute == "bfloat16"
+    relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
+    tolerance = relative * max(1.0, float(expected.abs().max()))
+    if not difference <= tolerance:  # nor is it nan
+        by = f"{difference:.3g}, and {tolerance:.3g} is the tolerance"
+        raise RunFailed(f"{done}, but its outputs differ from the network's by {by}", hint)
+    return Exported(file=file, samples=len(main(samples)), difference=difference, tolerance=tolerance)
 
 
 def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -> Exported:
@@ -216,20 +209,17 @@ def _export_tensors(run: SavedRun, network: Network, chosen: Tree, file: Path) -
             own.load_state_dict(tensors)
         except RuntimeError as error:
             raise RunFailed(f"{done} does not load the tensors: {' '.join(str(error).split())}", _INSTEAD) from None
-        made = _compared(
-            network,
-            lambda samples: own(*map(network.numerics.prepare, inputs_of(samples))),
-            chosen,
-            file,
-            done=f"{done} loads the tensors",
-            hint=_INSTEAD,
-        )
+
+        def compute(samples: Tree) -> Any:
+            return own(*map(network.numerics.prepare, inputs_of(samples)))
+
+        made = _compared(network, compute, chosen, file, done=f"{done} loads the tensors", hint=_INSTEAD)
     metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
     write_whole(file, lambda path: save_file(tensors, path, metadata))
     return made
 
 
-def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
+def _save_program(_: SavedRun, program: torch.export.ExportedProgram, path: Path) -> None:
     with path.open("wb") as file:  # torch asks for a suffix in a name
         torch.export.save(program, file)
 

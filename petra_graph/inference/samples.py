@@ -37,11 +37,9 @@ class Samples:
     """The samples of one file."""
 
     name: str
-    """The file, as the user gave it."""
+    """The file, as the user gave it, or below the folder that the user gave."""
     values: Tree
     """[n, *shape], in the data set's type; several inputs are in a dictionary."""
-    place: Path = Path()
-    """The file's path within the folder that the user gave, or its name: where in a folder its predictions are written."""
     note: str = ""
     """What was done to them."""
 
@@ -69,10 +67,10 @@ def read_samples(files: Sequence[str], data: Plugin, facts: DataFacts) -> list[S
         with collecting(given):
             folder = Path(given).expanduser()
             below = sorted(Path(one).relative_to(folder) for one in visible_files(folder)) if folder.is_dir() else []
-            for file, place in [(str(Path(given, one)), one) for one in below] or [(given, Path(folder.name))]:
+            for file in [str(Path(given, one)) for one in below] or [given]:
                 with collecting(file):
                     values, note = _read_file(file, data, facts)
-                    found.append(Samples(name=file, values=values, place=place, note=note))
+                    found.append(Samples(name=file, values=values, note=note))
     if problems:
         raise SpecError(problems)
     return found
@@ -85,10 +83,6 @@ def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
     if not path.is_file():
         missing = f"the folder {file} has no files" if path.is_dir() else f"there is no file {file}"
         raise SpecError(missing, "give images, arrays (.npy; .npz for several inputs), or what the data set reads")
-    if facts.several_inputs and suffix != ".npz":
-        by_name = ", ".join(f"{name}=..." for name in facts.inputs)
-        reason = f"{file} has one array, and the network reads the inputs {', '.join(facts.inputs)}"
-        raise SpecError(reason, f"give a file of arrays by these names: numpy.savez(file, {by_name})")
     if suffix in {".npy", ".npz"}:
         loaded = np.load(path, allow_pickle=False)
         return as_samples(loaded if suffix == ".npy" else dict(loaded), file, facts), ""
@@ -98,7 +92,7 @@ def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
         reason = f"{file} is neither an image nor an array (.npy), and {data} does not say how it is read"
         raise SpecError(reason, "its class may have a static method `read`")
     # Floats are images where the data set itself makes them of images, from 0 to 1.
-    images = len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
+    images = not facts.several_inputs and len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
     floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images") and data.ask("of_images")
     if not images or not (facts.dtype == "uint8" or floats):
         reason = f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}"
@@ -129,7 +123,7 @@ def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
         reason = f"{name} has {came}, and the network reads the inputs {', '.join(facts.inputs)}"
         raise SpecError(reason, "give an array for each, by its name")
     found = {key: _as_input(values[key], f"{key} of {name}", *one) for key, one in facts.inputs.items()}
-    if len({len(one) for one in found.values()}) > 1:
+    if len(set(map(len, found.values()))) > 1:
         counts = ", ".join(f"{len(one)} of {key}" for key, one in found.items())
         raise SpecError(f"{name} has {counts}", "give as many samples of each input")
     return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 from torch import Tensor
@@ -44,17 +43,16 @@ class SavedRun:
     facts: DataFacts
     trained: Fingerprint | None
     """What the training made of a few samples, which a run keeps."""
-    changed_keys: Sequence[tuple[str, ...]] = ()
+    changed_keys: Sequence[tuple[str, ...]]
     """Those that overrides have set."""
-    changed: Sequence[str] = ()
+    changed: Sequence[str]
     """What the network computes otherwise than in the training, in words."""
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = (), *, changed: bool = False) -> SavedRun:
-        """Open a run.
+        """Open a run by its directory, or the latest one in the folder `runs` as "latest".
 
         Args:
-            run: its directory, or "latest": the latest one in the folder `runs`.
             overrides: `--set` assignments, over what the run was resolved to.
             changed: also where its network computes something else than in the training.
 
@@ -62,8 +60,8 @@ class SavedRun:
             SpecError: there is no such run, or it or an override is wrong, or it has changed.
             PluginError: a plugin of the run is no longer installed, or is at fault.
         """
-        directory = find_run(str(run))
-        resolved, overrides = directory / "resolved.toml", tuple(overrides)
+        directory, overrides = find_run(str(run)), tuple(overrides)
+        resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
         keys = [parse_override(text).keys for text in overrides]
@@ -89,14 +87,10 @@ class SavedRun:
         return self.network.spec
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of a sample's output."""
-        return tuple(self.network.shapes[self.network.graph.head].outputs[0])
-
-    @property
     def gives_classes(self) -> bool:
         """Whether the network's outputs are [n, classes, *target_shape]."""
-        return self.facts.classes is not None and self.output_shape[1:] == self.facts.target_shape
+        output = self.network.shapes[self.network.graph.head].outputs[0]
+        return self.facts.classes is not None and tuple(output[1:]) == self.facts.target_shape
 
     @property
     def gives_logits(self) -> bool:
@@ -120,11 +114,15 @@ class SavedRun:
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
         numbers, keeps_best = checkpoint.numbers(self.directory), self.spec.checkpoint.best is not None
-        cuts = [at for at in numbers if which in {None, LATEST, str(at)}]
         if which == BEST and keeps_best:
             cuts = best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
-        named = [self.directory / WEIGHTS] if which is None else [self.directory / which, Path(which).expanduser()]
-        for file in filter(Path.is_file, named if which is None or not cuts else []):
+        else:
+            cuts = [at for at in numbers if which in {None, LATEST, str(at)}]
+        if which is None:
+            files = [self.directory / WEIGHTS]
+        else:  # a checkpoint of that name goes before a file of it
+            files = [] if cuts else [self.directory / which, Path(which).expanduser()]
+        for file in filter(Path.is_file, files):
             with open_weights(file) as opened:
                 return {name: opened.read(name) for name in opened.shapes}, str(file)
         for at in cuts:
@@ -143,19 +141,13 @@ class SavedRun:
 
 def _read_facts(path: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None if it wrote none."""
-
-    def tuples(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: tuples(one) for key, one in value.items()}
-        return tuple(map(tuples, value)) if isinstance(value, list) else value
-
-    stored = read_json(path, dict)
-    if not stored:
-        return None
-    try:
-        facts = DataFacts(**tuples(stored))
+    stored = read_json(path, dict) or None
+    try:  # JSON has lists for tuples
+        facts = stored and DataFacts(
+            **{key: tuple(one) if isinstance(one, list) else one for key, one in stored.items()}
+        )
     except TypeError as error:
         raise damaged(path, error) from None
-    if fault := facts_fault(facts):
+    if facts is not None and (fault := facts_fault(facts)):
         raise damaged(path, ValueError(f"its facts {fault}"))
     return facts

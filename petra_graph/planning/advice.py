@@ -18,7 +18,7 @@ from petra_graph.program.device_types import MACHINE_DEVICES, Link
 from petra_graph.program.simulation import Pipeline
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PartitionSpec, Spec
-from petra_graph.units import DECIMAL, noun, seconds
+from petra_graph.units import decimal_bytes, noun, seconds
 
 _NAME: Path = ("optimizer", "name")
 _OTHERWISE = "choose another optimizer, or other options of it"
@@ -133,7 +133,7 @@ def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterat
     yield f"times are {source_of_times(inputs, partition)}{profile}"
 
     def text(link: Link) -> str:
-        return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s each way"
+        return f"{seconds(link.latency_seconds)} a message and {decimal_bytes(link.bytes_per_second)}/s each way"
 
     device = {device.name: device for device in inputs.devices}
     if ends := {channel.link for channel in pipeline.channels.values() if channel.link is not None}:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
 
 from attrs import asdict
 
@@ -15,7 +14,7 @@ from petra_graph.compiler.memory import PARTS, StageBytes
 from petra_graph.compiler.plan import ComparedPlan, Comparison, Plan
 from petra_graph.program.schedule import schedule_text
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import factor, memory, noun, number, one_line, percent, plural, seconds
+from petra_graph.units import factor, memory, noun, number, one_line, percent, plural, rate, seconds
 
 PART_NAMES: Mapping[str, str] = {
     part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
@@ -54,9 +53,9 @@ def title_lines(plan: Plan) -> tuple[str, str]:
     kinds = Counter(node.kind for node in plan.nodes)
     parameters, trained = plan.totals.parameters, plan.totals.trained
     of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
-    network = f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(parameters)} parameters" + (
-        f", {units.count(trained)} of them trained" if trained < parameters else ""
-    )
+    network = f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(parameters)} parameters"
+    if trained < parameters:
+        network += f", {units.count(trained)} of them trained"
     types = Counter(one_line(device.type) for device in plan.devices)
     devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {one}" for one, many in types.items())
     training = (
@@ -75,10 +74,8 @@ def notes_on_nodes(plan: Plan) -> list[str]:
     nodes = [node for node in plan.nodes if node.keeps]
     if len({(node.kind, node.keeps) for node in nodes}) == len({node.kind for node in nodes}):
         return []
-    ways: dict[str, list[str]] = {}
-    for node in nodes:
-        ways.setdefault(str(node.keeps), []).append(node.name)
-    return [f"nodes keep {'; '.join(f'{keeps}: {nodes_label(names)}' for keeps, names in ways.items())}"]
+    ways = {str(node.keeps): nodes_label(one.name for one in nodes if one.keeps == node.keeps) for node in nodes}
+    return [f"nodes keep {'; '.join(f'{keeps}: {names}' for keeps, names in ways.items())}"]
 
 
 # --- tables ---
@@ -94,11 +91,9 @@ def stage_columns(plan: Plan, width: int = 60, *, brief: bool = False) -> list[C
     Unless `brief`, also its work, its messages and the parts of its memory.
     """
     stages = plan.stages
-    names = (nodes_label(stage.nodes) for stage in stages)
-    held = {} if brief else parts_held(stage.bytes for stage in stages)
     columns = [
         value_column("stage", (stage.index for stage in stages)),
-        name_column("nodes", names, width),
+        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), width),
         name_column("kind", (stage.kind for stage in stages), 16),
         name_column("device", (stage.device for stage in stages), 18),
         value_column("depth", (stage.depth for stage in stages)),
@@ -110,10 +105,11 @@ def stage_columns(plan: Plan, width: int = 60, *, brief: bool = False) -> list[C
         value_column("backward\nwork", (stage.flops.backward for stage in stages), units.flops),
         value_column("sent\nforward", (stage.channel_bytes.forward for stage in stages), memory),
         value_column("sent\nbackward", (stage.channel_bytes.backward for stage in stages), memory),
-        *(value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()),
-        value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory),
     ]
-    return [one for one in columns if one.head in _BRIEF] if brief else columns
+    held = parts_held(stage.bytes for stage in stages)
+    columns += [value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()]
+    columns.append(value_column("memory\ntotal", (stage.bytes.total for stage in stages), memory))
+    return [one for one in columns if not brief or one.head in _BRIEF]
 
 
 def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
@@ -144,9 +140,9 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
     timing, run, busy = plan.timing, plan.run, [device.utilisation for device in plan.devices]
     many, about = run.micro_batches_per_epoch, "" if timing.exact else "about "
-    of = "" if many is None else f" of {many:,} {units.noun(many, 'micro-batch', 'es')}"
+    of = "" if many is None else f" of {many:,} {noun(many, 'micro-batch', 'es')}"
     times = [
-        ("throughput", about + units.rate(timing.samples_per_second)),
+        ("throughput", about + rate(timing.samples_per_second)),
         ("tick", about + seconds(timing.tick_seconds)),
         ("bubble", about + percent(timing.bubble_fraction)),
         ("exposed all-reduce", percent(timing.exposed_communication.all_reduce)),
@@ -156,8 +152,7 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
         ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}"),
         (f"an epoch{of}", "unknown" if run.epoch_seconds is None else about + units.duration(run.epoch_seconds)),
     ]
-    held = asdict(plan.totals.bytes)
-    paper = plan.paper_accounting
+    held, paper = asdict(plan.totals.bytes), plan.paper_accounting
     return [
         ("memory, all stages", [(PART_NAMES.get(part, part), memory(held[part])) for part in held if held[part]]),
         ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper.items()]),
@@ -168,21 +163,19 @@ def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
 # --- plans side by side; what does not apply, or belongs to a plan that does not exist, is None and a dash, and the row's note says why ---
 
 
+def _of_methods(compared: Comparison) -> bool:
+    """Whether these are methods, and other uses of the devices, of one specification, and no given specifications."""
+    return compared.rows[0].name is None
+
+
 def comparison_title(compared: Comparison) -> str:
     return f"{one_line(compared.name)}: {'methods' if _of_methods(compared) else 'plans'} compared"
 
 
-def _of_methods(compared: Comparison) -> bool:
-    """Whether these are methods, and other uses of the devices, of one specification."""
-    return compared.rows[0].name is None
-
-
-def row_names(compared: Comparison) -> list[str]:
-    """Name the rows: of methods, and where devices are used otherwise than in the first row, how."""
-    return [row.name or _method_name(row, compared.rows[0]) for row in compared.rows]
-
-
-def _method_name(row: ComparedPlan, first: ComparedPlan) -> str:
+def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
+    """Name a row: a method, and where it uses devices otherwise than the first row, how."""
+    if row.name is not None:
+        return row.name
     keep = "" if row.keep is None else "keep auto" if row.keep == "auto" else "keep as listed"
     schedule = "" if row.schedule in (None, "sequential") else schedule_text(row.schedule)
     used, uses = row.devices or 1, ""
@@ -196,72 +189,53 @@ def _method_name(row: ComparedPlan, first: ComparedPlan) -> str:
 
 
 def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Column]:
-    """Return the figures of each plan."""
-    rows, methods = compared.rows, _of_methods(compared)
-
-    def values(head: str, key: str, write: Callable[[Any], str]) -> Column:
-        return value_column(head, [getattr(row, key) for row in rows], write)
-
+    """Return the figures of each plan; where `brief`, speed is a speed-up alone where there is one."""
+    rows = compared.rows
+    names = [row_name(row, rows[0]) for row in rows]
     columns = [
-        name_column("method, schedule" if methods else "plan", row_names(compared)),
-        values("fullest\ndevice", "memory_peak", memory),
-        *(
-            [values("fits", "fits", {True: "yes", False: "no"}.__getitem__)]
-            if any(row.fits is False for row in rows)
-            else []
-        ),
-        values("speed-up", "speedup", factor),
-        values("stale\nupdates", "staleness", number),
+        name_column("method, schedule" if _of_methods(compared) else "plan", names),
+        value_column("fullest\ndevice", (row.memory_peak for row in rows), memory),
+        value_column("speed-up", (row.speedup for row in rows), factor),
+        value_column("stale\nupdates", (row.staleness for row in rows), number),
     ]
+    if any(row.fits is False for row in rows):
+        columns.insert(2, value_column("fits", (row.fits for row in rows), {True: "yes", False: "no"}.__getitem__))
     if not brief or not any(row.speedup for row in rows):
-        columns.append(values("samples\na second", "samples_per_second", units.PLAIN.text))
+        columns.append(value_column("samples\na second", (row.samples_per_second for row in rows), units.plain))
     if not brief:
-        columns.append(values("memory\ntotal", "memory_total", memory))
-    if methods and not brief:
-        columns += [
-            values("paper's\ncount", "paper_total", units.DECIMAL.text),
-            values("sent", "channel_bytes", memory),
-            values("work", "flops", units.flops),
-        ]
+        columns.append(value_column("memory\ntotal", (row.memory_total for row in rows), memory))
     return columns
 
 
 def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
     """Return which plan is the fastest, which the smallest, and of methods how many fit and which to choose."""
-    rows, names, found = compared.rows, row_names(compared), list[tuple[str, str]]()
+    rows, found = compared.rows, list[tuple[str, str]]()
     fits = [row.fits for row in rows]
     if any(fit is not None for fit in fits):
         more = "" if all(fits) else "; the notes say why the others do not"
         found.append(("fits", f"{fits.count(True)} of {len(fits)}{more}"))
-    usable = [(name, row, row.figures) for name, row in zip(names, rows, strict=True) if row.figures]
-    if usable:
-        name, row, _ = max(usable, key=lambda one: one[2].samples_per_second)
-        found.append(("fastest", f"{_speed(row)}; {name}"))
-        name, _, figures = min(usable, key=lambda one: one[2].memory_peak)
-        found.append(("smallest", f"{_on_the_fullest(figures.memory_peak)}; {name}"))
+
+    def speed(row: ComparedPlan) -> str:
+        return factor(row.speedup) if row.speedup else rate(row.samples_per_second or 0.0)
+
+    def fullest(row: ComparedPlan) -> str:
+        return f"{memory(row.memory_peak or 0)} on the fullest device"
+
+    if usable := [row for row in rows if row.figures]:
+        fastest = max(usable, key=lambda row: row.samples_per_second or 0.0)
+        smallest = min(usable, key=lambda row: row.memory_peak or 0)
+        found.append(("fastest", f"{speed(fastest)}; {row_name(fastest, rows[0])}"))
+        found.append(("smallest", f"{fullest(smallest)}; {row_name(smallest, rows[0])}"))
     if compared.recommended is not None:
         chosen = rows[compared.recommended]
-        late = chosen.staleness or 0.0
-        reasons = [
-            names[compared.recommended],
-            _speed(chosen),
-            f"{plural(late, 'update')} stale" if late else "no gradient is late",
-            _on_the_fullest(chosen.memory_peak or 0),
-        ]
+        late = f"{plural(chosen.staleness, 'update')} stale" if chosen.staleness else "no gradient is late"
+        reasons = [row_name(chosen, rows[0]), speed(chosen), late, fullest(chosen)]
         found.append(("choose", "; ".join(reasons)))
         found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
     return found
 
 
-def _speed(row: ComparedPlan) -> str:
-    return factor(row.speedup) if row.speedup else units.rate(row.samples_per_second or 0.0)
-
-
-def _on_the_fullest(value: float) -> str:
-    return f"{memory(value)} on the fullest device"
-
-
 def comparison_notes(compared: Comparison) -> list[str]:
     """Return what is to be said of single rows, and of the speed-ups."""
-    notes = [f"{name}: {row.note}" for name, row in zip(row_names(compared), compared.rows, strict=True) if row.note]
+    notes = [f"{row_name(row, compared.rows[0])}: {row.note}" for row in compared.rows if row.note]
     return [*notes, f"speed-ups are over {compared.speedup_over}"]

@@ -21,7 +21,7 @@ from petra_graph.report.plan_tables import (
     totals,
 )
 from petra_graph.report.tables import is_short, pair_columns, paragraph, table_lines
-from petra_graph.units import PLAIN, duration, factor, listed, memory, noun, one_line, percent, plural, rate
+from petra_graph.units import duration, factor, listed, memory, noun, one_line, percent, plain, plural, rate
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
 
@@ -49,9 +49,8 @@ def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
     columns = device_columns(plan, max(16, width // 5))
     if verbose or is_short(columns, width):
         yield from ("", "devices", *table_lines(columns, width))
-    if verbose:
-        for title, pairs in totals(plan):
-            yield from ("", *table_lines(pair_columns(title, pairs), width))
+    for title, pairs in totals(plan) if verbose else ():
+        yield from ("", *table_lines(pair_columns(title, pairs), width))
     yield from _assumptions([*plan.notes, *plan.assumptions], width, verbose)
     if others := plan.warnings[1:]:
         yield from _section("other warnings", others, width, "! ")
@@ -69,8 +68,7 @@ def _beside_words(lines: Sequence[tuple[str, str]], width: int) -> Iterator[str]
     longest = max((len(word) for word, _ in lines), default=0)
     for word, text in lines:
         first, *others = paragraph(text, width, " " * (longest + 2))
-        yield word.ljust(longest) + first[longest:]
-        yield from others
+        yield from (word.ljust(longest) + first[longest:], *others)
 
 
 def _section(title: str, texts: Iterable[str], width: int, mark: str = "") -> Iterator[str]:
@@ -88,24 +86,39 @@ def _assumptions(said: Sequence[str], width: int, verbose: bool) -> Iterator[str
 
 def answers(plan: Plan) -> list[tuple[str, str]]:
     """Return the six answers, each after its question in a word."""
-    # By its share where the memory of every device is known, else by its bytes.
+    timing, run, sure = plan.timing, plan.run, plan.certainty
+    # The fullest by its share where the memory of every device is known, else by its bytes.
     known = all(device.room for device in plan.devices)
     fullest = max(plan.devices, key=lambda device: device.bytes.total / ((device.room or 1) if known else 1))
     of = "" if fullest.room is None else f" of {memory(fullest.room)}"
     stages = f"{noun(len(fullest.stages), 'stage')} {ranges_label(fullest.stages)}"
+
+    planned, about = timing.samples_per_second, "" if timing.exact else "about "
+    low, high = sure.samples_per_second_low, sure.samples_per_second_high
+    rates = sorted((planned / high, planned / low))
+    quiet = " on a quiet machine" if sure.profiled else ""
+    if sure.profiled:  # a data sheet gives a range alone
+        low = high = planned
+    speed = about + rate(high) if low == high else f"{plain(low)} to {rate(high)}"
+    if timing.speedup is not None:
+        speed += f"; {about}{factor(timing.speedup)} {one_line(timing.speedup_over or '')}"
+    if run.seconds is not None:
+        times = dict.fromkeys(duration(run.seconds * planned / each) for each in (high, low))
+        speed += f"; {' to '.join(times)} for {plural(run.epochs, 'epoch')}"
+
     latest, late = max(plan.stages, key=lambda stage: stage.staleness), "none; no gradient is late"
     if latest.staleness:
         late = f"{plural(latest.staleness, 'update')}; the gradients of stage {latest.index}, the latest"
-    planned, sure = plan.timing.samples_per_second, plan.certainty
-    low, high = (planned / speed for speed in (sure.samples_per_second_high, sure.samples_per_second_low))
-    quiet = " on a quiet machine" if sure.profiled else ""
     return [
         ("fits", _fit(plan, fullest)),
         ("fullest", f"{memory(fullest.bytes.total)}{of}; {_name(fullest)} with {stages}"),
-        ("speed", _speed(plan)),
+        ("speed", speed),
         ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
-        ("how sure", f"{sure.times}; such plans gave {low:.1f} to {high:.1f} times the speed that runs had{quiet}"),
+        (
+            "how sure",
+            f"{sure.times}; such plans gave {rates[0]:.1f} to {rates[1]:.1f} times the speed that runs had{quiet}",
+        ),
     ]
 
 
@@ -126,18 +139,3 @@ def _fit(plan: Plan, fullest: PlannedDevice) -> str:
 def _name(device: PlannedDevice) -> str:
     name, kind = one_line(device.name), one_line(device.type)
     return name if name == kind else f"{name} ({kind})"
-
-
-def _speed(plan: Plan) -> str:
-    timing, run, sure = plan.timing, plan.run, plan.certainty
-    planned, about = timing.samples_per_second, "" if timing.exact else "about "
-    low, high = sure.samples_per_second_low, sure.samples_per_second_high
-    if sure.profiled:  # a data sheet gives a range alone
-        low = high = planned
-    text = about + rate(high) if low == high else f"{PLAIN.text(low)} to {rate(high)}"
-    if timing.speedup is not None:
-        text += f"; {about}{factor(timing.speedup)} {one_line(timing.speedup_over or '')}"
-    if run.seconds is not None:
-        times = dict.fromkeys(duration(run.seconds * planned / speed) for speed in (high, low))
-        text += f"; {' to '.join(times)} for {plural(run.epochs, 'epoch')}"
-    return text

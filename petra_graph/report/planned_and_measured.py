@@ -15,7 +15,7 @@ from petra_graph.report.plan_tables import ranges_label
 from petra_graph.report.tables import Column, name_column, table_lines, value_column
 from petra_graph.units import memory, seconds
 
-_VERBS = ("forward", "backward", "update")
+_VERBS, _SOURCES = ("forward", "backward", "update"), ("planned", "measured")
 _ANY_WIDTH = 1000
 
 
@@ -27,19 +27,16 @@ def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mappin
         timed, both = [one for process in processes for one in process["stages"] if one["stage"] == index], {}
         for verb in _VERBS:
             # Replicas of a stage count together; some processes have not timed it.
-            held = [one[verb] for one in timed if verb in one]
-            operations = sum(one["operations"] for one in held)
-            both[verb] = {
-                "planned": getattr(planned[index].seconds, verb) if plan else None,
-                "measured": sum(one["seconds"] for one in held) / operations if operations else None,
-            }
+            spans = [one[verb] for one in timed if verb in one]
+            operations = sum(one["operations"] for one in spans)
+            measured = sum(one["seconds"] for one in spans) / operations if operations else None
+            both[verb] = {"planned": getattr(planned[index].seconds, verb) if plan else None, "measured": measured}
         rows.append({"stage": index, "seconds": both})
     for process in processes:
         own = [stage["stage"] for stage in process["stages"]]
         size = sum(planned[index].bytes.total for index in own) if plan else None
-        sizes.append(
-            {"rank": process["rank"], "stages": own, "bytes": {"planned": size, "measured": grown_bytes(process)}}
-        )
+        held = {"planned": size, "measured": grown_bytes(process)}
+        sizes.append({"rank": process["rank"], "stages": own, "bytes": held})
     return {"stages": rows, "processes": sizes}
 
 
@@ -47,7 +44,7 @@ def stage_columns(found: Mapping[str, Any]) -> list[Column]:
     """Return the seconds of stages as a table; columns in which nothing is known are left out."""
     columns = [value_column("stage", [stage["stage"] for stage in found["stages"]])]
     for verb in _VERBS:
-        for source in ("planned", "measured"):
+        for source in _SOURCES:
             values = [stage["seconds"][verb][source] for stage in found["stages"]]
             if any(value is not None for value in values):
                 columns.append(value_column(f"{verb}\n{source}", values, seconds))
@@ -57,13 +54,11 @@ def stage_columns(found: Mapping[str, Any]) -> list[Column]:
 def process_columns(found: Mapping[str, Any]) -> list[Column]:
     """Return the memory of processes as a table."""
     processes = found["processes"]
+    sizes = {source: [process["bytes"][source] for process in processes] for source in _SOURCES}
     return [
         value_column("process", [process["rank"] for process in processes]),
         name_column("stages", (ranges_label(process["stages"]) for process in processes)),
-        *(
-            value_column(f"memory\n{source}", [process["bytes"][source] for process in processes], memory)
-            for source in ("planned", "measured")
-        ),
+        *(value_column(f"memory\n{source}", each, memory) for source, each in sizes.items()),
     ]
 
 

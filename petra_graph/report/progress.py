@@ -27,14 +27,9 @@ Scales = Mapping[str, Scale]
 NO_SCALES: Scales = MappingProxyType({})
 
 
-def is_share(metric: str, scales: Scales = NO_SCALES) -> bool:
-    """Whether a metric is a share: top1, top5 and so on, or one whose scale says so."""
-    return scale_of(metric, scales).share
-
-
 def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
-    """Write a metric's value: shares as percentages."""
-    if is_share(metric, scales):
+    """Write a metric's value: shares, as top1 and those whose scale says so, as percentages."""
+    if scale_of(metric, scales).share:
         return percent(value, 2)
     # Between these, four decimals of a mean say enough.
     return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
@@ -79,8 +74,7 @@ class Progress(Listener):
     _run: Started
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream or sys.stderr
-        self._clock = clock
+        self._stream, self._clock = stream or sys.stderr, clock
         self._live = self._stream.isatty()
         self._shown = False
         """Whether a state stands in the terminal's last line."""
@@ -95,16 +89,15 @@ class Progress(Listener):
         self._print(heading(run))
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        if self._is_due() and micro_batches < self._run.micro_batches:
-            run, before, now = self._run, self._run.resumed_at or 0, self._clock()
-            done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
-            speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
-            # The time that the whole run still takes, its evaluations included.
-            left = (now - self._began) * (total - done) / max(done - before, 1)
-            state = (
-                f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed)}  ETA {duration(round(left))}"
-            )
-            self._show(epoch, f"{state}   train {numbers(means)}")
+        if not self._is_due() or micro_batches >= self._run.micro_batches:
+            return
+        run, before, now = self._run, self._run.resumed_at or 0, self._clock()
+        done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
+        speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
+        # The time that the whole run still takes, its evaluations included.
+        left = duration(round((now - self._began) * (total - done) / max(done - before, 1)))
+        state = f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed)}  ETA {left}"
+        self._show(epoch, f"{state}   train {numbers(means)}")
 
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
@@ -116,9 +109,8 @@ class Progress(Listener):
     def epoch_ended(self, report: EpochEnded) -> None:
         run, found = self._run, report.evaluated
         evaluated = f"   {run.evaluates} {numbers(found, run.metrics, run.tested)}" if found else ""
-        means = f"train {numbers(report.train)}{evaluated}"
         speed = f"lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
-        self._print(f"{self._title(report.epoch)}   {means}   {speed}")
+        self._print(f"{self._title(report.epoch)}   train {numbers(report.train)}{evaluated}   {speed}")
         self._epoch_began, self._before_in_epoch = self._clock(), 0
 
     def stopped(self) -> None:
@@ -144,8 +136,7 @@ class Progress(Listener):
 
     def _clear(self) -> None:
         if self._shown:  # by spaces, which every terminal knows
-            width = shutil.get_terminal_size().columns - 1
-            print(f"\r{' ' * width}\r", end="", file=self._stream, flush=True)
+            print(f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r", end="", file=self._stream, flush=True)
             self._shown = False
 
     def _print(self, text: str) -> None:
@@ -157,15 +148,14 @@ class Progress(Listener):
 def heading(run: Started) -> str:
     """Describe a run in a line, and name its directory in another."""
     shared = f" on {run.processes} processes" if run.processes > 1 else ""
-    return (
+    what = (
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} {noun(run.epochs, 'epoch')} of "
-        f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}\n"
-        f"run directory: {run.directory}"
-        + ("" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}")
-        + "".join(f"\n{text}" for text in run.notes)
-        + "".join(f"\nwarning: {text}" for text in run.warnings)
+        f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}"
     )
+    after = "" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}"
+    where = f"run directory: {run.directory}{after}"
+    return "\n".join([what, where, *run.notes, *(f"warning: {text}" for text in run.warnings)])
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -173,10 +163,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
     scales, tested = scales_in(summary.get("metrics")), summary.get("test_weights")
-    if "stopped_early" in summary:
-        reason = summary["stopped_early"]
-        caveat = f" ({chosen_on('test/')})" if ": test/" in reason else ""
-        lines.append(f"stopped early {reason}{caveat}")
+    if reason := summary.get("stopped_early"):
+        lines.append(f"stopped early {reason}" + (f" ({chosen_on('test/')})" if ": test/" in reason else ""))
     if summary.get("validation"):
         of = ", with the last weights" if tested and tested["weights"] == "best" else ""
         lines.append(f"validation {numbers(summary['validation'], scales, summary.get('validated', ''))}{of}")
@@ -186,10 +174,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if found := summary.get("best"):
         split, _, name = found["metric"].partition("/")
         value = numbers({name: found["value"]}, scales)
-        caveat = f"{chosen_on(found['metric'])}; " if split == "test" else ""
-        value = value if split == "test" else f"{split} {value}"
+        value, caveat = (value, f"{chosen_on('test/')}; ") if split == "test" else (f"{split} {value}", "")
         lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
-    lines.append(f"results: {summary['directory']}")
-    return lines
+    return [*lines, f"results: {summary['directory']}"]

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from math import floor, log10
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from attrs import asdict, field, frozen
 
 from petra_graph.errors import PetraGraphError, shown
-from petra_graph.plugins.loss_and_metric import scale_of
+from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.progress import EVALUATED, NO_SCALES, Scales, final_metrics, is_share, value_text
+from petra_graph.report.progress import EVALUATED, NO_SCALES, Scales, final_metrics, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import bounded, duration, memory, plural
 
@@ -28,7 +28,7 @@ Order = Literal["age", "metric"]
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
-LONGEST_NAME = 34
+_LONGEST_NAME = 34
 """The longest name of a group: it is written next to a line of a chart."""
 _ABSENT = "-"
 """In the place of a value that a specification does not have."""
@@ -37,8 +37,7 @@ _ABSENT = "-"
 # --- groups ---
 
 
-@frozen(kw_only=True)
-class Spread:
+class Spread(NamedTuple):
     """A number over the seeds of a group."""
 
     n: int
@@ -49,8 +48,7 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
         """Return the spread of values, None of none."""
-        deviation = stdev(values) if len(values) > 1 else None
-        return cls(n=len(values), mean=fmean(values), standard_deviation=deviation) if values else None
+        return cls(len(values), fmean(values), stdev(values) if len(values) > 1 else None) if values else None
 
 
 @frozen(kw_only=True)
@@ -94,10 +92,10 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
         values = [(key, value) for key, value in sorted(flatten(run.resolved)) if key not in _OWN]
         found.setdefault(json.dumps(values, default=str), []).append(run)
     rows = find_differences([members[0].resolved for members in found.values()], _OWN)
-    names = in_words(rows) if rows else [members[0].name for members in found.values()]
-    if max(map(len, names)) > LONGEST_NAME:
-        of_specs = [members[0].name for members in found.values()]
-        numbered = [bounded(f"{place}: {name}", LONGEST_NAME) for place, name in enumerate(names, start=1)]
+    of_specs = [members[0].name for members in found.values()]
+    names = in_words(rows) if rows else of_specs
+    if max(map(len, names)) > _LONGEST_NAME:
+        numbered = [bounded(f"{place}: {name}", _LONGEST_NAME) for place, name in enumerate(names, start=1)]
         names = of_specs if len(set(of_specs)) == len(of_specs) else numbered
     groups = [
         RunGroup(name=name, runs=members, values={key: row[place] for key, row in rows.items()})
@@ -108,9 +106,8 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
 
 def _rank(metric: str | None, value: float, scales: Scales) -> tuple[bool, str, float]:
     """Return what is sorted by: those with a metric first, of one metric together, the best of them first."""
-    if metric is None:
-        return True, "", 0.0
-    return False, metric, value if scale_of(metric, scales).largest_or_smallest == "smallest" else -value
+    sign = 1 if metric is None or scale_of(metric, scales).largest_or_smallest == "smallest" else -1
+    return metric is None, metric or "", sign * value
 
 
 # --- what differs ---
@@ -172,7 +169,7 @@ def short_key(key: str) -> str:
 def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
     """Write spreads below one another, all with the decimals that give the largest mean four digits: mean ± deviation."""
     scale, unit, decimals = 1.0, "", 0
-    if is_share(metric, scales):
+    if scale_of(metric, scales).share:
         scale, unit, decimals = 100.0, " %", 2
     elif largest := max((abs(spread.mean) for spread in spreads if spread), default=0.0):
         decimals = max(0, 3 - floor(log10(largest)))
@@ -186,22 +183,18 @@ def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales =
 
 
 def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    """Return the groups, the best first, with the metric that judges the best one, their final metrics, speed and memory."""
+    """Return the groups with the metric that judges the best one, their final metrics, speed and memory."""
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
-    metric = groups[0].judged_by or ""
-
-    def spreads(head: str, found: Sequence[Spread | None], metric: str = "") -> list[Column]:
-        return [value_column(head, spread_texts(found, metric, scales))] if any(found) else []
-
-    columns = [
-        name_column("group", [group.name for group in groups]),
-        value_column("runs", [len(group.runs) for group in groups]),
-        *spreads(f"best\n{metric}", [one.best if one.judged_by == metric else None for one in groups], metric),
-    ]
+    metric, columns = groups[0].judged_by or "", [name_column("group", [group.name for group in groups])]
+    columns.append(value_column("runs", [len(group.runs) for group in groups]))
+    spreads = {f"best\n{metric}": (metric, [one.best if one.judged_by == metric else None for one in groups])}
     for name in final_metrics(name for group in groups for run in group.runs for name in run.metrics):
-        columns += spreads(f"final\n{name}", [group.final(name) for group in groups], name)
+        spreads[f"final\n{name}"] = name, [group.final(name) for group in groups]
     rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
-    columns += spreads("samples\na second", rates)
+    spreads["samples\na second"] = "", rates
+    columns += [
+        value_column(head, spread_texts(each, name, scales)) for head, (name, each) in spreads.items() if any(each)
+    ]
     held = [max(sum(map(grown_bytes, run.processes)) for run in group.runs) or None for group in groups]
     return columns + [value_column("memory\nmeasured", held, memory)] * any(held)
 
@@ -209,73 +202,66 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
 # --- the list of a folder ---
 
 
-@frozen(kw_only=True, eq=False)
-class ListedRun:
-    """A run as a list of runs has it, or a directory that cannot be read as one."""
+def run_record(directory: Path, run: RecordedRun | None, *, now: datetime | None = None, **more: Any) -> dict[str, Any]:
+    """Return a run as a list of runs has it, in JSON's types; what is not known of one that cannot be read is null.
 
-    directory: Path
-    run: RecordedRun | None
-    status: str
-    problem: str | None = None
-    differs: Mapping[str, str] = field(factory=dict)
-    """What it has of the keys in which runs of its name differ, as TOML."""
-
-    @classmethod
-    def of(cls, run: RecordedRun, differs: Mapping[str, str] | None = None) -> ListedRun:
-        problem = next(iter(run.summary.get("error", [])), None) if run.status == "failed" else None
-        return cls(directory=run.directory, run=run, status=run.status, problem=problem, differs=differs or {})
-
-    def record(self, now: datetime | None = None) -> dict[str, Any]:
-        """Return it as JSON; what is not known of a damaged run is null. Its age is counted from `now`; None: the present."""
-        run, best, start = self.run, self.run and self.run.best, began(self.directory)
-        latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
-        return {
-            "run": self.directory.name,
-            "directory": str(self.directory),
-            "began": start.isoformat(),
-            "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
-            "checkpoints": numbers(self.directory),
-            **{key: getattr(run, key, None) for key in ("name", "seed", "epochs", "planned_epochs")},
-            "status": self.status,
-            "problem": self.problem,
-            "best": best and asdict(best),
-            "samples_per_second": run and run.rate,
-            "final": {name: run.last(name) for name in latest} if run else {},
-            "metrics": {label: asdict(scale) for label, scale in run.scales.items()} if run else {},
-            "differs": self.differs,
-        }
-
-    def row(self, now: datetime | None = None) -> Sequence[str]:
-        """Return it as the row of a table."""
-        run, best, age = self.run, self.run and self.run.best, (now or datetime.now(UTC)) - began(self.directory)
-        differs = in_words({key: [one] for key, one in self.differs.items() if not key.startswith("graph.")})
-        if any(key.startswith("graph.") for key in self.differs):
-            differs.append("another network")
-        checkpoints = len(numbers(self.directory))
-        remarks = (
-            ", ".join(filter(None, differs)),
-            plural(checkpoints, "checkpoint") if checkpoints else "",
-            (self.problem or "").partition("\n")[0],
-        )
-        return (
-            self.directory.name,
-            self.status,
-            f"{run.epochs}/{run.planned_epochs}" if run else "-",
-            f"{best.metric} {value_text(best.metric, best.value, run.scales)}" if run and best else "-",
-            duration(round(age.total_seconds())),
-            "; ".join(filter(None, remarks)),
-        )
+    Args:
+        now: from which its age is counted; None: the present.
+        more: other values than the run's own: `status`, `problem`, and `differs`, what it has of the keys in which runs of its name differ, as TOML.
+    """
+    start, failed = began(directory), run is not None and run.status == "failed"
+    latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
+    return {
+        "run": directory.name,
+        "directory": str(directory),
+        "began": start.isoformat(),
+        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
+        "checkpoints": numbers(directory),
+        **{key: getattr(run, key, None) for key in ("name", "seed", "epochs", "planned_epochs", "status")},
+        "problem": next(iter(run.summary.get("error", [])), None) if run and failed else None,
+        "best": run and run.best and asdict(run.best),
+        "samples_per_second": run and run.rate,
+        "final": {name: run.last(name) for name in latest} if run else {},
+        "metrics": {label: asdict(scale) for label, scale in run.scales.items()} if run else {},
+        "differs": {},
+        **more,
+    }
 
 
-def list_runs(folder: Path, order: Order = "age") -> list[ListedRun]:
-    """Return the runs in a folder: the youngest first, or by "metric" those of one metric and split together, the best first.
+HEADS = ("run", "status", "epochs", "best", "age", "")
+"""Of the rows of `run_row`."""
+
+
+def run_row(record: Mapping[str, Any]) -> Sequence[str]:
+    """Return what `run_record` has returned as the row of a table."""
+    best, differs = record["best"], record["differs"]
+    words = in_words({key: [one] for key, one in differs.items() if not key.startswith("graph.")})
+    words += ["another network"] * any(key.startswith("graph.") for key in differs)
+    checkpoints = len(record["checkpoints"])
+    remarks = (
+        ", ".join(filter(None, words)),
+        plural(checkpoints, "checkpoint") if checkpoints else "",
+        (record["problem"] or "").partition("\n")[0],
+    )
+    return (
+        record["run"],
+        record["status"],
+        "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
+        f"{best['metric']} {value_text(best['metric'], best['value'], scales_in(record['metrics']))}" if best else "-",
+        duration(round(record["age_seconds"])),
+        "; ".join(filter(None, remarks)),
+    )
+
+
+def list_runs(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the records of the runs in a folder: the youngest first, or by "metric" those of one metric and split together, the best first.
 
     Runs without a metric are last.
 
     Raises:
         SpecError: the folder does not exist.
     """
-    found = list[ListedRun]()
+    found = list[dict[str, Any]]()
     by_name: dict[str, list[RecordedRun]] = {}
     for directory in run_directories(folder):
         try:
@@ -285,20 +271,16 @@ def list_runs(folder: Path, order: Order = "age") -> list[ListedRun]:
             reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
             # A process that holds the lock is between its first files.
             status, problem = ("running", None) if is_locked(directory) else ("damaged", reason)
-            found.append(ListedRun(directory=directory, run=None, status=status, problem=problem))
+            found.append(run_record(directory, None, now=now, status=status, problem=problem))
     for alike in by_name.values():
         rows = find_differences([run.resolved for run in alike], ["run.directory"])
-        found += [ListedRun.of(run, {key: row[at] for key, row in rows.items()}) for at, run in enumerate(alike)]
-    found.sort(key=lambda one: (-began(one.directory).timestamp(), one.directory.name))
-    if order == "metric":
-        found.sort(key=_rank_of)
-    return found
+        for at, run in enumerate(alike):
+            differs = {key: row[at] for key, row in rows.items()}
+            found.append(run_record(run.directory, run, now=now, differs=differs))
 
+    def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
+        best = record["best"] or {"metric": None, "value": 0.0}
+        return _rank(best["metric"], best["value"], scales_in(record["metrics"]))
 
-def _rank_of(one: ListedRun) -> tuple[bool, str, float]:
-    best = one.run and one.run.best
-    return _rank(best.metric, best.value, one.run.scales) if one.run and best else _rank(None, 0.0, NO_SCALES)
-
-
-HEADS = ("run", "status", "epochs", "best", "age", "")
-"""Of the rows of `ListedRun`."""
+    found.sort(key=lambda one: (-datetime.fromisoformat(one["began"]).timestamp(), one["run"]))
+    return sorted(found, key=rank) if order == "metric" else found

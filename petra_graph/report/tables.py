@@ -17,7 +17,7 @@ _SHORT = 12
 """Up to this number of rows, a table is short."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Column:
     """A column of a table: its head, of one line or several, and a cell for each row."""
 
@@ -28,18 +28,18 @@ class Column:
 
 def value_column(head: str, values: Iterable[Any], write: Callable[[Any], str] = str) -> Column:
     """Return a column of values; a None is unknown, or does not apply."""
-    return Column(head=head, cells=[NOTHING if value is None else write(value) for value in values])
+    return Column(head, [NOTHING if value is None else write(value) for value in values])
 
 
 def name_column(head: str, names: Iterable[str], width: int = 60) -> Column:
     """Return a column of names, cut to a width."""
-    return Column(head=head, cells=[bounded(one_line(name), width) for name in names], left=True)
+    return Column(head, [bounded(one_line(name), width) for name in names], left=True)
 
 
 def pair_columns(title: str, pairs: Iterable[tuple[str, str]]) -> list[Column]:
     """Return a column of names under a title, and a column of their values."""
     names, values = zip(*pairs, strict=True)
-    return [Column(head=title, cells=names, left=True), Column(head="", cells=values)]
+    return [Column(title, names, left=True), Column("", values)]
 
 
 def aligned(rows: Iterable[Sequence[str]], left: Sequence[bool] | None = None) -> list[str]:
@@ -65,14 +65,11 @@ def table_lines(columns: Sequence[Column], width: int) -> Iterator[str]:
         above = zip(*([""] * (height - len(head)) + head for head in heads), strict=True)
         rows = zip(*(column.cells for column in taken), strict=True)
         lines = aligned([*above, *rows], [column.left for column in taken])
-        yield from (*lines[:height], "─" * _width(taken), *lines[height:])
-        if others:
-            yield ""
+        yield from (*lines[:height], "─" * _width(taken), *lines[height:], *[""] * bool(others))
 
 
 def _width(columns: Sequence[Column]) -> int:
-    widths = [max(map(len, [*column.head.split("\n"), *column.cells])) for column in columns]
-    return sum(widths) + _GAP * (len(columns) - 1)
+    return sum(max(map(len, [*one.head.split("\n"), *one.cells])) + _GAP for one in columns) - _GAP
 
 
 def is_short(columns: Sequence[Column], width: int) -> bool:

@@ -1,6 +1,5 @@
-"""The simulated timeline of a plan as trace JSON, which https://ui.perfetto.dev opens.
+"""The simulated timeline of a plan as trace JSON, which https://ui.perfetto.dev opens: a device is a process, a stage one of its threads.
 
-A device is a process, a stage one of its threads.
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
@@ -20,23 +19,16 @@ def trace(plan: Plan) -> str:
     for stage in plan.stages:
         title = f"stage {stage.index}: {nodes_label(stage.nodes)}"
         named.append(("thread", processes[stage.device], stage.index, title))
-    events = []
-    for kind, process, thread, name in named:
-        common = {"ph": "M", "pid": process, "tid": thread}
-        events.append({"name": f"{kind}_name", **common, "args": {"name": name}})
-        events.append({"name": f"{kind}_sort_index", **common, "args": {"sort_index": thread}})
-    events += [
-        {
-            "name": f"{block.verb[0].upper()}{block.micro_batch}",
-            "cat": block.verb,
-            "ph": "X",
-            "pid": processes[block.device],
-            "tid": block.stage,
-            # In microseconds with three decimals: viewers count in nanoseconds.
-            "ts": round(block.start * 1e6, 3),
-            "dur": round((block.end - block.start) * 1e6, 3),
-            "args": {"verb": block.verb, "micro_batch": block.micro_batch, "stage": block.stage},
-        }
-        for block in plan.timeline
+    events = [
+        {"name": f"{kind}_{key}", "ph": "M", "pid": process, "tid": thread, "args": {key: value}}
+        for kind, process, thread, name in named
+        for key, value in (("name", name), ("sort_index", thread))
     ]
+    for block in plan.timeline:
+        place = {"pid": processes[block.device], "tid": block.stage}
+        # In microseconds with three decimals: viewers count in nanoseconds.
+        span = {"ts": round(block.start * 1e6, 3), "dur": round((block.end - block.start) * 1e6, 3)}
+        about = {"verb": block.verb, "micro_batch": block.micro_batch, "stage": block.stage}
+        name = f"{block.verb[0].upper()}{block.micro_batch}"
+        events.append({"name": name, "cat": block.verb, "ph": "X", **place, **span, "args": about})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))

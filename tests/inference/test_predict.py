@@ -1,4 +1,4 @@
-"""Predictions of saved runs: classes, images and arrays of networks that give a class or values for each pixel, and texts."""
+"""Predictions of saved runs: classes, of networks that give a class or values for each pixel too, and texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import petra_graph as pg
 from petra_graph.cli.main import main
@@ -113,52 +112,18 @@ def runs(tmp_path_factory):
     return found
 
 
-@pytest.fixture
-def images(here):
-    """A folder with a folder in it: an image of a dark and a bright half, and an array of two samples."""
-    (here / "images/more").mkdir(parents=True)
-    half = np.zeros((6, 8), np.uint8)
-    half[:, 4:] = 255
-    Image.fromarray(half).save("images/half.png")
-    np.save("images/more/two.npy", np.stack([half, 255 - half])[:, None])
-    (here / "images/.hidden").write_text("x")
-    return half
-
-
-def test_a_class_map_is_an_image_whose_pixels_are_classes(runs, images, capsys):
-    assert main(["predict", runs[0], "images", "--output", "out", "--top", "1"]) == 0
-    with Image.open("out/half.png") as image:
-        assert image.mode == "P"
-        assert (np.array(image) == (images > 127)).all()
-        assert image.convert("RGB").getpixel((7, 0)) == (128, 0, 0)
-    assert (np.array(Image.open("out/more/two-1.png")) == (images <= 127)).all()
-    first, _, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["images/half.png", "out/half.png", "dark", "50.00", "%"]
-    assert second.startswith("images/more/two.npy [1]  out/more/two-1.png")
-
-
-def test_values_are_grey_or_red_green_and_blue(runs, images, capsys):
-    assert main(["predict", runs[1], "images/half.png", "--output", "out"]) == 0
-    expected = pg.load(runs[1])(torch.from_numpy(images)[None, None])[0].detach()
-    found = np.array(Image.open("out/half.png"))
-    assert found.shape == (6, 8, 3)
-    assert np.abs(found / 255 - expected.clamp(0, 1).permute(1, 2, 0).numpy()).max() <= 0.5 / 255 + 1e-6
-    outside = ((expected < 0) | (expected > 1)).float().mean()
-    assert (f"{outside:.1%} of the values are outside 0 .. 1, and clipped" in capsys.readouterr().out) == bool(outside)
-
-
-def test_a_map_is_summed_up(runs, images, capsys):
-    assert main(["predict", runs[0], "images/half.png"]) == 0
-    assert capsys.readouterr().out.split() == ["images/half.png", "dark", "50.00", "%,", "bright", "50.00", "%"]
-
-
-def test_no_file_is_lost(runs, images, here, capsys):
-    Image.open("images/half.png").save("half.png")
-    assert main(["predict", runs[0], "half.png", "images/half.png", "--output", "out"]) == 2
-    assert "would replace that of another sample, out/half.png" in capsys.readouterr().err
-    assert main(["predict", runs[0], "images", "--output", "images"]) == 2
-    assert "would replace a file that is read, images/half.png" in capsys.readouterr().err
-    assert not (here / "out").exists()
+def test_a_map_is_summed_up_and_values_are_told(runs, here, capsys):
+    half = np.zeros((1, 6, 8), np.uint8)
+    half[..., 4:] = 255
+    np.save("two.npy", np.stack([half, 255 - half]))
+    assert main(["predict", runs[0], "two.npy", "--top", "1"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["two.npy", "dark", "50.00", "%"],
+        ["two.npy", "[1]", "dark", "50.00", "%"],
+    ]
+    assert main(["predict", runs[1], "two.npy", "--json"]) == 0
+    expected = pg.load(runs[1])(torch.from_numpy(half)[None])[0].detach()
+    assert json.loads(capsys.readouterr().out)[0]["output"] == pytest.approx(expected.flatten().tolist(), abs=1e-6)
 
 
 # --- texts continued by networks of next tokens ---

@@ -112,23 +112,17 @@ def test_a_page_of_runs_fetches_nothing(pages, name):
     assert re.findall(r'<a href="#([\w ]+)">', pages[name]) == sections(pages[name])
 
 
-def test_all_that_the_run_left(pages, saved_runs):
-    shown = "".join(Page(pages["one run"]).texts)
-    summary, environment = (
-        json.loads((saved_runs["first"] / f"{name}.json").read_text()) for name in ("summary", "env")
-    )
-    for text in ("2/2", f"{100 * summary['test']['top1']:.2f} %", environment["packages"]["torch"]):
-        assert text in shown
-    assert (saved_runs["first"] / "resolved.toml").read_text() in shown
-    assert {"planned", "measured"} <= {word for text in Page(pages["one run"]).texts for word in text.split()}
+def test_what_the_run_came_to_and_what_it_measured(pages, saved_runs):
+    page = Page(pages["one run"])
+    summary = json.loads((saved_runs["first"] / "summary.json").read_text())
+    for text in ("2/2", f"{100 * summary['test']['top1']:.2f} %"):
+        assert text in "".join(page.texts)
+    assert {"planned", "measured"} <= {word for text in page.texts for word in text.split()}
 
 
 def test_a_run_that_failed(saved_run):
     change(saved_run / "summary.json", status="failed", error=["the loss is <nan>"], measured=None)
-    (saved_run / "failure.txt").write_text("Traceback: in stage 2 & 3")
-    page = runs_page([read_run(saved_run)])
-    assert "the loss is &lt;nan&gt;" in page
-    assert "Traceback: in stage 2 &amp; 3" in page
+    assert "the loss is &lt;nan&gt;" in runs_page([read_run(saved_run)])
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):

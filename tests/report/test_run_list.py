@@ -28,7 +28,7 @@ def folder(saved_runs, tmp_path):
 
 
 def test_the_youngest_first(folder):
-    records = [one.record(NOW) for one in list_runs(folder)]
+    records = list_runs(folder, now=NOW)
     assert [record["run"].split("-")[1] for record in records] == ["empty", "probed", "second", "first"]
     assert [record["status"] for record in records] == ["damaged", "damaged", "killed", "done"]
     assert [record["age_seconds"] for record in records] == [12 * 3600 + 86_400 * day for day in range(4)]
@@ -70,7 +70,7 @@ def test_a_summary_of_other_types_is_damaged(saved_run, values, here, capsys):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
     assert main(["report", str(saved_run)]) == 2
     assert f"{saved_run} is damaged: " in capsys.readouterr().err
-    assert list_runs(saved_run)[0].status == "damaged"
+    assert list_runs(saved_run)[0]["status"] == "damaged"
 
 
 def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +22,20 @@ from petra_graph.units import bounded, one_line, percent, seconds
 from petra_graph.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import Template
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PACKAGE = "petra_graph.report.pages"
-COLOURS = ("#0b63b5", "#a84300", "#00704e", "#94307d", "#6b5a00", "#525c66")
+_COLOURS = ("#0b63b5", "#a84300", "#00704e", "#94307d", "#6b5a00", "#525c66")
 """Of lines, dark on white."""
-PART_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442")
+_PART_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442")
 """Of the parts of a bar; the colour-blind can tell them apart (Okabe and Ito's, and a brown)."""
-VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"}
+_VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"}
 _RED = "#b00020"
 _MARKED = 40
 """Lines with at most this number of points have a mark at each."""
 _LONGEST_NAME = 36
-_STYLE: Mapping[str, Any] = {
+_STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 8,
@@ -66,13 +64,11 @@ class Picture:
 
 @frozen(kw_only=True)
 class Line:
-    """One line of a chart."""
+    """One line of a chart: pairs of x and y, in the order of x, and the x, lower end and upper end of its band."""
 
     name: str
     points: Sequence[tuple[float, float]]
-    """Pairs of x and y, in the order of x."""
     band: Sequence[tuple[float, float, float]] = ()
-    """The band's x, lower end and upper end at each place."""
 
 
 @frozen(kw_only=True)
@@ -85,24 +81,33 @@ class Section:
     tables: Sequence[tuple[str, Sequence[Column]]] = ()
     """Each with its heading."""
     lines: Sequence[str] = ()
-    texts: Sequence[tuple[str, str]] = ()
-    """Long texts, each with its title."""
 
 
 def render_page(
     title: str,
     sections: Iterable[Section],
     *,
+    answers: Sequence[tuple[str, str]],
     about: Sequence[str] = (),
-    answers: Sequence[tuple[str, str]] = (),
     state: Sequence[str] = (),
     warnings: Sequence[str] = (),
     predicted: bool = False,
 ) -> str:
     """Return a page; sections that have nothing are left out. `predicted` says that nothing on the page was measured."""
-    return _template().render(
+    with _needing("jinja2"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    environment = Environment(
+        loader=PackageLoader(_PACKAGE, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Without characters that change the order in which a text is read.
+        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
+    )
+    return environment.get_template("page.html").render(
         title=title,
-        sections=[one for one in sections if one.pictures or one.tables or one.lines or one.texts],
+        sections=[one for one in sections if one.pictures or one.tables or one.lines],
         about=about,
         answers=answers,
         state=state,
@@ -119,23 +124,6 @@ def _needing(package: str) -> Iterator[None]:
         yield
     except ImportError:
         raise SpecError(f"a page needs {package}", "pip install 'petra-graph[report]'") from None
-
-
-@cache
-def _template() -> Template:
-    """Return the template: every text is escaped, a value that is missing is an error."""
-    with _needing("jinja2"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    made = Environment(
-        loader=PackageLoader(_PACKAGE, ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Without characters that change the order in which a text is read.
-        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
-    )
-    return made.get_template("page.html")
 
 
 def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None], **about: Any) -> Picture:
@@ -168,22 +156,21 @@ def line_chart(
     if not any(len(line.points) > 1 for line in lines):
         return []
     logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
-
-    def label(line: Line) -> str:
+    labels = []
+    for line in lines:
         value = line.points[-1][1]
         written = percent(value, 2) if shares else f"{value:,.4g}"
-        return ": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written]))
+        labels.append(": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written])))
 
     def draw(figure: Figure, axis: Axes) -> None:
-        for place, line in enumerate(lines):
-            colour = COLOURS[place % len(COLOURS)]
+        for place, (line, label) in enumerate(zip(lines, labels, strict=True)):
+            colour = _COLOURS[place % len(_COLOURS)]
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
                 axis.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
-            mark = "os^D"[place // len(COLOURS) % 4] if len(line.points) <= _MARKED else ""
+            mark = "os^D"[place // len(_COLOURS) % 4] if len(line.points) <= _MARKED else ""
             dashes = ("-", "--", ":", "-.")[place % 4]
-            xs, ys = zip(*line.points, strict=True)
-            axis.plot(xs, ys, color=colour, label=label(line), linestyle=dashes, marker=mark)
+            axis.plot(*zip(*line.points, strict=True), color=colour, label=label, linestyle=dashes, marker=mark)
         axis.set_xlabel(one_line(x_name))
         whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
         axis.locator_params(axis="x", nbins=5, integer=whole)
@@ -196,7 +183,7 @@ def line_chart(
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         if len(lines) > 1 or lines[0].name:
-            short = len(lines) > 1 and max(len(label(line)) for line in lines) <= 20  # noqa: PLR2004  two fit side by side
+            short = len(lines) > 1 and max(map(len, labels)) <= 20  # noqa: PLR2004  two fit side by side
             figure.legend(loc="outside lower left", ncols=2 if short else 1, handlelength=2.6)
 
     notes = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""]))
@@ -215,7 +202,7 @@ def bar_chart(
         starts = [0.0] * len(bars)
         for place, part in enumerate(parts):
             values = [bar[1][place] for bar in bars]
-            axis.barh(range(len(bars)), values, 0.76, starts, color=PART_COLOURS[place % 8], label=part)
+            axis.barh(range(len(bars)), values, 0.76, starts, color=_PART_COLOURS[place % 8], label=part)
             starts = [start + value for start, value in zip(starts, values, strict=True)]
         furthest = max(starts) or 1.0
         for at, ((_, _, limit), total) in enumerate(zip(bars, starts, strict=True)):
@@ -239,7 +226,7 @@ def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) 
     end = max(block.end for row in rows for block in row)
 
     def draw(figure: Figure, axis: Axes) -> None:
-        for verb, colour in VERB_COLOURS.items():
+        for verb, colour in _VERB_COLOURS.items():
             axis.broken_barh([], (0, 1), facecolor=colour, label=verb)
             for at, row in enumerate(rows):
                 spans = [(block.start, block.end - block.start) for block in row if block.verb == verb]

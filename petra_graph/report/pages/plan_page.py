@@ -24,6 +24,9 @@ from petra_graph.report.tables import pair_columns
 from petra_graph.units import memory
 
 _TICKS = 4
+_TIMELINE = (
+    "Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number."
+)
 
 
 def page(plan: Plan | Comparison) -> str:
@@ -35,52 +38,37 @@ def page(plan: Plan | Comparison) -> str:
             Section(name="assumptions", lines=plan.assumptions),
         ]
         return render_page(comparison_title(plan), sections, answers=comparison_answers(plan), predicted=True)
+    tables = [("stages", stage_columns(plan)), ("devices", device_columns(plan))]
+    tables += [(title, pair_columns("", pairs)) for title, pairs in totals(plan)]
     sections = [
-        Section(name="memory", pictures=memory_bars(plan)),
-        Section(
-            name="timeline",
-            note="Some ticks, once every stage works. F and B are the forward and the backward of a micro-batch, by its number.",
-            pictures=timeline_of(plan),
-        ),
-        Section(
-            name="tables",
-            tables=[
-                ("stages", stage_columns(plan)),
-                ("devices", device_columns(plan)),
-                *((title, pair_columns("", pairs)) for title, pairs in totals(plan)),
-            ],
-            lines=notes_on_nodes(plan),
-        ),
+        Section(name="memory", pictures=[memory_bars(plan)]),
+        Section(name="timeline", note=_TIMELINE, pictures=timeline_of(plan)),
+        Section(name="tables", tables=tables, lines=notes_on_nodes(plan)),
         Section(name="assumptions", lines=[*plan.notes, *plan.assumptions]),
     ]
+    about, warnings = title_lines(plan), plan.warnings[1:]
     return render_page(
-        f"{plan.name}: plan",
-        sections,
-        about=title_lines(plan),
-        answers=answers(plan),
-        warnings=plan.warnings[1:],
-        predicted=True,
+        f"{plan.name}: plan", sections, answers=answers(plan), about=about, warnings=warnings, predicted=True
     )
 
 
-def memory_bars(plan: Plan) -> list[Picture]:
+def memory_bars(plan: Plan) -> Picture:
     """Draw the memory of every device, by what it is for, against the device's limit."""
     held = parts_held(device.bytes for device in plan.devices)
     bars = [
         (f"{one.name}  ({one.type}, {ranges_label(one.stages)})", parts, one.memory_bytes)
         for one, parts in zip(plan.devices, zip(*held.values(), strict=True), strict=True)
     ]
-    return [bar_chart("memory of devices", bars, [PART_NAMES[part] for part in held], memory)]
+    return bar_chart("memory of devices", bars, [PART_NAMES[part] for part in held], memory)
 
 
 def timeline_of(plan: Plan) -> list[Picture]:
     """Draw some ticks of a plan's timeline, a row for each stage."""
+    backwards = sorted(
+        (one for one in plan.timeline if one.verb == "backward"), key=lambda one: one.start, reverse=True
+    )
     # From the first backward of every stage on, the pipeline is full.
-    backwards: dict[int, float] = {}
-    for block in plan.timeline:
-        if block.verb == "backward":
-            backwards[block.stage] = min(block.start, backwards.get(block.stage, block.start))
-    start = max(backwards.values(), default=0.0)
+    start = max({one.stage: one.start for one in backwards}.values(), default=0.0)
     end = start + _TICKS * plan.timing.tick_seconds
     blocks = [block for block in plan.timeline if block.end > start and block.start < end]
     names = [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages]

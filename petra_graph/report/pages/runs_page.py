@@ -25,8 +25,17 @@ from petra_graph.report.pages.plan_page import memory_bars
 from petra_graph.report.plan_tables import nodes_label, title_lines
 from petra_graph.report.plan_tables import stage_columns as planned_columns
 from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
-from petra_graph.report.progress import FIRST, chosen_on, is_share
-from petra_graph.report.run_groups import HEADS, ListedRun, RunGroup, group_columns, group_runs, short_key, spread_texts
+from petra_graph.report.progress import FIRST, chosen_on
+from petra_graph.report.run_groups import (
+    HEADS,
+    RunGroup,
+    group_columns,
+    group_runs,
+    run_record,
+    run_row,
+    short_key,
+    spread_texts,
+)
 from petra_graph.report.tables import name_column
 from petra_graph.units import listed, plural
 
@@ -44,14 +53,9 @@ _MEASURED = (
 _MOST_CURVES = 8
 """Groups whose curves are drawn over one another: the best ones."""
 _MOST_POINTS = 300
-_FILES = ("failure.txt", "resolved.toml", "summary.json", "env.json")
-"""What a run says of itself, which is shown as it is: how it began and ended, and where."""
-_LONGEST_FILE = 30_000
-"""Characters of its end that are shown."""
 _SPLITS = ("train", "test", "validation")
 _OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}
 """Metrics of micro-batches, not of epochs."""
-_epoch = attrgetter("epoch")
 
 
 def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, Any]:
@@ -68,22 +72,24 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
         RunFailed: the file cannot be written.
     """
-    found, runs, problems = list[Path](), list[RecordedRun](), list[Problem]()
+    runs, problems = dict[Path, RecordedRun](), list[Problem]()
     for name in names:
         try:
-            found += run_directories(find_run(name))
+            directories = run_directories(find_run(name))
         except SpecError as error:
             problems += error.problems
-    for directory in {path.resolve(): path for path in found}.values():
-        try:
-            runs.append(read_run(directory))
-        except SpecError as error:
-            problems += error.problems
+            continue
+        for directory in directories:
+            try:
+                runs.setdefault(directory.resolve(), read_run(directory))
+            except SpecError as error:
+                problems += error.problems
     if problems:
-        raise SpecError(problems)
-    path = output or (runs[0].directory / FILE if len(runs) == 1 else Path(FILE))
-    write_output(path, runs_page(runs))
-    return {"output": str(path), "runs": [ListedRun.of(run).record() for run in runs]}
+        raise SpecError(dict.fromkeys(problems))
+    found = list(runs.values())
+    path = output or (found[0].directory / FILE if len(found) == 1 else Path(FILE))
+    write_output(path, runs_page(found))
+    return {"output": str(path), "runs": [run_record(run.directory, run) for run in found]}
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
@@ -91,43 +97,38 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     keys = listed(map(short_key, groups[0].values))
-    rows = [("group", *HEADS), *((group.name, *ListedRun.of(run).row()) for group in groups for run in group.runs)]
+    rows = [(group.name, *run_row(run_record(run.directory, run))) for group in groups for run in group.runs]
+    columns = zip(("group", *HEADS), zip(*rows, strict=True), strict=True)
+    sections = [
+        Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
+        Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
+        Section(name="runs", tables=[("", [name_column(head, cells) for head, cells in columns if any(cells)])]),
+    ]
     return render_page(
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
-        [
-            Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
-            Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
-            Section(
-                name="runs",
-                tables=[("", [name_column(head, cells) for head, *cells in zip(*rows, strict=True) if any(cells)])],
-            ),
-            *(_sections_of(runs[0]) if len(runs) == 1 else []),
-        ],
+        sections + (_sections_of(runs[0]) if len(runs) == 1 else []),
         about=[str(runs[0].directory)] if len(runs) == 1 else [],
-        answers=list(answers(groups)),
+        answers=answers(groups),
         state=[line for run in runs for line in _state(run)],
     )
 
 
-def answers(groups: Sequence[RunGroup]) -> Iterator[tuple[str, str]]:
-    """Yield which group is the best, which is the next one, and what has chosen them."""
+def answers(groups: Sequence[RunGroup]) -> list[tuple[str, str]]:
+    """Return which group is the best, which is the next one, and what has chosen them; nothing where no metric was measured."""
     best, metric = groups[0], groups[0].judged_by
     if metric is None:
-        return
+        return []
     judged = [(group.name, group.best) for group in groups if group.judged_by == metric and group.best]
-    texts = spread_texts([spread for _, spread in judged], metric, best.scales)
-    yield ("best", f"{best.name}: {metric} {texts[0]} over {plural(judged[0][1].n, 'seed')}")
-    if len(judged) > 1:
-        yield ("next", f"{judged[1][0]}: {metric} {texts[1]} over {plural(judged[1][1].n, 'seed')}")
+    texts, found = spread_texts([spread for _, spread in judged], metric, best.scales), list[tuple[str, str]]()
+    for word, (name, spread), text in zip(("best", "next"), judged, texts, strict=False):
+        found.append((word, f"{name}: {metric} {text} over {plural(spread.n, 'seed')}"))
     tested = next((name for name in FIRST if name.startswith("test/") and best.final(name)), None)
     if tested and not metric.startswith("test/"):
         text = spread_texts([best.final(tested)], tested, best.scales)[0]
         weights = {(run.summary.get("test_weights") or {}).get("weights", "last") for run in best.runs}
-        yield ("its test", f"{tested} {text}, with the {listed(sorted(weights))} weights of each run")
-    yield (
-        "judged by",
-        f"{metric}: the {scale_of(metric, best.scales).largest_or_smallest} value of each run's evaluations; {chosen_on(metric)}",
-    )
+        found.append(("its test", f"{tested} {text}, with the {listed(sorted(weights))} weights of each run"))
+    which = f"the {scale_of(metric, best.scales).largest_or_smallest} value of each run's evaluations"
+    return [*found, ("judged by", f"{metric}: {which}; {chosen_on(metric)}")]
 
 
 def _state(run: RecordedRun) -> Iterator[str]:
@@ -142,39 +143,27 @@ def _state(run: RecordedRun) -> Iterator[str]:
         yield f"It continues from its latest checkpoint with: {resume}"
 
 
-# --- tables ---
-
-
 def _sections_of(run: RecordedRun) -> list[Section]:
     """Return what a page has of a single run."""
     path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
-    processes = run.processes
     plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
-    found = compare_with_plan(plan, len(nodes), processes)
+    found = compare_with_plan(plan, len(nodes), run.processes)
     index, *measured = stage_columns(found)
     columns = [index, name_column("nodes", map(nodes_label, nodes))]
     if plan:
         *columns, _forward, _backward, total = planned_columns(plan, brief=True)
         columns.append(total)
     tables = [("stages", columns + measured)]
-    if processes:
+    if run.processes:
         tables.append(("memory of processes", process_columns(found)))
     return [
         Section(name="steps", pictures=[*_chart_of_steps(run), *stage_charts(run)]),
         Section(
             name="stages",
-            note=_MEASURED if processes else "Seconds and memory are measured where a run ends.",
+            note=_MEASURED if run.processes else "Seconds and memory are measured where a run ends.",
             tables=tables,
-            pictures=memory_bars(plan) if plan else (),
-            lines=[*(title_lines(plan) if plan else ()), *(plan.warnings if plan else ())],
-        ),
-        Section(
-            name="files",
-            texts=[
-                (name, file.read_text(encoding="utf-8", errors="replace")[-_LONGEST_FILE:])
-                for name in _FILES
-                if (file := run.directory / name).is_file()
-            ],
+            pictures=[memory_bars(plan)] if plan else (),
+            lines=[*title_lines(plan), *plan.warnings] if plan else (),
         ),
     ]
 
@@ -187,20 +176,20 @@ def curves(groups: Sequence[RunGroup]) -> list[Picture]:
 
     Of a single run, a chart has all splits; of several, that of a split has their groups.
     """
-    runs = [run for group in groups for run in group.runs]
-    names = (metric.partition("/") for run in runs for metric in run.metrics)
-    seen = dict.fromkeys(name for part, _, name in names if part in _SPLITS and f"train/{name}" not in _OF_STEPS)
-    scales = {label: scale for run in runs for label, scale in run.scales.items()}
-    evaluated = "validation" if any(name.startswith("validation/") for run in runs for name in run.metrics) else "test"
+    metrics = dict.fromkeys(name for group in groups for run in group.runs for name in run.metrics)
+    parted = [metric.partition("/") for metric in metrics if metric not in _OF_STEPS]
+    seen = dict.fromkeys(name for part, _, name in parted if part in _SPLITS)
+    scales = {label: scale for group in groups for label, scale in group.scales.items()}
+    evaluated = "validation" if any(name.startswith("validation/") for name in metrics) else "test"
     found: list[Picture] = []
     for name in sorted(seen, key=lambda name: name != "loss"):
         charts = {name: [_line_of(groups[0], f"{part}/{name}", part) for part in _SPLITS]}
-        if len(runs) > 1:
+        if sum(len(group.runs) for group in groups) > 1:
             charts = {
                 f"{part} {name}": [_line_of(group, f"{part}/{name}", group.name) for group in groups]
                 for part in (evaluated, "train")
             }
-        look: dict[str, Any] = {"shares": is_share(name, scales), "logarithmic": name.endswith("loss")}
+        look: dict[str, Any] = {"shares": scale_of(name, scales).share, "logarithmic": name.endswith("loss")}
         found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", **look)]
     return found
 
@@ -218,11 +207,12 @@ def _chart_of_steps(run: RecordedRun) -> list[Picture]:
 def stage_charts(run: RecordedRun) -> list[Picture]:
     """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
     found: dict[str, dict[int, list[float]]] = {}
+    epoch = attrgetter("epoch")
     for metric, points in run.metrics.items():
         name, _, stage = metric.rpartition("/stage-")
         if name and stage.isdecimal():
-            for epoch, each in groupby(sorted(points, key=_epoch), key=_epoch):
-                found.setdefault(name, {}).setdefault(epoch, []).append(fmean(point.value for point in each))
+            for at, each in groupby(sorted(points, key=epoch), key=epoch):
+                found.setdefault(name, {}).setdefault(at, []).append(fmean(point.value for point in each))
     note = "means over the stages; band: least to largest"
     lines = {name: _mean_line("", values, banded=True) for name, values in sorted(found.items())}
     return [one for name, line in lines.items() for one in line_chart(name, [line], "epoch", note=note)]

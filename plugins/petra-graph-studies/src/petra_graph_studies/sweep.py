@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import click
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, output_width, print_json
 from petra_graph.cli.options_and_output import verb as as_verb
@@ -99,12 +99,26 @@ def verb(
         return
     members = prepare_members(spec, overrides, values, seeds, processes)
     asked = carry_out(spec, members, at_once, processes)
-    page, folder = _write_comparison(members), members[0].folder
+    folder, begun = members[0].folder, [one.directory for one in members if one.directory is not None]
+    from petra_graph.report.pages.runs_page import answers, report_runs
+
+    page = None
+    try:
+        page = report_runs(list(map(str, begun)), folder / PAGE) if begun else None
+    except SpecError as error:  # a damaged run, which has been named, or no matplotlib
+        echo(f"no {PAGE} is written: {error.problems[0].message}", err=True)
     if as_json:
         record = [{"combination": one.words, "status": one.status, "directory": str(one.directory)} for one in members]
         print_json({"folder": str(folder), "runs": record, "report": page})
     else:
-        _print_results(members)
+        # The groups of runs that differ in their seed alone, the best first, as the page has them.
+        done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
+        lines = ["no run is done"]
+        if done:
+            groups = group_runs(done)
+            told = [f"{head}: {text}" for head, text in answers(groups)]
+            lines = [*table_lines(group_columns(groups), output_width()), "", *told]
+        echo("\n".join([*lines, "", f"results: {folder}"]))
     if asked:
         raise Interrupted(asked)
     if failed := [one for one in members if one.status != "done"]:
@@ -188,31 +202,6 @@ def prepare_members(
     return members
 
 
-def _write_comparison(members: Sequence[Member]) -> Any:
-    """Write the page of the runs that have begun; return what `petra-graph report --json` prints, or None if none has begun."""
-    from petra_graph.report.pages.runs_page import report_runs
-
-    begun = [str(one.directory) for one in members if one.directory is not None]
-    try:
-        return report_runs(begun, members[0].folder / PAGE) if begun else None
-    except SpecError as error:  # a damaged run, which has been named, or no matplotlib
-        echo(f"no {PAGE} is written: {error.problems[0].message}", err=True)
-        return None
-
-
-def _print_results(members: Sequence[Member]) -> None:
-    """Print the groups of runs that differ in their seed alone, the best first, as the page has them."""
-    from petra_graph.report.pages.runs_page import answers
-
-    done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
-    lines = ["no run is done"]
-    if done:
-        groups = group_runs(done)
-        told = [f"{head}: {text}" for head, text in answers(groups)]
-        lines = [*table_lines(group_columns(groups), output_width()), "", *told]
-    echo("\n".join([*lines, "", f"results: {members[0].folder}"]))
-
-
 # --- the runs ----------------------------------------------------------------------------------------------------------
 
 
@@ -228,24 +217,29 @@ class Member:
     """Of the sweep."""
     directory: Path | None = None
     """Of the run, once it has begun."""
-    code: int | None = field(default=None, init=False)
-    """The exit code of its process, if that has ended here."""
 
     @property
     def output(self) -> Path:
         return self.folder / (re.sub(r"[^\w.=+-]+", ",", self.words)[:100] + ".txt")
 
-    def find(self) -> Path | None:
+    def find(self) -> None:
         """Look for its run in the folder: the one that is done, or the latest one."""
         found = [one for one in run_directories(self.folder) if _table_of(one) == self.table]
-        found.sort(key=lambda one: (status_of(one) == "done", one.name))
-        self.directory = found[-1] if found else None
-        return self.directory
+        self.directory = max(found, key=lambda one: (status_of(one) == "done", one.name), default=None)
 
     @property
     def status(self) -> str:
         """How it stands: "waiting", or as `RecordedRun.status`."""
         return "waiting" if self.directory is None else status_of(self.directory)
+
+    def ended(self, code: int) -> str:
+        """Say how its process has ended, with this exit code."""
+        if self.directory is not None and self.status == "done":
+            best = read_run(self.directory).best
+            return "done" + ("" if best is None else f"   best {best.metric} {best.value:.4g}")
+        if self.status == "interrupted" or (self.directory is None and code in {-signal.SIGTERM, 130}):
+            return "interrupted"
+        return f"failed: {self.failure().splitlines()[-1]}"
 
     def failure(self) -> str:
         """Return why it ended before it was done: as its summary says, or the last lines that its process printed."""
@@ -275,30 +269,30 @@ def status_of(directory: Path) -> str:
     return str((read_json(directory / "summary.json", dict) or {}).get("status", "killed"))
 
 
-def carry_out(spec: str, members: Sequence[Member], at_once: int, processes: int) -> str | None:
-    """Run what is not done: runs with a checkpoint continue, the others begin. Return the signal that has stopped it, or None.
+def carry_out(spec: str, members: Sequence[Member], at_once: int, processes: int) -> str | None:  # noqa: C901  one loop
+    """Run what is not done, some at a time: runs with a checkpoint continue, the others begin. Return the signal that has stopped it, or None.
+
+    A second signal kills what is still running.
 
     Raises:
         RunFailed: the folder cannot be written, or another process carries out this sweep, or trains one of its runs.
     """
-    folder = members[0].folder
+    folder, asked, insists, told = members[0].folder, list[str](), list[bool](), False
+    running: dict[int, tuple[Member, subprocess.Popen[bytes]]] = {}
+    """By their place among those at the same time."""
+
+    def send(number: signal.Signals) -> None:
+        for _, process in running.values():
+            process.send_signal(number)
+
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with locked(folder), stop_requests(asked.append, lambda: insists.append(True)):
         for one in members:
             one.find()
         if busy := [one for one in members if one.status == "running"]:
             raise RunFailed(f"another process trains {busy[0].directory}", "wait until it has ended, or stop it")
         waiting = [one for one in members if one.status != "done"]
         echo(f"{len(members)} runs, {len(members) - len(waiting)} of them done: {folder}", err=True)
-        return _run_all(members, waiting, spec, at_once, processes)
-
-
-def _run_all(members: Sequence[Member], waiting: list[Member], spec: str, at_once: int, processes: int) -> str | None:
-    """Run those that wait, some at a time; a second Ctrl-C kills what is still running."""
-    running: dict[int, tuple[Member, subprocess.Popen[bytes]]] = {}
-    """By their place among those at the same time."""
-    asked, insists, told = list[str](), list[bool](), False
-    with stop_requests(asked.append, lambda: insists.append(True)):
         try:
             while running or (waiting and not asked):
                 for place in range(at_once):
@@ -307,24 +301,18 @@ def _run_all(members: Sequence[Member], waiting: list[Member], spec: str, at_onc
                         running[place] = one, _start(one, spec, place, at_once, processes)
                 if asked and (insists or not told):
                     told = True
-                    _signal(running, signal.SIGKILL if insists else signal.SIGTERM)
+                    send(signal.SIGKILL if insists else signal.SIGTERM)
                 for place in [place for place, (_, process) in running.items() if process.poll() is not None]:
                     one, process = running.pop(place)
-                    one.code = process.returncode
                     one.find()
                     done = sum(each.status == "done" for each in members)
-                    echo(f"{done}/{len(members)} done   {_ended_line(one)}", err=True)
+                    echo(f"{done}/{len(members)} done   {one.words}: {one.ended(process.returncode)}", err=True)
                 time.sleep(_LOOK_SECONDS)
         finally:
-            _signal(running, signal.SIGTERM)
+            send(signal.SIGTERM)
             for _, process in running.values():
                 process.wait()
     return asked[0] if asked else None
-
-
-def _signal(running: Mapping[int, tuple[Member, subprocess.Popen[bytes]]], number: signal.Signals) -> None:
-    for _, process in running.values():
-        process.send_signal(number)
 
 
 def _start(member: Member, spec: str, place: int, at_once: int, processes: int) -> subprocess.Popen[bytes]:
@@ -352,12 +340,7 @@ def _start(member: Member, spec: str, place: int, at_once: int, processes: int) 
 
 
 def visible_gpus(place: int, at_once: int) -> Mapping[str, str]:
-    """Return the variable that says which GPUs a process sees, and in which order; nothing where all runs see one.
-
-    Args:
-        place: of the run among those at the same time.
-        at_once: how many these are.
-    """
+    """Return the variable that says which GPUs the run at a place sees, and in which order; nothing where all runs see one."""
     import torch
 
     many, name = torch.cuda.device_count(), "CUDA_VISIBLE_DEVICES"
@@ -367,12 +350,3 @@ def visible_gpus(place: int, at_once: int) -> Mapping[str, str]:
     gpus = named.split(",")[:many] if named else [str(index) for index in range(many)]
     first = place * max(1, many // at_once) % many
     return {name: ",".join([*gpus[first:], *gpus[:first]])}
-
-
-def _ended_line(member: Member) -> str:
-    if member.status == "done" and member.directory is not None:
-        best = read_run(member.directory).best
-        return f"{member.words}: done" + ("" if best is None else f"   best {best.metric} {best.value:.4g}")
-    if member.status == "interrupted" or (member.directory is None and member.code in {-signal.SIGTERM, 130}):
-        return f"{member.words}: interrupted"
-    return f"{member.words}: failed: {member.failure().splitlines()[-1]}"
