@@ -21,26 +21,27 @@ running statistics a module: threads that seed the one and turn the other would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.blocks.couplings import owned
-from petra_graph.blocks.randomness import fork_rng, random_key, under_key, within
+from petra_graph.blocks.randomness import fork_rng, random_key, within
 
 Versions = tuple[tuple[Tensor, int, str], ...]
 """Tensors with how often each has been changed in place, as autograd counts, and its name."""
 _ALONE = RLock()
 """Held by the thread that evaluates a block."""
+_NOTHING = nullcontext()
 
 
 @define(eq=False)
@@ -59,37 +60,27 @@ class SequenceCall:
     """Of the random numbers; None: functions draw from the generators as they are."""
     autocast_dtype: torch.dtype | None
     """Autocast in force; None: it is off."""
+    last: int
+    """The last block that is undone."""
     left: dict[int, Streams] = field(factory=dict)
     """For each backward, as autograd counts them, the outputs of the next block to be undone."""
-    last: int = -1
-    """The last block that is undone."""
     versions: Versions = ()
     """Of the arguments when the forward ended: functions may write to them."""
 
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
         """Set random numbers, autocast and arguments for an evaluation of block `index`, which no other thread's overlaps."""
-        with _ALONE, ExitStack() as stack:
-            if self.key is not None:
-                stack.enter_context(fork_rng(random_key(self.key, index), self.device))
-            stack.enter_context(within(current, self))
-            if self.autocast_dtype is not None or autocast_in_force(self.device) is not None:
-                # Torch before 2.10 keeps weights that were cast without a graph, for evaluations that need one.
-                enabled = self.autocast_dtype is not None
-                autocast = torch.autocast(self.device.type, self.autocast_dtype, enabled=enabled, cache_enabled=False)
-                stack.enter_context(autocast)
+        numbers = _NOTHING if self.key is None else fork_rng(random_key(self.key, index), self.device)
+        autocast, enabled = _NOTHING, self.autocast_dtype is not None
+        if enabled or autocast_in_force(self.device) is not None:
+            # Torch before 2.10 keeps weights that were cast without a graph, for evaluations that need one.
+            autocast = torch.autocast(self.device.type, self.autocast_dtype, enabled=enabled, cache_enabled=False)  # type: ignore[assignment]
+        with _ALONE, numbers, within(current, self), autocast:
             yield
 
 
 current: ContextVar[SequenceCall | None] = ContextVar("petra_graph_reversible_call", default=None)
 """The call whose arguments all functions read."""
-
-
-def taken_apart(positional: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], TreeSpec]:
-    """Return the values in arguments, the places of those that need a gradient, and their structure."""
-    leaves, structure = tree_flatten((tuple(positional), named))
-    places = tuple(at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad)
-    return leaves, places, structure
 
 
 def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tensor) -> Tensor:
@@ -104,11 +95,6 @@ def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tenso
     return function(x if call.function_dtype is None else x.to(call.function_dtype), *positional, **named)
 
 
-def called_by_another() -> bool:
-    """Whether a function of another sequence, or of a stage, is being evaluated, which may be evaluated again."""
-    return current.get() is not None or under_key()
-
-
 def autocast_in_force(device: torch.device) -> torch.dtype | None:
     """Return the type that autocast computes in on a device; None where it is off."""
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
@@ -119,7 +105,7 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 def draw_key() -> int:
     """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
     faked = torch._C._len_torch_dispatch_stack()  # noqa: SLF001  tensors may have no values there; the generator has them
-    with _ALONE, _disable_current_modes() if faked else nullcontext():  # from no key of another thread's
+    with _ALONE, _disable_current_modes() if faked else _NOTHING:  # from no key of another thread's
         return int(torch.randint(2**62, (), device="cpu"))
 
 
@@ -133,47 +119,57 @@ def _written(versions: Versions) -> str:
     return next((name for one, before, name in versions if one._version != before), "")  # noqa: SLF001
 
 
-@frozen(eq=False)
-class BlockState:
-    """What a block's modules hold in a forward."""
+@define(eq=False)
+class _Step:
+    """A block in one forward, and what its modules hold there."""
 
-    held: tuple[tuple[dict[str, Any], str, Tensor], ...]
+    block: Reversible
+    index: int
+    call: SequenceCall
+    anchor: bool
+    """Whether it keeps its outputs: the last block, or one from which reconstruction begins again."""
+    streams: int
+    """Number of streams; the differentiated arguments follow them, then the parameters."""
+    differentiated: int
+    held: list[tuple[dict[str, Any], str, Tensor]] = field(factory=list, init=False)
     """All parameters and buffers: a module's table, a name there, the tensor."""
-    trained: tuple[Tensor, ...]
+    trained: Streams = field(init=False)
     """The parameters that require a gradient, each once, also where modules share it."""
-    versions: Versions
+    versions: Versions = field(init=False)
     """Of what functions read."""
-    modes: tuple[tuple[nn.Module, bool], ...]
+    modes: list[tuple[nn.Module, bool]] = field(init=False)
     """All modules, and whether they train."""
 
-    @staticmethod
-    def of(block: nn.Module) -> BlockState:
-        """Walk over a block's modules."""
-        held: list[tuple[dict[str, Any], str, Tensor]] = []
+    def __attrs_post_init__(self) -> None:
         trained: dict[int, Tensor] = {}
         read: list[tuple[str, Tensor]] = []
-        modules = list(block.modules())
-        for module in modules:
+        self.modes = [(module, module.training) for module in self.block.modules()]
+        for module, training in self.modes:
             # In training, torch's own normalisations use the batch's statistics, and `frozen_statistics` stops the running ones.
-            normalises = module.training and type(module).__module__.startswith("torch.")
+            normalises = training and type(module).__module__.startswith("torch.")
             follows = normalises and getattr(module, "track_running_stats", None) is not None
             # The tables themselves, since `named_parameters` is ten times slower.
             for table, what in ((module._parameters, "parameter"), (module._buffers, "buffer")):  # noqa: SLF001
                 own = [(name, value) for name, value in table.items() if value is not None]
-                held += [(table, name, value) for name, value in own]
+                self.held += [(table, name, value) for name, value in own]
                 if what == "parameter":
                     trained |= {id(value): value for _, value in own if value.requires_grad}
                 if what == "parameter" or not follows:
                     read += [(f"{what} {name}", value) for name, value in own]
-        modes = tuple((module, module.training) for module in modules)
-        return BlockState(tuple(held), tuple(trained.values()), versions_of(read), modes)
+        self.trained, self.versions = tuple(trained.values()), versions_of(read)
 
-    @property
-    def change(self) -> str:
-        """What has changed since the forward, so that functions return other values; "" where nothing has."""
+    def expect_unchanged(self, arguments: Versions) -> None:
+        """Refuse to undo a block whose functions may return other values than in the forward."""
+        change = ""
         if any(module.training is not training for module, training in self.modes):
-            return "it changed between training and evaluation mode, or one of its modules did"
-        return _inplace(_written(self.versions))
+            change = "it changed between training and evaluation mode, or one of its modules did"
+        elif written := _written(self.versions) or _written(arguments):
+            change = f"{written} was modified by an inplace operation, such as an optimizer's step"
+        if change:
+            raise RuntimeError(
+                f"petra_graph.reversible: block {self.index} is not as it was in its forward, so that its backward would "
+                f"reconstruct other inputs: {change}"
+            )
 
     @contextmanager
     def evaluated_again(self) -> Iterator[list[nn.Parameter]]:
@@ -193,26 +189,6 @@ class BlockState:
                 table[name] = own
 
 
-def _inplace(name: str) -> str:
-    return name and f"{name} was modified by an inplace operation, such as an optimizer's step"
-
-
-@frozen(eq=False, kw_only=True)
-class _Step:
-    """A block in one forward."""
-
-    block: Reversible
-    index: int
-    call: SequenceCall
-    anchor: bool
-    """Whether it keeps its outputs: the last block, or one from which reconstruction begins again."""
-    streams: int
-    """Number of streams; the differentiated arguments follow them, then the parameters."""
-    differentiated: int
-    state: BlockState
-    """As it is in the forward."""
-
-
 def undoable(
     block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
 ) -> Streams:
@@ -222,11 +198,9 @@ def undoable(
         RuntimeError: it writes to a buffer, which its backward would read.
     """
     with _ALONE:
-        state = BlockState.of(block)
-        counts = {"streams": len(streams), "differentiated": len(differentiated)}
-        step = _Step(block=block, index=index, call=call, anchor=anchor, **counts, state=state)
-        outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.trained)
-    if written := _written(state.versions):
+        step = _Step(block, index, call, anchor, len(streams), len(differentiated))
+        outputs: Streams = _Node.apply(step, *streams, *differentiated, *step.trained)
+    if written := _written(step.versions):
         raise RuntimeError(
             f"petra_graph.reversible: {written} was modified in the forward of block {index}, so that its backward would "
             "compute other values; let functions return what they remember, or set keep_graphs=len(sequence)"
@@ -256,11 +230,7 @@ class _Node(torch.autograd.Function):
         step: _Step = ctx.step
         call, is_last = step.call, step.index == step.call.last
         # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
-        if change := step.state.change or (_inplace(_written(call.versions)) if is_last else ""):
-            raise RuntimeError(
-                f"petra_graph.reversible: block {step.index} is not as it was in its forward, so that its backward would "
-                f"reconstruct other inputs: {change}"
-            )
+        step.expect_unchanged(call.versions if is_last else ())
         saved = ctx.saved_tensors
         differentiated = saved[: step.differentiated]
         backward = torch._C._current_graph_task_id()  # noqa: SLF001  as torch's own checkpoints tell backwards apart
@@ -278,8 +248,7 @@ class _Node(torch.autograd.Function):
 
             torch.autograd.Variable._execution_engine.queue_callback(forget)  # noqa: SLF001  nothing public runs at its end
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
-        again = step.state.evaluated_again()
-        with call.block(step.index), again as leaves, frozen_statistics(step.block):
+        with call.block(step.index), step.evaluated_again() as leaves, frozen_statistics(step.block):
             inputs, found = step.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
             call.left[backward] = inputs[: step.streams]

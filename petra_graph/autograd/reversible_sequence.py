@@ -15,15 +15,14 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 from petra_graph.autograd.block_in_graph import (
     SequenceCall,
     autocast_in_force,
-    called_by_another,
     current,
     draw_key,
     evaluated,
-    taken_apart,
     undoable,
     versions_of,
 )
@@ -36,7 +35,7 @@ from petra_graph.blocks import (
     Streams,
     TwoFunctionCoupling,
 )
-from petra_graph.blocks.randomness import within
+from petra_graph.blocks.randomness import under_key, within
 
 CouplingName = Literal["additive", "affine", "midpoint", "momentum"]
 _NEWEST = ("midpoint", "momentum")
@@ -57,16 +56,13 @@ class _OneFunction(Reversible):
         return evaluated(self.function, x, *differentiated)
 
 
-class Additive(_OneFunction, AdditiveCoupling):
-    """(x, t) -> (t + F(x), x)."""
+class Additive(_OneFunction, AdditiveCoupling): ...
 
 
-class Midpoint(_OneFunction, MidpointCoupling):
-    """(x, previous) -> (previous + 2h F(x), x)."""
+class Midpoint(_OneFunction, MidpointCoupling): ...
 
 
-class Momentum(_OneFunction, MomentumCoupling):
-    """(x, v) -> (x + v', v') with v' = g v + (1 - g) F(x)."""
+class Momentum(_OneFunction, MomentumCoupling): ...
 
 
 class Affine(_OneFunction, AffineCoupling):
@@ -76,7 +72,8 @@ class Affine(_OneFunction, AffineCoupling):
         """Return s before it is bounded, and u."""
         value: Any = evaluated(self.function, x, *differentiated)
         if isinstance(value, Tensor) and value.dim() == x.dim():
-            changed = [at for at, (one, other) in enumerate(zip(value.shape, x.shape, strict=True)) if one != other]
+            # Halved along the dimension that differs; a mistake is told by the coupling, with both shapes.
+            changed = [at for at, size in enumerate(value.shape) if size != x.shape[at]]
             value = value.chunk(2, changed[0] if changed else 1)
         if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004  s and u
             returned = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -84,13 +81,10 @@ class Affine(_OneFunction, AffineCoupling):
                 "a function of an affine coupling returns two tensors (s, u) of its input's shape, or one with twice the "
                 f"features (got {returned} for an input {list(x.shape)})"
             )
-        log_scale, shift = value
-        return log_scale, shift
+        return value[0], value[1]
 
 
 class TwoFunctions(TwoFunctionCoupling):
-    """y1 = x1 + F(x2);  y2 = x2 + G(y1)."""
-
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__(())
         self.first, self.second = first, second
@@ -186,10 +180,9 @@ class ReversibleSequence(nn.ModuleList):
     ) -> None:
         if coupling not in _COUPLINGS:
             raise ValueError(f'coupling must be one of {", ".join(_COUPLINGS)} (got "{coupling}")')
-        _, coefficient = _COUPLINGS[coupling]
-        if unknown := coefficients.keys() - {coefficient}:
-            has = f'coupling "{coupling}" has the coefficients: {coefficient or "none"}'
-            raise TypeError(f"{has} (got {', '.join(sorted(unknown))})")
+        coefficient = _COUPLINGS[coupling][1]
+        if unknown := ", ".join(sorted(coefficients.keys() - {coefficient})):
+            raise TypeError(f'coupling "{coupling}" has the coefficients: {coefficient or "none"} (got {unknown})')
         if not all(coefficients.values()) or not 0 <= coefficients.get("momentum", 1.0) <= 1:
             raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
         if split is not None and coupling in _NEWEST:
@@ -228,32 +221,42 @@ class ReversibleSequence(nn.ModuleList):
         if any(stream.is_complex() for stream in given):
             raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
         streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
-        if isinstance(x, Tensor):
-            streams = self._streams(*streams)
-        elif len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
-            raise ValueError(
-                f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
-                "arguments of functions follow the streams"
-            )
-        outputs = self._run(streams, given[0].dtype, arguments, named)
-        if isinstance(x, Tensor):
-            return self._result(outputs).to(x.dtype)
-        return tuple(one.to(was.dtype) for one, was in zip(outputs, given, strict=False))
+        if not isinstance(x, Tensor):
+            if len(self) and isinstance(self[0], _FUNCTIONS) and len(given) != 2:  # noqa: PLR2004
+                raise ValueError(
+                    f'coupling "{self.coupling}" has 2 streams (got a tuple of {len(given)}); '
+                    "arguments of functions follow the streams"
+                )
+            outputs = self._run(streams, given[0].dtype, arguments, named)
+            return tuple(one.to(was.dtype) for one, was in zip(outputs, given, strict=False))
+        (first,) = streams
+        if self.split is None:
+            streams = first, torch.zeros_like(first) if self.coupling == "momentum" else first
+        elif x.shape[self.split] % 2:
+            raise ValueError(f"dimension {self.split} must be even to be split (got {list(x.shape)})")
+        else:
+            streams = first.chunk(2, self.split)
+        one, other = self._run(streams, x.dtype, arguments, named)
+        if self.coupling in _NEWEST:
+            return one.to(x.dtype)
+        return ((one + other) / 2 if self.split is None else torch.cat((one, other), self.split)).to(x.dtype)
 
     def _run(self, streams: Streams, dtype: torch.dtype, positional: Sequence[Any], named: dict[str, Any]) -> Streams:
         blocks = cast(list[Reversible], list(self))
-        arguments, places, structure = taken_apart(positional, named)
-        differentiated = tuple(arguments[at] for at in places)
+        read, structure = tree_flatten((tuple(positional), named))
+        places = tuple(at for at, one in enumerate(read) if isinstance(one, Tensor) and one.requires_grad)
+        differentiated = tuple(read[at] for at in places)
         autocast = autocast_in_force(streams[0].device)
         # An exported program has no key, which would be a number of the program.
         recorded = torch.compiler.is_exporting() or torch._C._is_tracing()  # noqa: SLF001
         trains = any(one.requires_grad for one in (*streams, *differentiated, *self.parameters()))
         graph = torch.is_grad_enabled() and trains and not recorded
-        # In training a forward may be evaluated again without a graph here: by `torch.utils.checkpoint`, or a block that calls this one.
-        again = graph or called_by_another() or any(block.training for block in blocks)
+        # A forward without a graph may be evaluated again, too: by `torch.utils.checkpoint`, or by a function of another sequence or a stage.
+        within_another = current.get() is not None or under_key()
+        again = graph or within_another or any(block.training for block in blocks)
         undone = max(0, len(blocks) - max(0, self.keep_graphs)) if graph else 0
         call = SequenceCall(
-            arguments=tuple(None if at in places else one for at, one in enumerate(arguments)),
+            arguments=tuple(None if at in places else one for at, one in enumerate(read)),
             places=places,
             structure=structure,
             device=streams[0].device,
@@ -263,28 +266,15 @@ class ReversibleSequence(nn.ModuleList):
             last=undone - 1,
         )
         for index, block in enumerate(blocks):
-            read = differentiated if isinstance(block, _FUNCTIONS) else ()
+            own = differentiated if isinstance(block, _FUNCTIONS) else ()
             if index < undone:
                 anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
-                streams = undoable(block, index, call, streams, read, anchor=bool(anchor))
+                streams = undoable(block, index, call, streams, own, anchor=bool(anchor))
             else:
                 with call.block(index) if graph or call.key is not None else within(current, call):
-                    streams = block(*streams, *read)[: len(streams)]
+                    streams = block(*streams, *own)[: len(streams)]
         call.versions = versions_of(("an argument", one) for one in call.arguments if isinstance(one, Tensor))
         return streams
-
-    def _streams(self, x: Tensor) -> Streams:
-        if self.split is None:
-            return x, torch.zeros_like(x) if self.coupling == "momentum" else x
-        if x.shape[self.split] % 2:
-            raise ValueError(f"dimension {self.split} must be even to be split (got {list(x.shape)})")
-        return x.chunk(2, self.split)
-
-    def _result(self, outputs: Streams) -> Tensor:
-        if self.coupling in _NEWEST:
-            return outputs[0]
-        first, second = outputs
-        return (first + second) / 2 if self.split is None else torch.cat((first, second), self.split)
 
 
 reversible = ReversibleSequence
