@@ -30,14 +30,14 @@ from petra_graph.blocks.block_kinds import Streams as Streams
 from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
 from petra_graph.blocks.couplings import AffineCoupling as AffineCoupling
 from petra_graph.blocks.couplings import Coupling as Coupling
-from petra_graph.blocks.couplings import DualResidualEntry as DualResidualEntry
-from petra_graph.blocks.couplings import DualResidualStep as DualResidualStep
 from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
 from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
 from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
 from petra_graph.blocks.differentiation import backpropagate as backpropagate
 from petra_graph.blocks.differentiation import frozen_statistics as frozen_statistics
 from petra_graph.blocks.differentiation import leaf as leaf
+from petra_graph.blocks.dual_residual import DualResidualEntry as DualResidualEntry
+from petra_graph.blocks.dual_residual import DualResidualStep as DualResidualStep
 from petra_graph.blocks.randomness import micro_batch as micro_batch
 from petra_graph.blocks.randomness import random_key as random_key
 from petra_graph.blocks.randomness import reseed as reseed

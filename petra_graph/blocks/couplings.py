@@ -6,24 +6,14 @@
     Affine            (x, t) -> (t exp(s(x)) + u(x), x)                         (y, x) -> (x, (y - u(x)) exp(-s(x)))
     Midpoint          (x, p) -> (p + 2h F(x), x)                                (n, x) -> (x, n - 2h F(x))
     Momentum          v' = g v + (1 - g) F(x);  y = x + v'                      x = y - v';  v = (v' - (1 - g) F(x)) / g
-    DualResidual      (x, p) -> (B(x) + (a - 1) x + b p, x)                     (n, x) -> (x, (n - B(x) - (a - 1) x) / b)
 
 The author writes the functions. In a backward each is evaluated once, with a graph: its value reconstructs, and its graph differentiates
 (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1). The paper's figure 2 has the swap form: (b) is the
 forward of `AdditiveCoupling`, (c) its inverse; `undo_sum` is equation (4).
 
 Streams beyond those that a coupling couples are the *context* of its functions: masks, positions, the output of an encoder. A block that
-reads them sets `streams` to the number of all, takes them as further arguments of its functions, and passes them through
-unchanged. Floating-point context gets its gradient, summed over all functions and consumers; integers and booleans have none.
-
-    class Masked(TwoFunctionCoupling):
-        streams = 3                        # x1, x2, mask
-
-        def f(self, x, mask): return self.attention(x, mask)
-        def g(self, x, mask): return self.mlp(x)
-
-Context travels with the streams, in every message between stages. What is the same for all samples (a causal mask, the
-positions 0, 1, ...) is better kept in a buffer of the block.
+reads them sets `streams` to the number of all, and its functions take them as further arguments. They pass through unchanged;
+floating-point context gets its gradient, summed over all functions and consumers.
 """
 
 from __future__ import annotations
@@ -32,12 +22,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams
+from petra_graph.blocks.block_kinds import Reversed, Reversible, Streams
 from petra_graph.blocks.differentiation import backpropagate, leaf
 from petra_graph.blocks.randomness import rng_scope
 
@@ -180,9 +170,6 @@ def _twice_the_step(block: MidpointCoupling, x: Tensor, *context: Tensor) -> Ten
 class MomentumCoupling(ResidualCoupling):
     """Momentum residual networks: the state moves by a velocity, which the residual function pulls.
 
-        v_{n+1} = g v_n + (1 - g) F(x_n)            x_n = x_{n+1} - v_{n+1}
-        x_{n+1} = x_n + v_{n+1}                     v_n = (v_{n+1} - (1 - g) F(x_n)) / g
-
     Sander et al. 2021, https://arxiv.org/abs/2102.07870. The streams are (x, v); write `residual`. g is `momentum`, in (0, 1]. A residual
     network becomes one of these with its parameters unchanged, and behaves like it as g goes to 0; the velocity begins with zero.
 
@@ -211,83 +198,6 @@ class MomentumCoupling(ResidualCoupling):
 def _pull(block: MomentumCoupling, x: Tensor, *context: Tensor) -> Tensor:
     """Return (1 - g) F(x), in x's type."""
     return residual_value(block.residual, x, *context).to(x.dtype) * (1.0 - block.momentum)
-
-
-# --- residual blocks of a network, used as they are -------------------------------------------------------------------
-#
-#     the network itself    x_{n+1} = B(x_n) = x_n + F(x_n)                   whatever B does after its addition
-#     dual residual         x_{n+1} = B(x_n) + (a - 1) x_n + b x_{n-1}
-#     the first block       x_1 = B(x_0) + (a - 1) x_0                        one stream in; it hands on its input, exact
-#
-# Zhao et al. 2024, "Dr2Net: Dynamic Reversible Dual-Residual Networks for Memory-Efficient Finetuning", https://arxiv.org/abs/2401.04105,
-# equation 1, where the second stream is y_n = b x_{n-1}; here it is x_{n-1} itself, which is handed on without rounding. With a = 1 and b near
-# 0 the network computes what the pretrained one does; then the inverse divides by a small number, so that errors grow by 1 / b a block.
-#
-# Decision: a and b are parameters that ask for no gradient. A callback may then move them, checkpoints and weights hold them, and methods
-# that keep the parameters of a forward keep them too.
-
-COEFFICIENTS = ("alpha", "beta")
-"""The names of a and b in weights."""
-
-
-def _above_zero(value: float) -> None:
-    if value <= 0:
-        raise ValueError("must be above 0")
-
-
-Alpha = Annotated[float, "coefficient of the block's own residual connection at the start"]
-Beta = Annotated[float, "coefficient of the reversible residual connection at the start", _above_zero]
-
-
-def _coefficient(value: float) -> nn.Parameter:
-    return nn.Parameter(torch.tensor(value), requires_grad=False)
-
-
-class DualResidualEntry(Reversible):
-    """The first block of a chain: x -> (B(x) + (a - 1) x, x); write `residual`, which returns B(x), of x's shape."""
-
-    streams = 1
-    begun_anew = COEFFICIENTS
-
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha = _coefficient(alpha)
-
-    @abstractmethod
-    def residual(self, x: Tensor) -> Tensor:
-        """Return B(x), of x's shape."""
-
-    def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
-        return self.residual(x) + (self.alpha - 1.0) * x, x
-
-    def inverse(self, _: Tensor, x: Tensor) -> Streams:  # type: ignore[override]
-        return (x,)
-
-
-class DualResidualStep(ResidualCoupling):
-    """A further block: (x, previous) -> (B(x) + (a - 1) x + b previous, x); write `residual`, which returns B(x)."""
-
-    begun_anew = COEFFICIENTS
-
-    def __init__(self, inputs: Sequence[Shape], *, alpha: Alpha = 1.0, beta: Beta = 0.1, **options: Any) -> None:
-        super().__init__(inputs, **options)
-        self.alpha, self.beta = _coefficient(alpha), _coefficient(beta)
-
-    def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        return previous * self.beta + _own_connection(self, x, *context), x, *context
-
-    def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
-        return x, (following - _own_connection(self, x, *context)) / self.beta, *context
-
-    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        return undo_sum(partial(_own_connection, self), outputs, gradients, at=0, to=1, b=self.beta)
-
-
-def _own_connection(block: DualResidualStep, x: Tensor, *context: Tensor) -> Tensor:
-    """Return (a - 1) x + B(x)."""
-    # B first: autograd adds the gradients of x in an order that follows from that of its uses.
-    value = residual_value(block.residual, x, *context)
-    return x * (block.alpha - 1.0) + value
 
 
 # --- the backward of all of them --------------------------------------------------------------------------------------

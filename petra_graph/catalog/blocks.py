@@ -18,6 +18,7 @@ Channels = Annotated[int, "channels of each output stream", AtLeast(1)]
 Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
 Stride = Annotated[int, "stride of the first 3x3 convolution, pixels", AtLeast(1)]
 Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0), LessThan(1)]
+Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
@@ -37,7 +38,7 @@ class ConvNorm(nn.Sequential):
         conv, norm, *relu = layers.values()
         as_made = type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d and norm.training
         # Whoever hooks a layer, or replaces it, finds it called as a module.
-        if not as_made or torch.compiler.is_compiling() or any(map(_is_hooked, (conv, norm, *relu))):
+        if not as_made or torch.compiler.is_compiling() or any(map(_is_hooked, layers.values())):
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
         # Their tables, since an attribute takes a module as long as some additions.
         of_conv, of_norm, statistics = conv._parameters, norm._parameters, norm._buffers  # noqa: SLF001
@@ -53,8 +54,8 @@ class ConvNorm(nn.Sequential):
 
 def _is_hooked(module: nn.Module) -> bool:
     own = vars(module)
-    forward = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
-    return bool(forward or own["_backward_hooks"] or own["_backward_pre_hooks"])
+    hooks = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    return "forward" in own or bool(hooks)
 
 
 def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> ConvNorm:
@@ -70,7 +71,18 @@ def _dropped(rate: float) -> nn.Module:
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
-class RevBasic(AdditiveCoupling):
+class _OfLayers(AdditiveCoupling):
+    """Additive coupling of a function that is the block's layers, one after the other."""
+
+    draws = False
+
+    def residual(self, x: Tensor) -> Tensor:
+        for layer in self._modules.values():
+            x = cast(nn.Module, layer)(x)
+        return x
+
+
+class RevBasic(_OfLayers):
     """RevNet's reversible basic block: additive coupling, two 3x3 convolutions.
 
     Streams [n, c, h, w]; F is conv3x3-BN-ReLU twice.
@@ -85,12 +97,8 @@ class RevBasic(AdditiveCoupling):
         self.second = conv_norm_relu(width, width, kernel=3)
         self.dropout = _dropped(dropout)
 
-    def residual(self, x: Tensor) -> Tensor:
-        value: Tensor = self.dropout(self.second(self.first(x)))
-        return value
 
-
-class RevBottleneck(AdditiveCoupling):
+class RevBottleneck(_OfLayers):
     """RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.
 
     Streams [n, c, h, w]; F is conv1x1-BN-ReLU, conv3x3-BN-ReLU, conv1x1-BN-ReLU.
@@ -106,12 +114,8 @@ class RevBottleneck(AdditiveCoupling):
         self.expand = conv_norm_relu(hidden, width, kernel=1)
         self.dropout = _dropped(dropout)
 
-    def residual(self, x: Tensor) -> Tensor:
-        value: Tensor = self.dropout(self.expand(self.spatial(self.reduce(x))))
-        return value
 
-
-class RevMlp(AdditiveCoupling):
+class RevMlp(_OfLayers):
     """Reversible multi-layer perceptron block: additive coupling, one hidden layer.
 
     Streams [n, ..., features]; F is linear, activation, dropout, linear.
@@ -129,13 +133,8 @@ class RevMlp(AdditiveCoupling):
     ) -> None:
         super().__init__(inputs)
         features = inputs[0][-1]
-        self.function = nn.Sequential(
-            nn.Linear(features, hidden), _ACTIVATIONS[activation](), _dropped(dropout), nn.Linear(hidden, features)
-        )
-
-    def residual(self, x: Tensor) -> Tensor:
-        value: Tensor = self.function(x)
-        return value
+        first, last = nn.Linear(features, hidden), nn.Linear(hidden, features)
+        self.function = nn.Sequential(first, _ACTIVATIONS[activation](), _dropped(dropout), last)
 
 
 class DownBasic(Buffered):
@@ -229,9 +228,6 @@ class ResBottleneck(Buffered):
         return (self.relu(self.expand(self.spatial(self.reduce(x))) + self.shortcut(x)),)
 
 
-Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
-
-
 class ConvStem(Buffered):
     """Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.
 
@@ -245,7 +241,7 @@ class ConvStem(Buffered):
         self,
         inputs: Sequence[Shape],
         *,
-        channels: Annotated[int, "channels of each output stream", AtLeast(1)],
+        channels: Channels,
         kernel: Annotated[int, "side of the square kernel, pixels", AtLeast(1)] = 3,
         stride: Annotated[int, "stride of the convolution, pixels", AtLeast(1)] = 1,
         pool: Annotated[int, "side and stride of a max-pooling after the convolution; 1 for none", AtLeast(1)] = 1,
@@ -334,7 +330,7 @@ class PoolLinear(Head):
         return (self.linear(joined.mean(space) if space else joined),)
 
 
-class Additive(AdditiveCoupling):
+class Additive(_OfLayers):
     """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
 
     draws = False
@@ -347,15 +343,10 @@ class Additive(AdditiveCoupling):
         kwargs: Arguments = NO_ARGUMENTS,
     ) -> None:
         super().__init__(inputs)
-        make = named_code("f", f)
-        self.f = make if isinstance(make, nn.Module) or not callable(make) else make(**kwargs)
-        if self.f is make or not isinstance(self.f, nn.Module):
-            found = (
-                "an object already" if self.f is make else f"no torch.nn.Module: it returned {type(self.f).__name__}"
-            )
+        make, found = named_code("f", f), "an object already"
+        if callable(make) and not isinstance(make, nn.Module):
+            self.f = make(**kwargs)
+            found = f"no torch.nn.Module: it returned {type(self.f).__name__}"
+        if not isinstance(getattr(self, "f", None), nn.Module):
             hint = "name a class, or a function that makes a new module at each call, so that nodes share no parameters"
             raise SpecError(Problem(message=f"{f} is {found}", hint=hint, path=("f",)))
-
-    def residual(self, x: Tensor) -> Tensor:
-        value: Tensor = self.f(x)
-        return value

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from petra_graph.blocks import Streams
-from petra_graph.blocks.couplings import COEFFICIENTS
+from petra_graph.blocks.dual_residual import COEFFICIENTS
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.saved_run import SavedRun

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Shape, Streams
-from petra_graph.blocks.couplings import Alpha, Beta
+from petra_graph.blocks.dual_residual import Alpha, Beta
 from petra_graph.blocks.module_block import StructuredHead, as_outputs
 from petra_graph.blocks.randomness import may_draw
 from petra_graph.catalog.blocks import NO_ARGUMENTS, Arguments
@@ -58,8 +58,8 @@ def module_nodes(
     streams: dict[str, tuple[str, ...]]
     streams = {name: (name, "the state before it") if name in chained else (name,) for name in reads}
     streams[first] += tuple(handed_on)
-    given = {"kwargs": dict(kwargs), "names": inputs}
-    shared: dict[str, Any] = {"build": str(build)} | {key: value for key, value in given.items() if value}
+    given = {"build": str(build), "kwargs": dict(kwargs), "names": inputs}
+    shared = {key: value for key, value in given.items() if value}
     made: list[NodeSpec] = []
     for name, own in reads.items():
         block: str = "module-part-head" if name == last else "module-part"
@@ -67,15 +67,14 @@ def module_nodes(
         options: dict[str, Any] = {"part": name}
         producers = list(dict.fromkeys(first if one in inputs else one for one in own)) if made else []
         there = [one for producer in producers for one in streams[producer]] if made else list(inputs)
-        if coupling is not None and name in chained:
+        if name in chained:
             block, kind, coefficients = link_of_chain(chained[name], anchors, alpha, beta)
             options |= coefficients
         elif list(own) != there and there:
             options["reads"] = tuple(there.index(one) for one in own)
         if inputs and not made:
             options |= {"by_name": own == inputs, "hands_on": tuple(inputs.index(one) for one in handed_on)}
-        follows = not made or producers == [made[-1].name]
-        reading = None if follows else tuple(producers)
+        reading = None if not made or producers == [made[-1].name] else tuple(producers)
         made.append(NodeSpec(name=name, block=block, kind=kind, inputs=reading, options=shared | options))
     return tuple(made)
 
@@ -146,11 +145,9 @@ class _OfNetwork(Block):
         reads: Annotated[tuple[int, ...], "places of the node's streams that the part reads; default: all"] = (),
         names: Annotated[tuple[str, ...], "names of a sample's inputs, in the order of the data"] = (),
         by_name: Annotated[
-            bool, "whether the part is given all of them, by name where its forward has such names"
+            bool, "whether the part reads all of them, by name where its forward has such names"
         ] = False,
-        hands_on: Annotated[
-            tuple[int, ...], "places of the node's streams that it returns after its own, for later parts"
-        ] = (),
+        hands_on: Annotated[tuple[int, ...], "places of the node's streams that it returns behind its own"] = (),
         **options: Any,
     ) -> None:
         super().__init__(inputs, **options)

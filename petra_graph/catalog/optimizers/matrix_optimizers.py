@@ -86,15 +86,28 @@ class MatrixOptimizer(Adam):
         # Adam's own fills in what old versions of torch did not save, and looks for its counter at every parameter.
         torch.optim.Optimizer.__setstate__(self, state)
 
-
-def groups_with_matrices(
-    groups: ParameterGroups, matrices: Sequence[nn.Parameter], *, weight_decay: float, **options: Any
-) -> list[dict[str, Any]]:
-    """Return three groups: the matrices, which are decayed, with options of their own; the other decayed parameters; the undecayed."""
-    decayed, undecayed = groups.param_groups(weight_decay=weight_decay)
-    own = set(map(id, matrices))
-    others = [one for one in decayed["params"] if id(one) not in own]
-    return [decayed | {"params": list(matrices), MATRICES: True} | options, decayed | {"params": others}, undecayed]
+    @classmethod
+    def of(
+        cls,
+        groups: ParameterGroups,
+        matrices: Sequence[nn.Parameter],
+        *,
+        lr: float,
+        betas: Any,
+        eps: float,
+        weight_decay: float,
+        **options: Any,
+    ) -> MatrixOptimizer:
+        """Make one of three groups: the matrices, which are decayed, with options of their own; the other decayed parameters; the undecayed."""
+        decayed, undecayed = groups.param_groups(weight_decay=weight_decay)
+        own = set(map(id, matrices))
+        others = [one for one in decayed["params"] if id(one) not in own]
+        three = [
+            decayed | {"params": list(matrices), MATRICES: True} | options,
+            decayed | {"params": others},
+            undecayed,
+        ]
+        return cls(three, lr=lr, betas=tuple(betas), eps=eps, decoupled_weight_decay=True)
 
 
 class Muon(MatrixOptimizer):
@@ -152,16 +165,9 @@ def muon(
     Kernels of convolutions are matrices [out, in * height * width]. Weight decay is decoupled.
     """
     expect_momentum(momentum, nesterov=nesterov)
-    parameters = groups_with_matrices(
-        groups,
-        groups.hidden_matrices(),
-        weight_decay=weight_decay,
-        momentum=momentum,
-        ahead=float(nesterov),
-        ns_steps=ns_steps,
-        adjust_lr=adjust_lr,
-    )
-    return Muon(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, decoupled_weight_decay=True)
+    own = {"momentum": momentum, "ahead": float(nesterov), "ns_steps": ns_steps, "adjust_lr": adjust_lr}
+    matrices = groups.hidden_matrices()
+    return Muon.of(groups, matrices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **own)
 
 
 # --- SOAP -------------------------------------------------------------------------------------------------------------
@@ -178,45 +184,35 @@ class Soap(MatrixOptimizer):
     """
 
     def _step_matrix(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[p]
-        p.mul_(1 - group["lr"] * group["weight_decay"])
+        state, lr, (beta1, beta2) = self.state[p], group["lr"], group["betas"]
+        p.mul_(1 - lr * group["weight_decay"])
+        matrix = g.flatten(1)
+        # The gradient with each side as its rows.
+        sides = (("left", matrix), ("right", matrix.T))
         if not state:
-            p.sub_(g / (g.abs() + group["eps"]), alpha=group["lr"])
-            self._begin(state, g.flatten(1), group)
+            p.sub_(g / (g.abs() + group["eps"]), alpha=lr)
+            state |= {"step": 0, "exp_avg": torch.zeros_like(matrix), "exp_avg_sq": torch.zeros_like(matrix)}
+            for side, rows in sides:
+                if len(rows) <= group["max_precond_dim"]:
+                    state[side] = (rows @ rows.T).mul_(1 - beta2)
+                    # The loss tells what is wrong; eigh would blame the optimizer.
+                    finite = state[side].nan_to_num(0.0, 0.0, 0.0)
+                    # Contiguous, as a checkpoint restores it: the layout of a factor changes the bits of its products.
+                    state[f"{side}_basis"] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
             return
         state["step"] += 1
-        p.sub_(self._followed(state, g.flatten(1), group).reshape(p.shape), alpha=group["lr"])
-        if (state["step"] - 1) % group["precondition_frequency"] == 0:
-            _refresh(state)
-
-    def _begin(self, state: dict[str, Any], g: Tensor, group: dict[str, Any]) -> None:
-        """Make the state of a parameter, with the eigenbases of its first gradient."""
-        state |= {"step": 0, "exp_avg": torch.zeros_like(g), "exp_avg_sq": torch.zeros_like(g)}
-        for side, own in _sides(g):
-            if len(own) <= group["max_precond_dim"]:
-                state[side] = (own @ own.T).mul_(1 - group["betas"][1])
-                # The loss tells what is wrong; eigh would blame the optimizer.
-                finite = state[side].nan_to_num(0.0, 0.0, 0.0)
-                # Contiguous, as a checkpoint restores it: the layout of a factor changes the bits of its products.
-                state[f"{side}_basis"] = torch.linalg.eigh(finite).eigenvectors.flip(1).contiguous()
-
-    def _followed(self, state: dict[str, Any], g: Tensor, group: dict[str, Any]) -> Tensor:
-        """Advance all means, and return the step over the learning rate."""
-        (beta1, beta2), count = group["betas"], state["step"]
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        mean.lerp_(g, 1 - beta1)
-        rotated = _rotated(state, g)
+        mean, square, count = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        mean.lerp_(matrix, 1 - beta1)
+        rotated = _rotated(state, matrix)
         square.mul_(beta2).addcmul_(rotated, rotated, value=1 - beta2)
         below = (square.sqrt() / (1 - beta2**count) ** 0.5).add_(group["eps"])
-        for side, own in _sides(g):
+        for side, rows in sides:
             if side in state:
-                state[side].lerp_(own @ own.T, 1 - beta2)
-        return _rotated(state, _rotated(state, mean).div_(below), back=True).div_(1 - beta1**count)
-
-
-def _sides(g: Tensor) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:
-    """Return the gradient with each side as its rows."""
-    return ("left", g), ("right", g.T)
+                state[side].lerp_(rows @ rows.T, 1 - beta2)
+        step = _rotated(state, _rotated(state, mean).div_(below), back=True).div_(1 - beta1**count)
+        p.sub_(step.reshape(p.shape), alpha=lr)
+        if (count - 1) % group["precondition_frequency"] == 0:
+            _refresh(state)
 
 
 def _rotated(state: dict[str, Any], matrix: Tensor, *, back: bool = False) -> Tensor:
@@ -257,11 +253,6 @@ def soap(
     decay is decoupled.
     """
     shortest = {id(one): min(one.flatten(1).shape) for one in groups.decayed if one.dim() > 1}
-    parameters = groups_with_matrices(
-        groups,
-        [one for one in groups.decayed if shortest.get(id(one), inf) <= max_precond_dim],
-        weight_decay=weight_decay,
-        precondition_frequency=precondition_frequency,
-        max_precond_dim=max_precond_dim,
-    )
-    return Soap(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, decoupled_weight_decay=True)
+    matrices = [one for one in groups.decayed if shortest.get(id(one), inf) <= max_precond_dim]
+    own = {"precondition_frequency": precondition_frequency, "max_precond_dim": max_precond_dim}
+    return Soap.of(groups, matrices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **own)

@@ -26,7 +26,7 @@ from attrs import asdict
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Head, Shape, Streams
-from petra_graph.blocks.couplings import COEFFICIENTS, Alpha, Beta
+from petra_graph.blocks.dual_residual import COEFFICIENTS, Alpha, Beta
 from petra_graph.catalog.networks.module_network import Anchors, Coupling, link_of_chain
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
