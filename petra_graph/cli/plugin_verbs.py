@@ -202,7 +202,7 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     from petra_graph.training.trials import MOST_SAMPLES, block_trials
 
     prepared = prepare(file, overrides)
-    checked, network, data = prepared.checked, prepared.network, prepared.opened.data
+    checked, network, data = prepared.checked, prepared.network, prepared.opened
     head = network.shapes[network.graph.head]
 
     def batch() -> tuple[Tree, Tree]:

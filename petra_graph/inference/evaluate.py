@@ -15,10 +15,9 @@ from petra_graph.executor.head import HeadResult, compare
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
-from petra_graph.training.data import CheckedData, MicroBatches
+from petra_graph.training.data import OpenedData
 from petra_graph.training.evaluation import measure
 from petra_graph.training.identity import Fingerprint
-from petra_graph.training.loaders import Loaders
 from petra_graph.training.trained_network import computing_on
 from petra_graph.units import listed, noun
 
@@ -69,12 +68,11 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         reason = "the run has no validation samples: its specification has no data.validation"
         raise SpecError(reason, "evaluate the test data")
     most = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
-    loaders = Loaders(spec.data.workers, [whole]) if spec.data.workers else None
-    batches = MicroBatches.evaluation(whole, spec.data.test_batch, most=most, seed=spec.run.seed, loaders=loaders)
+    batches = data.evaluation(whole, most)
     loss, renumbered = checked.loss.build(), _match_classes(run.facts.class_names, data.facts.class_names)
 
     def results() -> Generator[HeadResult]:
-        at_work = nullcontext() if loaders is None else closing(loaders)
+        at_work = nullcontext() if data.loaders is None else closing(data.loaders)
         with computing_on(network, device), at_work, closing(iter(batches)) as read:
             for samples, targets in read:
                 output = network(mapped(lambda one: one.to(device), samples))
@@ -99,7 +97,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     )
 
 
-def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
+def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
     """Open a run's data set, whose samples are checked as in training; with `validation`, as the run has parted them.
 
     Raises:
@@ -109,7 +107,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> CheckedData:
     if validation and isinstance(run.spec.data.validation, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
-    data = CheckedData.open(run.network.checked, parted=validation)
+    data = OpenedData.open(run.network.checked, parted=validation)
     if data.facts.inputs != run.facts.inputs:
         own, other = (
             ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())

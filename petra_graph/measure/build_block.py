@@ -26,7 +26,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_line
-from petra_graph.plugins.generators import seeded_as_torch
+from petra_graph.plugins.generators import seeded
 from petra_graph.record.weights import SEPARATOR, is_named
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     _check_class(node, node.plugin.code)
     with refusing(node, inputs, "cannot be built"):
         try:
-            with seeded_as_torch():
+            # As torch's, whose key the caller has set: a constructor draws the same from any of the three in every process.
+            with seeded(torch.initial_seed()):
                 block: Block = node.plugin.make(inputs)
         except SpecError as error:
             raise SpecError(_of_node(node, problem) for problem in error.problems) from error

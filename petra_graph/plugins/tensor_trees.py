@@ -28,14 +28,12 @@ def mapped(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
 
 def named_leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what is in a structure, each with its place: `["boxes"][0]`; "" for one tensor."""
-    if isinstance(tree, Mapping):
-        for key, one in tree.items():
-            yield from named_leaves(one, f'{path}["{key}"]')
-    elif is_several(tree):
-        for at, one in enumerate(tree):
-            yield from named_leaves(one, f"{path}[{at}]")
-    else:
+    if not is_several(tree):
         yield path, tree
+        return
+    named = isinstance(tree, Mapping)
+    for key, one in tree.items() if named else enumerate(tree):
+        yield from named_leaves(one, f'{path}["{key}"]' if named else f"{path}[{key}]")
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -54,6 +52,14 @@ def main(tree: Tree) -> Tensor:
     return found
 
 
-def shapes(tree: Tree) -> str:
-    """Return the shapes of a structure, as messages show them: `["labels"] [8, 5], ["boxes"] [8, 5, 4]`."""
-    return ", ".join(f"{path} {list(getattr(one, 'shape', ()))}".lstrip() for path, one in named_leaves(tree))
+def form(value: Any) -> str:
+    """Return the type and shape of a tensor, as messages show them: `float32 [8, 5]`; of anything else its class."""
+    import torch
+
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    return f"{dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def forms(tree: Tree, name: str = "") -> str:
+    """Return the forms in a structure: `["labels"] int64 [8, 5], ["boxes"] float32 [8, 5, 4]`; `name` begins each place."""
+    return ", ".join(f"{name}{place} {form(one)}".lstrip() for place, one in named_leaves(tree))

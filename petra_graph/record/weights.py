@@ -54,6 +54,14 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
     return weights
 
 
+def copy_weights(modules: Iterable[tuple[str, nn.Module]], read: Callable[[str], Tensor | None]) -> None:
+    """Give (node name, module) pairs the tensors that `read` returns of their names; None leaves one as it is."""
+    for node, module in modules:
+        for key, own in module.state_dict().items():
+            if (stored := read(f"{node}{SEPARATOR}{key}")) is not None:
+                own.copy_(stored)
+
+
 def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
     """Write tensors and facts, the file whole or not at all; raise RunFailed if the disk refuses."""
 

@@ -1,9 +1,8 @@
 """The data set of a run: its splits, checked where they are first read, and each of its epochs and evaluations as micro-batches.
 
     CheckedSplit    rows of a split of the data set: errors name samples, and the first ones are compared with the facts
-    CheckedData     the training, validation and test samples; those of a validation share are drawn from the training's `plain` split
-    OpenedData      what a run reads, and how long it is
-    MicroBatches    of an epoch or an evaluation, as this process's replica and part of the network reads them
+    OpenedData      the training, validation and test samples, what of them this process reads, and how long an epoch is
+    MicroBatches    of an epoch or an evaluation
 
 Decision: the order of an epoch is drawn whole from (seed, epoch), and the samples of a validation share from the seed and the number of
 samples. So no process, no number of loader processes, no batch and no resume can change either.
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, at_path
@@ -27,11 +26,11 @@ from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import IGNORED, DataFacts, DataSet, count_of_share
 from petra_graph.plugins.stage_facts import Horizon
-from petra_graph.plugins.tensor_trees import Tree, named_leaves
+from petra_graph.plugins.tensor_trees import Tree, form, named_leaves
 from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.spec.model import Spec
 from petra_graph.training.loaders import Loaders
-from petra_graph.units import listed, plural
+from petra_graph.units import listed
 
 Rows = NDArray[np.intp]
 """Samples of a split, by their numbers in it."""
@@ -43,22 +42,25 @@ _DRAW = (0, 3)
 
 @frozen(kw_only=True, eq=False)
 class CheckedSplit:
-    """One split of a data set."""
+    """Samples of one split of a data set.
+
+    Attributes:
+        name: the data set's, as messages say it: data set "digits".
+        part: "training", "validation" or "test".
+        split: a `Split`.
+        rows: of the split that are its samples; None: all. Messages name samples by their rows.
+        facts: of the data set.
+    """
 
     name: str
-    """The data set's name, as messages say it: data set "digits"."""
     part: str
-    """ "training", "validation" or "test"."""
     split: Any
-    """A `Split`."""
     rows: Rows | None = None
-    """The rows of the split that are its samples; None: all. Messages name samples by their rows."""
     facts: DataFacts
     _seen: set[str] = field(factory=set, init=False)
     """What has been compared with the facts."""
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.split) if self.rows is None else len(self.rows)
 
     @property
@@ -81,7 +83,7 @@ class CheckedSplit:
         def as_declared(samples: Any) -> Tree:
             return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
 
-        samples, targets = self._tried(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
+        samples, targets = self._loaded(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
         samples = as_declared(samples)
         if mixed:  # it may draw for one input after the other
             with author_code(lambda: f"{self._named(indices)}, mixed", error=RunFailed):
@@ -93,57 +95,52 @@ class CheckedSplit:
     def fetch_targets(self) -> Callable[[Rows], Tree] | None:
         """A function that loads targets alone, where the split has one; it raises what `fetch` raises."""
         fetch = getattr(self.split, "fetch_targets", None)
-        return None if fetch is None else lambda indices: self._tried(fetch, indices, "targets")
+        return None if fetch is None else lambda indices: self._loaded(fetch, indices, "targets")
 
     def _rows(self, indices: Any) -> Any:
         return indices if self.rows is None else self.rows[np.asarray(indices)]
 
     def _named(self, indices: Sequence[int] | Rows) -> str:
-        """Name samples of this split, as the subject of a message: "sample 7", "samples 440..459", or the first of scattered ones."""
-        rows = [int(index) for index in self._rows(indices)]
-        together = len(rows) > 1 and rows == list(range(rows[0], rows[0] + len(rows)))
-        numbers = f"{rows[0]}..{rows[-1]}" if together else listed(map(str, rows))
-        return f"{self.name}, sample{'s' * (len(rows) > 1)} {numbers} of its {self.part} data"
+        """Name samples as the subject of a message."""
+        return f"{self.name}, sample{'s' * (len(indices) > 1)} {listed(map(str, self._rows(indices)))} of its {self.part} data"
 
-    def _tried(self, of_rows: Callable[[Any], Any], indices: Rows, what: Literal["samples", "targets"]) -> Any:
+    def _loaded(self, load: Callable[[Any], Any], indices: Rows, what: Literal["samples", "targets"]) -> Any:
         """Return what a function of rows loads; if it raises, the message names those rows that do by themselves."""
 
         def raises(index: int) -> bool:
             with suppress(PetraGraphError), author_code(""):
-                of_rows(self._rows(np.array([index])))
+                load(self._rows(np.array([index])))
                 return False
             return True
 
         with author_code(lambda: self._named([one for one in indices if raises(one)] or indices), error=RunFailed):
-            fetched = of_rows(self._rows(indices))
+            loaded = load(self._rows(indices))
         if what not in self._seen:
-            if fault := fault_of(self.facts, len(indices), fetched, what):
+            if fault := _fault_of(self.facts, len(indices), loaded, what):
                 raise RunFailed(f"{self._named(indices)}: {fault}", "mend the data set, or the facts that it declares")
             self._seen.add(what)
-        return fetched
+        return loaded
 
 
-def fault_of(facts: DataFacts, rows: int, fetched: Any, what: Literal["samples", "targets"]) -> str:
-    """Say what is wrong first with fetched samples and targets, or with targets alone, without saying where; "" if nothing is."""
-    parts = [("targets", facts.targets, fetched)]
-    if what == "samples":
-        if not isinstance(fetched, tuple | list) or len(fetched) != 2:  # noqa: PLR2004
-            return f"fetch returned a {type(fetched).__name__}, not a pair of samples and targets"
-        inputs = {f'["{name}"]' if name else "": one for name, one in facts.inputs.items()}
-        parts = [("samples", inputs, fetched[0]), ("targets", facts.targets, fetched[1])]
-    for noun, declared, tree in parts:
-        found = dict(named_leaves(tree))
-        if found.keys() != declared.keys():
-            there, wanted = (", ".join(places) or "one tensor" for places in (found, declared))
-            return f"{noun} are {there}, where the data set declares {wanted}"
-        for place, (shape, dtype) in declared.items():
-            one, form = found[place], f"{dtype} {[rows, *shape]} on cpu"
-            came = type(one).__name__
-            if isinstance(one, torch.Tensor):
-                came = f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)} on {one.device.type}"
-            if came != form:
-                return f"{noun}{place} are {came}, where the data set declares {form}"
-    targets = parts[-1][2]
+def _fault_of(facts: DataFacts, rows: int, loaded: Any, what: Literal["samples", "targets"]) -> str:
+    """Return what is wrong first with samples and targets, or with targets alone, as the end of a sentence; "" if nothing is."""
+    both = [loaded] if what == "targets" else loaded
+    if not isinstance(both, tuple | list) or (what == "samples" and len(both) != 2):  # noqa: PLR2004
+        return f"fetch returned a {type(loaded).__name__}, not a pair of samples and targets"
+    inputs = {f'["{name}"]' if name else "": one for name, one in facts.inputs.items()}
+    parts = [("samples", inputs), ("targets", facts.targets)]
+    for (noun, declared), tree in zip(parts[-len(both) :], both, strict=True):
+        wanted = {place: f"{dtype} {[rows, *shape]} on cpu" for place, (shape, dtype) in declared.items()}
+        found = {
+            place: f"{form(one)} on {one.device}" if isinstance(one, torch.Tensor) else form(one)
+            for place, one in named_leaves(tree)
+        }
+        if found != wanted:
+            came, said = (
+                ", ".join(f"{place} {one}".lstrip() for place, one in forms.items()) for forms in (found, wanted)
+            )
+            return f"{noun} are {came}, where the data set declares {said}"
+    targets = both[-1]
     if facts.classes is not None and facts.target_dtype == "int64" and targets.numel():
         low, high = int(targets.min()), int(targets.max())
         if high >= facts.classes or (low < 0 and bool(((targets < 0) & (targets != IGNORED)).any())):
@@ -152,17 +149,61 @@ def fault_of(facts: DataFacts, rows: int, fetched: Any, what: Literal["samples",
 
 
 @frozen(kw_only=True, eq=False)
-class CheckedData:
-    """The splits of a data set in a run."""
+class MicroBatches:
+    """Micro-batches of an epoch or an evaluation, the same at every iteration."""
 
+    data: OpenedData
+    split: CheckedSplit
+    parts: Sequence[Rows]
+    """The samples of each, which this process's replica reads."""
+    epoch: int = 0
+    """Which decides how samples are augmented."""
+    mixed: bool = False
+
+    @property
+    def said(self) -> str:
+        """The samples that an evaluation reads, in words, if it does not read all."""
+        read, whole = sum(self.sizes), len(self.split)
+        return "" if read == whole else f"{read:,} of {whole:,} samples"
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return list(map(len, self.parts))
+
+    def __iter__(self) -> Generator[MicroBatch, None, None]:
+        data, split = self.data, self.split
+        how: dict[str, Any] = {"seed": data.spec.run.seed, "epoch": self.epoch, "mixed": self.mixed}
+        if data.part == "nothing":
+            return
+        if data.part == "targets" and not self.mixed and (targets := split.fetch_targets) is not None:
+            yield from ((torch.empty(len(part), 0), targets(part)) for part in self.parts)
+        elif data.loaders is None:
+            yield from (split.fetch(part, **how) for part in self.parts)
+        else:
+            yield from data.loaders.load(split, self.parts, how)
+
+
+@frozen(kw_only=True, eq=False)
+class OpenedData:
+    """The samples of a data set, parted for a run, and what of them this process reads."""
+
+    spec: Spec
     facts: DataFacts
     train: CheckedSplit
     """The training samples, without those of a validation share."""
     validation: CheckedSplit | None
     test: CheckedSplit
+    loaders: Loaders | None = None
+    """Processes that load; None: this one does."""
+    replica: int = 0
+    """The one that this process belongs to."""
+    part: Part = "all"
 
     @classmethod
-    def open(cls, checked: CheckedSpec, *, parted: bool = True) -> CheckedData:
+    def open(cls, checked: CheckedSpec, *, parted: bool = True) -> OpenedData:
         """Open a data set, `parted` into training and validation samples if they are to be.
 
         Raises:
@@ -184,39 +225,32 @@ class CheckedData:
                 raise SpecError(Problem(message=message, hint=hint, path=("run", "micro_batches")))
             micro_batch = spec.data.batch * spec.partition.replicas
             train = train.in_epochs(spec.run.micro_batches * micro_batch, micro_batch)
-        held = spec.data.validation if parted else None
-        return cls.of(str(checked.data), data, train, validation=held, seed=spec.run.seed)
+        opened = cls.of(str(checked.data), data, train, spec, parted=parted)
+        splits = [one for one in (opened.train, opened.validation, opened.test) if one is not None]
+        return evolve(opened, loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None)
 
     @classmethod
-    def of(
-        cls, name: str, data: DataSet, train: Any, *, validation: float | str | None = None, seed: int = 0
-    ) -> CheckedData:
-        """Take an opened data set's splits.
-
-        Args:
-            name: as messages say it.
-            data: opened.
-            train: its training split, which of a stream knows its epochs.
-            validation: `data.validation` of the specification.
-            seed: draws the samples of a share.
+    def of(cls, name: str, data: DataSet, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
+        """Part an opened data set of this name as `data.validation` says; `train` is its training split, which of a stream knows its epochs.
 
         Raises:
             SpecError: the data set has no such validation samples.
         """
+        wanted = spec.data.validation if parted else None
         of = partial(CheckedSplit, name=name, facts=data.facts)
         training, held = of(part="training", split=train), None
         with at_path("data", "validation"):
-            if isinstance(validation, str):
-                own = getattr(data, validation, None)
+            if isinstance(wanted, str):
+                own = getattr(data, wanted, None)
                 if not hasattr(own, "fetch"):
-                    message = f'{name} has no split "{validation}"'
-                    raise SpecError(message, "name one that it has, or give a share of the training samples, as in 0.1")
+                    hint = "name one that it has, or give a share of the training samples, as in 0.1"
+                    raise SpecError(f'{name} has no split "{wanted}"', hint)
                 held = of(part="validation", split=own)
-            elif validation is not None and hasattr(train, "set_apart"):  # its samples overlap
+            elif wanted is not None and hasattr(train, "set_apart"):  # its samples overlap
                 with author_code(f"{name} cannot set validation samples apart"):
-                    first, apart = train.set_apart(validation)
+                    first, apart = train.set_apart(wanted)
                 training, held = of(part="training", split=first), of(part="validation", split=apart)
-            elif validation is not None:
+            elif wanted is not None:
                 if (plain := getattr(train, "plain", None)) is None:
                     message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
                     hint = (
@@ -224,98 +258,15 @@ class CheckedData:
                         'a split of the data set\'s own, as in data.validation = "validation"'
                     )
                     raise SpecError(message, hint)
-                rows, held_rows = draw_share(len(train), validation, seed)
+                rows, held_rows = draw_share(len(train), wanted, spec.run.seed)
                 training = of(part="training", split=train, rows=rows)
                 held = of(part="validation", split=plain, rows=held_rows)
-        return cls(facts=data.facts, train=training, validation=held, test=of(part="test", split=data.test))
-
-
-def draw_share(samples: int, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows of the training samples and those of the validation samples, each in their order.
-
-    Raises:
-        SpecError: there would be no validation sample.
-    """
-    count = count_of_share(samples, share)
-    if not count:
-        raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")
-    drawn = np.random.default_rng([seed, *_DRAW]).permutation(samples)
-    return np.sort(drawn[count:]), np.sort(drawn[:count])
-
-
-def order(n: int, seed: int, epoch: int) -> Rows:
-    """Return the order [n] in which an epoch visits the samples of a training split."""
-    return np.random.default_rng([seed, epoch]).permutation(n)
-
-
-@frozen(kw_only=True)
-class MicroBatches:
-    """Micro-batches of an epoch or an evaluation, the same at every iteration."""
-
-    split: CheckedSplit
-    parts: Sequence[Rows] = field(eq=False)
-    """The samples of each, which this process's replica reads."""
-    seed: int
-    epoch: int = 0
-    """Which decides how samples are augmented."""
-    mixed: bool = False
-    part: Part = "all"
-    loaders: Loaders | None = field(default=None, eq=False)
-    """Loader processes that know the split; None: the calling process loads."""
-
-    @classmethod
-    def evaluation(cls, split: CheckedSplit, batch: int, *, most: int | None = None, **options: Any) -> MicroBatches:
-        """Return the micro-batches of an evaluation, which reads every sample in order, also where the last micro-batch is smaller.
-
-        Args:
-            split: of the data set.
-            batch: the samples of each.
-            most: how many are read at most; None: all.
-            options: `seed`, `part` and `loaders`.
-        """
-        rows, whole = np.arange(len(split)), len(split)
-        if most is not None and most * batch < whole:
-            # The same in every run, and drawn from the whole split, whose order may be that of classes.
-            rows = np.sort(np.random.default_rng(0).permutation(whole)[: most * batch])
-        parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-        return cls(split=split, parts=parts, **options)
+        return cls(spec=spec, facts=data.facts, train=training, validation=held, test=of(part="test", split=data.test))
 
     @property
-    def said(self) -> str:
-        """The samples that an evaluation reads, in words, if it does not read all."""
-        read, whole = sum(self.sizes), len(self.split)
-        return "" if read == whole else f"{read:,} of {whole:,} samples"
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        return list(map(len, self.parts))
-
-    def __iter__(self) -> Generator[MicroBatch, None, None]:
-        targets = None if self.mixed or self.part == "all" else self.split.fetch_targets
-        how: dict[str, Any] = {"seed": self.seed, "epoch": self.epoch, "mixed": self.mixed}
-        if self.part == "nothing":
-            return
-        if targets is not None:
-            yield from ((torch.empty(len(part), 0), targets(part)) for part in self.parts)
-        elif self.loaders is None:
-            yield from (self.split.fetch(part, **how) for part in self.parts)
-        else:
-            yield from self.loaders.load(self.split, self.parts, how)
-
-
-@frozen(kw_only=True)
-class OpenedData:
-    """What a run reads, and how long it is."""
-
-    data: CheckedData
-    spec: Spec
-    replica: int = 0
-    """The one that this process belongs to."""
-    part: Part = "all"
-    loaders: Loaders | None
+    def by_index(self) -> CheckedSplit:
+        """The samples of which some may be looked at: a stream begins once, so those of the test stand for it."""
+        return self.test if self.train.in_order else self.train
 
     @property
     def whole(self) -> int:
@@ -325,7 +276,7 @@ class OpenedData:
     @cached_property
     def micro_batches(self) -> int:
         """In an epoch over all training data; a number for the whole run, also where the length of a Dataset follows the epoch that it is told."""
-        return len(self.data.train) // self.whole
+        return len(self.train) // self.whole
 
     @property
     def length(self) -> int:
@@ -338,45 +289,42 @@ class OpenedData:
 
     def epoch(self, number: int, first: int = 0) -> MicroBatches:
         """Return the micro-batches of a training epoch, counted from 0, from the `first` one on; what follows the last complete one is left out."""
-        split, whole, seed, batch = self.data.train, self.whole, self.spec.run.seed, self.spec.data.batch
-        visited = np.arange(len(split)) if split.in_order else order(len(split), seed, number)
-        starts = (position * whole + self.replica * batch for position in range(first, self.length))
-        return MicroBatches(
-            split=split,
-            parts=[visited[start : start + batch] for start in starts],
-            seed=seed,
-            epoch=number,
-            mixed=split.mixes,
-            part=self.part,
-            loaders=self.loaders,
-        )
+        split, batch = self.train, self.spec.data.batch
+        visited = np.arange(len(split)) if split.in_order else order(len(split), self.spec.run.seed, number)
+        starts = (position * self.whole + self.replica * batch for position in range(first, self.length))
+        parts = [visited[start : start + batch] for start in starts]
+        return MicroBatches(data=self, split=split, parts=parts, epoch=number, mixed=split.mixes)
 
     @property
     def evaluated(self) -> MicroBatches:
-        """Of an evaluation after an epoch: every sample, or some that are spread over all, in order."""
-        return self._evaluation(self.data.validation or self.data.test)
+        """The micro-batches of an evaluation after an epoch."""
+        return self.evaluation(self.validation or self.test, self.spec.run.evaluation_batches)
 
     @property
-    def test(self) -> MicroBatches:
-        """Of the test, likewise; those that are evaluated if there are no validation samples."""
-        return self._evaluation(self.data.test)
+    def tested(self) -> MicroBatches:
+        """Those of the test at the end."""
+        return self.evaluation(self.test, self.spec.run.evaluation_batches)
 
-    def _evaluation(self, split: CheckedSplit) -> MicroBatches:
-        spec = self.spec
-        how: dict[str, Any] = {"seed": spec.run.seed, "part": self.part, "loaders": self.loaders}
-        return MicroBatches.evaluation(split, spec.data.test_batch, most=spec.run.evaluation_batches, **how)
+    def evaluation(self, split: CheckedSplit, most: int | None = None) -> MicroBatches:
+        """Return the micro-batches, `most` of them at most, of an evaluation, which reads samples in order, also where the last micro-batch is smaller."""
+        batch, whole = self.spec.data.test_batch, len(split)
+        rows = np.arange(whole)
+        if most is not None and most * batch < whole:
+            # The same in every run, and drawn from the whole split, whose order may be that of classes.
+            rows = np.sort(np.random.default_rng(0).permutation(whole)[: most * batch])
+        parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+        return MicroBatches(data=self, split=split, parts=parts)
 
 
-def open_data(checked: CheckedSpec) -> OpenedData:
-    """Open the data set of a run; SpecError: there are too few training samples for a micro-batch; other errors as of `CheckedData.open`."""
-    spec, data = checked.spec, CheckedData.open(checked)
-    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
-    opened = OpenedData(
-        data=data, spec=spec, loaders=Loaders(workers, splits) if (workers := spec.data.workers) else None
-    )
-    if not opened.micro_batches:
-        left = " that the validation leaves" if spec.data.validation is not None else " of the training data"
-        message = f"batch must be at most the {plural(len(data.train), 'sample')}{left} (got {opened.whole})"
-        hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
-    return opened
+def draw_share(samples: int, share: float, seed: int) -> tuple[Rows, Rows]:
+    """Return the rows of the training samples and those of the validation samples, each in their order; SpecError: these are none."""
+    count = count_of_share(samples, share)
+    if not count:
+        raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")
+    drawn = np.random.default_rng([seed, *_DRAW]).permutation(samples)
+    return np.sort(drawn[count:]), np.sort(drawn[:count])
+
+
+def order(n: int, seed: int, epoch: int) -> Rows:
+    """Return the order [n] in which an epoch visits the samples of a training split."""
+    return np.random.default_rng([seed, epoch]).permutation(n)

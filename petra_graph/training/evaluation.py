@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
 from petra_graph.executor.head import HeadResult
-from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
-from petra_graph.record.weights import SEPARATOR
 from petra_graph.training.data import MicroBatches
 from petra_graph.units import plural
 
@@ -67,19 +64,13 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
             raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
         found = metric.compute().items()
         values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
-    finite = {name: value for name, value in values.items() if math.isfinite(value)}
-    undefined = {name: value for name, value in values.items() if name not in finite}
+    undefined = {name: value for name, value in values.items() if not math.isfinite(value)}
+    finite = {name: value for name, value in values.items() if name not in undefined}
     return Measured(samples=meters.samples, means={**means, **finite}, undefined=undefined)
 
 
 def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
-    """Return the means and metrics over a split; nothing where the head is in another process.
-
-    Args:
-        trainer: whose stages have the weights to evaluate.
-        batches: of the split.
-        split: "validation" or "test".
-        epoch: of the weights.
+    """Return the means and metrics over a split, with the weights of the trainer's stages, which are of this epoch; nothing where the head is in another process.
 
     Raises:
         Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
@@ -93,13 +84,6 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
     for name, value in found.undefined.items():
         trainer.warn(f"{split}/{name} is {value}, which is not recorded: the metric is undefined on these targets")
     return found.means
-
-
-def load_weights(executors: Iterable[StageExecutor], weights: Mapping[str, Tensor]) -> None:
-    """Give stages these weights, by their names in the file of weights."""
-    for node, module in (pair for executor in executors for pair in executor.modules.items()):
-        for key, tensor in module.state_dict().items():
-            tensor.copy_(weights[f"{node}{SEPARATOR}{key}"])
 
 
 class Meters:
@@ -116,7 +100,7 @@ class Meters:
 
     def add(self, result: HeadResult) -> None:
         """Take one batch, without reading it."""
-        self._count(result.samples, result.weight, result.counted)
+        self._sum(result.samples, result.weight, result.counted)
         self._pending.append(result._replace(compared=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
@@ -126,7 +110,7 @@ class Meters:
         names = dict.fromkeys(name for result in pending for name in result.metrics)
         values = {name: iter(floats([r.metrics[name] for r in pending if name in r.metrics])) for name in names}
         for result, loss in zip(pending, losses, strict=True):
-            self._sum({"loss": loss * result.weight, **{name: next(values[name]) for name in result.metrics}})
+            self._sum(sums={"loss": loss * result.weight, **{name: next(values[name]) for name in result.metrics}})
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
@@ -136,8 +120,7 @@ class Meters:
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the sums of other meters."""
         self.read()
-        self._count(other["samples"], other["weight"], other["counted"])
-        self._sum(other["sums"])
+        self._sum(**other)
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
@@ -151,11 +134,11 @@ class Meters:
             message = f"no target of the {data} counts: the loss gives {plural(self.samples, 'sample')} a weight of 0"
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
 
-    def _count(self, samples: int, weight: float, counted: float) -> None:
+    def _sum(
+        self, samples: int = 0, weight: float = 0.0, counted: float = 0.0, sums: Mapping[str, float] | None = None
+    ) -> None:
         self.samples, self.weight, self.counted = self.samples + samples, self.weight + weight, self.counted + counted
-
-    def _sum(self, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
+        for name, value in (sums or {}).items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
 

@@ -44,7 +44,7 @@ from petra_graph.record.run_directory import damaged, sha256_of, write_whole
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import GraphSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.strict_values import flat, keys_with
-from petra_graph.training.data import CheckedData
+from petra_graph.training.data import OpenedData
 from petra_graph.training.trained_network import Network
 
 if TYPE_CHECKING:
@@ -192,12 +192,12 @@ class Fingerprint:
     bound: float
 
     @classmethod
-    def of(cls, network: MeasuredNetwork, data: CheckedData, *, computes: bool = True) -> Fingerprint:
+    def of(cls, network: MeasuredNetwork, data: OpenedData, *, computes: bool = True) -> Fingerprint:
         """Return the fingerprint of a run, without outputs unless it `computes` them.
 
         Its samples are the first two of each of four places of the training data, or of the test data where that is a stream.
         """
-        split = data.test if data.train.in_order else data.train
+        split = data.by_index
         places = [len(split) * place // _PLACES for place in range(_PLACES)]
         rows = sorted({row for place in places for row in (place, place + 1) if row < len(split)})
         return cls.of_samples(network, data.facts, *split.fetch(np.array(rows), seed=0, epoch=0), computes=computes)

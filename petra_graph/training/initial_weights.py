@@ -17,7 +17,7 @@ from petra_graph.blocks import Block
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.measure.build_block import build_to_look_at
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.record.weights import SEPARATOR, WEIGHTS, is_named, open_weights
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, copy_weights, is_named, open_weights
 from petra_graph.spec.model import InitSpec
 from petra_graph.units import listed, plural
 
@@ -40,11 +40,7 @@ class InitialWeights:
     def load(self, modules: Iterable[tuple[str, Block]]) -> None:
         """Load the weights into nodes, by their names; SpecError: the file can no longer be read."""
         with at_path(*_PATH), open_weights(self.file) as opened:
-            for name, module in modules:
-                for key, value in module.state_dict().items():
-                    stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
-                    if stored is not None:
-                        value.copy_(opened.read(stored))
+            copy_weights(modules, lambda name: opened.read(self.fitting[name]) if name in self.fitting else None)
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
@@ -60,7 +56,17 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
         hint = "give a file, a run's directory, or a folder of safetensors"
         raise SpecError(Problem(message=f"there is no file {file}", hint=hint, path=_PATH))
 
-    here, of, new = _tensors_of(network)
+    here: dict[str, tuple[int, ...]] = {}
+    of: dict[str, str] = {}  # one name for all names of a tensor
+    new = set[str]()  # what a file may lack
+    for node, graph_node in network.graph.nodes.items():
+        block = build_to_look_at(graph_node, network.shapes[node].inputs)
+        state = block.state_dict(keep_vars=True)
+        labels = {id(state[key]): shared.label for key, shared in network.shapes[node].shared.items()}
+        for key, value in state.items():
+            name = f"{node}{SEPARATOR}{key}"
+            here[name], of[name] = tuple(value.shape), labels.setdefault(id(value), name)
+            new |= {name} if is_named(block.begun_anew, key) else set()
     forms = defaultdict[str, list[str]](list)
     """What a tensor of several names may be called, by one of them."""
     for name, one in of.items():
@@ -101,23 +107,6 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     if left_out:
         said.append(f"{listed(left_out, _LISTED)} left out")
     return InitialWeights(file=file, fitting=fitting, said="; ".join(said))
-
-
-def _tensors_of(network: MeasuredNetwork) -> tuple[dict[str, tuple[int, ...]], dict[str, str], set[str]]:
-    """Return the shapes of the network's tensors by name, one name for all names of a tensor, and those that a file may lack."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    one: dict[str, str] = {}
-    new = set[str]()
-    for node, graph_node in network.graph.nodes.items():
-        block = build_to_look_at(graph_node, network.shapes[node].inputs)
-        state = block.state_dict(keep_vars=True)
-        labels = {id(state[key]): shared.label for key, shared in network.shapes[node].shared.items()}
-        for key, value in state.items():
-            name = f"{node}{SEPARATOR}{key}"
-            shapes[name], one[name] = tuple(value.shape), labels.setdefault(id(value), name)
-            if is_named(block.begun_anew, key):
-                new.add(name)
-    return shapes, one, new
 
 
 def _key(name: str) -> str:

@@ -25,7 +25,7 @@ from petra_graph.runtime.stage_io import MicroBatch
 
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
 _Request = tuple[int, Any, Mapping[str, Any]]
-"""The number of a split, the indices of a micro-batch, and its seed, its epoch, and whether it is mixed."""
+"""The number of a split, the indices of a micro-batch, and the other arguments of `fetch`."""
 
 
 class Loaders:
@@ -80,11 +80,7 @@ class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
     splits: Sequence[Any]
 
     def __getitem__(self, request: _Request) -> MicroBatch | PetraGraphError:
-        """Return a micro-batch, or the error of petra-graph that loading it raised.
-
-        Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
-        traceback in it, and its problems would be lost.
-        """
+        """Return a micro-batch, or our error: torch would rebuild one that leaves a loader process from text, without its problems."""
         number, part, how = request
         try:
             fetched: MicroBatch = self.splits[number].fetch(part, **how)
@@ -98,10 +94,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _begin(_: int) -> None:
-    """Begin in a loader process.
-
-    Ctrl-C and a closed terminal reach all its processes: the parent ends its workers itself, in good order.
-    """
+    """Begin in a loader process: Ctrl-C and a closed terminal are for the parent, which ends its workers itself, in good order."""
     for ends in _OF_TERMINALS:
         signal.signal(ends, signal.SIG_IGN)
     sys.excepthook = _report_unless_parent_left

@@ -14,7 +14,7 @@ import json
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
-from petra_graph.errors import Path, Problem, SpecError, shown
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
@@ -46,11 +46,11 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.data import OpenedData, Part, open_data
+from petra_graph.training.data import OpenedData, Part
 from petra_graph.training.identity import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
-from petra_graph.units import noun
+from petra_graph.units import noun, plural
 
 
 @frozen(kw_only=True)
@@ -84,9 +84,6 @@ class NamedCallback:
     """
 
     name: str
-    """Of its plugin."""
-    path: Path
-    """Of its options in the specification."""
     callback: Callback
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
@@ -102,29 +99,35 @@ class NamedCallback:
 
 @frozen(kw_only=True)
 class Prepared:
-    """A run that can start."""
+    """A run that can start.
+
+    Attributes:
+        network: measured.
+        placement: of the stages, on devices as the planner counts them: a process is one.
+        programs: of all stages, on devices that are present.
+        opened: the data.
+        training: what the executors train with.
+        callbacks: in the order in which they are called.
+        initial: the weights that the run begins with; None: they are random.
+        folders: of the specification with which the run was first started, where modules of blocks may lie.
+        saved: the plan whose placement the run has, if one was given.
+        probe: the callback that observes operations of all stages; None: none does.
+        rank: of this process.
+        processes: of the run, all replicas together.
+    """
 
     network: MeasuredNetwork
     placement: Placement
-    """The placement of the stages, on devices as the planner counts them: a process is one."""
     programs: tuple[StageProgram, ...]
-    """The programs of all stages, on devices that are present."""
     opened: OpenedData
     training: Training
     callbacks: tuple[NamedCallback, ...]
-    """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
-    """The weights that the run begins with; None: they are random."""
     folders: Sequence[str] = ()
-    """Of the specification with which the run was first started, where modules of blocks may lie."""
     saved: SavedPlan | None = None
-    """The plan whose placement the run has, if one was given."""
     probe: Any = None
-    """The callback that observes operations of all stages; None: none does."""
     rank: int
-    """This process."""
     processes: int
-    """Of the run, all replicas together."""
 
     @property
     def checked(self) -> CheckedSpec:
@@ -136,12 +139,12 @@ class Prepared:
 
     @property
     def facts(self) -> DataFacts:
-        return self.opened.data.facts
+        return self.opened.facts
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """What the network and the loss make of a few samples."""
-        return Fingerprint.of(self.network, self.opened.data)
+        return Fingerprint.of(self.network, self.opened)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -211,23 +214,23 @@ def prepare(
     problems.add(replica_problems(spec, processes))
     loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
-    callbacks = problems.attempt(build_callbacks, checked.callbacks, spec.data.evaluated) or ()
-    problems.add(split_problems(spec.checkpoint.best, ("checkpoint", "best"), spec.data.evaluated))
+    problems.add(_split_problems(checked))
+    built = [(one, problems.attempt(_build_callback, one)) for one in checked.callbacks]
     for metric in checked.metrics:
         problems.attempt(metric.build)
-    data, measured = problems.attempt(open_data, checked), problems.attempt(measure, checked)
+    data, measured = problems.attempt(_open, checked), problems.attempt(measure, checked)
     each, rest = divmod(processes, spec.partition.replicas)
     in_pipeline = processes if rest else each
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
-    probe = next((one for one in callbacks if hasattr(one.callback, OBSERVES)), None)
-    if probe is not None:
-        found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
-        problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
+    probes = [(one, callback) for one, callback in built if hasattr(callback, OBSERVES)][:1]
+    for one, probe in probes:
+        found = probe.problems(None if data is None else data.micro_batches, processes)  # type: ignore[union-attr]
+        problems.add(evolve(problem, path=(*one.path, *problem.path)) for problem in found)
     network, initial, placement = None, None, None
     if measured is not None:
-        samples = measured.checked.training_samples if data is None else len(data.data.train)
+        samples = measured.checked.training_samples if data is None else len(data.train)
         network = evolve(measured, checked=evolve(measured.checked, training_samples=samples))
-        problems.add(head_problems(network, checked.facts if data is None else data.data.facts))
+        problems.add(head_problems(network, checked.facts if data is None else data.facts))
         if begins and spec.init.weights is not None:
             initial = problems.attempt(initial_weights, spec.init, network)
         if present is not None:
@@ -239,9 +242,8 @@ def prepare(
     assert present is not None
     assert placement is not None
     devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
-    programs = tuple(
-        evolve(one, device=device) for one, device in zip(network.lowering.placed(placement), devices, strict=True)
-    )
+    placed = network.lowering.placed(placement)
+    programs = tuple(evolve(one, device=device) for one, device in zip(placed, devices, strict=True))
     problems.add(delay_problems(network, programs))
     replica, at = divmod(rank, in_pipeline)
     read_at: dict[int, Part] = {placement.stages[-1].rank: "targets", placement.stages[0].rank: "all"}
@@ -252,55 +254,58 @@ def prepare(
         programs=programs,
         opened=opened,
         training=problems.require(Training.of, network, loss, opened.horizon),
-        callbacks=callbacks,
+        callbacks=tuple(
+            NamedCallback(name=one.name, callback=callback) for one, callback in built if callback is not None
+        ),
         folders=checked.loaded.folders if begins else resumed_in or (),
         saved=saved,
         initial=initial,
-        probe=None if probe is None else probe.callback,
+        probe=next((probe for _, probe in probes), None),
         rank=rank,
         processes=processes,
     )
     problems.require(list, map(prepared.training.rate, prepared.stages))
-    problems.require(try_strangers, network, opened.data)
+    problems.require(try_strangers, network, opened)
     if begins:
-        problems.require(try_parts, network, opened.data)
+        problems.require(try_parts, network, opened)
     return prepared
+
+
+def _open(checked: CheckedSpec) -> OpenedData:
+    """Open the data set of a run; SpecError: there are too few training samples for a micro-batch; other errors as of `OpenedData.open`."""
+    opened = OpenedData.open(checked)
+    if not opened.micro_batches:
+        left = " that the validation leaves" if checked.spec.data.validation is not None else " of the training data"
+        message = f"batch must be at most the {plural(len(opened.train), 'sample')}{left} (got {opened.whole})"
+        hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
+        raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
+    return opened
 
 
 def _place(network: MeasuredNetwork, present: tuple[str, ...], processes: int, saved: SavedPlan | None) -> Placement:
     """Return the placement of a network on the processes of a pipeline."""
     if saved is not None:
         return saved.placement(network, present, processes)
-    if processes == 1:
-        return place_on_present(network, present)
-    return place_on_processes(network, processes)
+    return place_on_present(network, present) if processes == 1 else place_on_processes(network, processes)
 
 
-def build_callbacks(configured: Sequence[Plugin], evaluated: str) -> tuple[NamedCallback, ...]:
-    """Build the callbacks of a run whose evaluations read the split `evaluated`.
-
-    Raises:
-        SpecError: one refuses its options, or has an option `metric` of the split that no evaluation reads, or its package is not installed.
-        PluginError: its code failed, or it breaks the contract.
-    """
-    problems = list[Problem]()
-    for one in configured:
-        problems += split_problems(getattr(one.options, "metric", None), (*one.path, "metric"), evaluated)
-        if missing := missing_package(one):
-            problems.append(one.locate(missing))
-    if problems:
-        raise SpecError(problems)
-    return tuple(NamedCallback(name=one.name, path=one.path, callback=one.build()) for one in configured)
+def _build_callback(configured: Plugin) -> Callback:
+    if missing := missing_package(configured):
+        raise SpecError(configured.locate(missing))
+    built: Callback = configured.build()
+    return built
 
 
-def split_problems(metric: object, path: Path, evaluated: str) -> list[Problem]:
-    """A metric is of the split that no evaluation after an epoch reads."""
+def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
+    """Yield the metrics that are of the split that no evaluation after an epoch reads."""
+    evaluated = checked.spec.data.evaluated
     other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
-    if not str(metric).startswith(f"{other}/"):
-        return []
-    message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
-    hint = f"write {shown(str(metric).replace(other, evaluated, 1))}{way_out}"
-    return [Problem(message=message, hint=hint, path=path)]
+    named = [((*one.path, "metric"), getattr(one.options, "metric", None)) for one in checked.callbacks]
+    for path, metric in [*named, (("checkpoint", "best"), checked.spec.checkpoint.best)]:
+        if str(metric).startswith(f"{other}/"):
+            message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
+            hint = f"write {shown(str(metric).replace(other, evaluated, 1))}{way_out}"
+            yield Problem(message=message, hint=hint, path=path)
 
 
 def executors(

@@ -263,9 +263,9 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "schedule": schedule_text(prepared.placement.schedule),
         "accumulation": spec.method.accumulation,
         "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
-        "training samples": len(opened.data.train),
-        **({} if opened.data.validation is None else {"validation samples": len(opened.data.validation)}),
-        "test samples": len(opened.data.test),
+        "training samples": len(opened.train),
+        **({} if opened.validation is None else {"validation samples": len(opened.validation)}),
+        "test samples": len(opened.test),
         "micro-batches": spec.run.epochs * opened.length,
         "updates": opened.horizon.updates,
     }

@@ -47,11 +47,7 @@ class Network(nn.Module):
 
     @classmethod
     def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
-        """Build a network on the CPU, with the random parameters that a run would begin with.
-
-        Raises:
-            SpecError, PluginError: a block cannot be built.
-        """
+        """Build a network on the CPU, with the random parameters that a run would begin with; SpecError, PluginError: a block cannot be built."""
         numerics = NumericsContext.of_run(network.spec, facts)
         begun = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
         blocks = {name: place(block, numerics) for name, block in begun.items()}
@@ -91,11 +87,7 @@ class Network(nn.Module):
         return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
 
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
-        """Give the nodes weights by the names in `weights.safetensors`; of tied ones, one of several names is enough.
-
-        Raises:
-            SpecError: they are of another network.
-        """
+        """Give the nodes weights by their names; of tied ones, one of several is enough; SpecError: they are of another network."""
         own = self.state_dict(keep_vars=True)
         found = {id(value) for key, value in own.items() if key in weights}
         missing = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
@@ -128,12 +120,7 @@ def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others
 
 @contextmanager
 def computing_on(network: Network, device: str) -> Iterator[None]:
-    """Compute on a device, without gradients; if torch refuses, the run has failed.
-
-    Raises:
-        SpecError: there is no such device.
-        RunFailed: torch refuses an operation.
-    """
+    """Compute on a device, without gradients; SpecError: there is no such device; RunFailed: torch refuses an operation."""
     try:
         network.to(device)
     except RuntimeError as error:
@@ -155,20 +142,17 @@ def as_stored(samples: Tensor, dtype: str) -> Tensor:
         ValueError: they are not those of the data set, with what to write.
     """
     wanted, came = getattr(torch, dtype), samples.dtype
-    real = wanted.is_floating_point
-    if came == wanted:
+    real, given = wanted.is_floating_point, came.is_floating_point
+    if came == wanted or (real and given):
         return samples
     if came == torch.bool:
         raise ValueError("write true as the number that it is in the data set, as in array * 255 for images of uint8")
-    if came.is_complex or (came.is_floating_point and not real):
+    if came.is_complex or given:
         images = "images are uint8 from 0 to 255: the network itself normalises them"
         raise ValueError("give real numbers" if real else images if dtype == "uint8" else "give whole numbers")
-    if real and not came.is_floating_point and (came == torch.uint8 or samples.dim() > 2):  # noqa: PLR2004  images and no rows
+    if real and (came == torch.uint8 or samples.dim() > 2):  # noqa: PLR2004  images and no rows
         raise ValueError("give values as the data set has them, as in array / 255 for images from 0 to 1")
-    if came.is_floating_point:
-        return samples
-    if not real:
-        info = torch.iinfo(wanted)
-        if samples.numel() and not info.min <= int(samples.min()) <= int(samples.max()) <= info.max:
-            raise ValueError(f"values are to be from {info.min} to {info.max}")
+    info = None if real else torch.iinfo(wanted)
+    if info and samples.numel() and not info.min <= int(samples.min()) <= int(samples.max()) <= info.max:
+        raise ValueError(f"values are to be from {info.min} to {info.max}")
     return samples.to(wanted)

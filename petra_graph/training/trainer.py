@@ -21,9 +21,9 @@ from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.record.checkpoint import best_first, read_weights
 from petra_graph.record.run_directory import Metrics
-from petra_graph.record.weights import weights_of
+from petra_graph.record.weights import copy_weights, weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.evaluation import Meters, evaluate, load_weights, loss_failed
+from petra_graph.training.evaluation import Meters, evaluate, loss_failed
 from petra_graph.training.prepare import NamedCallback, Prepared
 
 if TYPE_CHECKING:
@@ -339,8 +339,8 @@ class Trainer:
             at = self.process.tell("best", str(cuts[0]) if cuts else "")
         if at:
             epoch, weights = int(at) // opened.length, "best"
-            nodes = {node for one in self.executors for node in one.modules}
-            load_weights(self.executors, read_weights(directory, int(at), nodes))
+            blocks = {node: block for one in self.executors for node, block in one.modules.items()}
+            copy_weights(blocks.items(), read_weights(directory, int(at), {*blocks}).__getitem__)
         self.tell("testing", f"{weights} weights, of epoch {epoch}")
         try:
             with ExitStack() as held:
@@ -348,11 +348,11 @@ class Trainer:
                     held.enter_context(closing(opened.loaders))
                 if not at:
                     held.enter_context(evaluating(self.executors))
-                values = evaluate(self, opened.test, "test", epoch)
+                values = evaluate(self, opened.tested, "test", epoch)
         except Interrupted as request:
             return request
         self.tested = {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
-        self.tested |= {"tested": opened.test.said} if opened.test.said else {}
+        self.tested |= {"tested": opened.tested.said} if opened.tested.said else {}
         record = {f"test/{name}": value for name, value in values.items()}
         self._record(len(self.position.epochs), self.position.micro_batches, record)
         return None

@@ -6,8 +6,9 @@ by Python's `random`, computes another network than the one that its author wrot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from attrs import evolve
 from torch import Tensor, nn
 
-from petra_graph.blocks import Block, Reversible, Streams, random_key
+from petra_graph.blocks import Reversible, Streams, random_key
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -25,10 +26,10 @@ from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seed_generators
-from petra_graph.plugins.tensor_trees import Tree, inputs_of, leaves, mapped, shapes
+from petra_graph.plugins.tensor_trees import Tree, forms, inputs_of, leaves, mapped
 from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
-from petra_graph.training.data import CheckedData
+from petra_graph.training.data import OpenedData
 
 MOST_SAMPLES = 8
 """Of the run, that a trial reads."""
@@ -40,12 +41,11 @@ _USUAL = (
 )
 
 
-def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[Node, Trial]]:
+def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[Node, Trial]]:
     """Yield one node of each block, set of options and shapes with its trial: real streams where it reads samples or integers."""
     graph, spec = network.graph, network.spec
     batch = min(MOST_SAMPLES, spec.data.batch, len(data.train))
     numerics = NumericsContext.of_run(spec, data.facts)
-    tried: list[tuple[Any, ...]] = []
 
     @cache
     def streams_of(name: str) -> Streams:
@@ -63,6 +63,7 @@ def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[
             return normal
         return lambda *_: streams_of(producer)[at]
 
+    tried: list[tuple[Any, ...]] = []
     for name in graph.order:
         node, inputs = graph.nodes[name], network.shapes[name].inputs
         key = (node.plugin, node.options, inputs)
@@ -70,21 +71,19 @@ def block_trials(network: MeasuredNetwork, data: CheckedData) -> Iterator[tuple[
             continue
         tried.append(key)
         count = {one: len(data.facts.inputs if one == INPUT else network.shapes[one].outputs) for one in node.inputs}
-        yield (
-            node,
-            Trial(
-                plugin=node.plugin,
-                inputs=inputs,
-                batch=batch,
-                draw=[draw_of(producer, at) for producer in node.inputs for at in range(count[producer])],
-                seed=numerics.seed,
-                memory_format=spec.precision.memory_format,
-                compute=spec.precision.compute,
-            ),
+        trial = Trial(
+            plugin=node.plugin,
+            inputs=inputs,
+            batch=batch,
+            draw=[draw_of(producer, at) for producer in node.inputs for at in range(count[producer])],
+            seed=numerics.seed,
+            memory_format=spec.precision.memory_format,
+            compute=spec.precision.compute,
         )
+        yield node, trial
 
 
-def try_strangers(network: MeasuredNetwork, data: CheckedData) -> None:
+def try_strangers(network: MeasuredNetwork, data: OpenedData) -> None:
     """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, on the CPU.
 
     They have the shapes and the precision of the run. Blocks of this project are tried by its own tests.
@@ -104,14 +103,10 @@ def try_strangers(network: MeasuredNetwork, data: CheckedData) -> None:
                     raise PluginError(Problem(message=message, hint=hint, path=node.path))
 
 
-def try_parts(network: MeasuredNetwork, data: CheckedData) -> None:
-    """Compare the nodes of a network with the module of which they are the parts, on a few samples; of a stream, which begins once, those of the test.
-
-    Raises:
-        SpecError: they differ.
-    """
+def try_parts(network: MeasuredNetwork, data: OpenedData) -> None:
+    """Compare the nodes of a network with the module of which they are the parts; SpecError: they differ."""
     if any(node.plugin and node.plugin.code.drawn_as for node in network.graph.nodes.values()):
-        split = data.test if data.train.in_order else data.train
+        split = data.by_index
         rows = np.arange(min(MOST_SAMPLES, len(split) - len(split) % 2))
         compare_parts(network, data.facts, split.fetch(rows, seed=network.spec.run.seed, epoch=0)[0])
 
@@ -119,9 +114,6 @@ def try_parts(network: MeasuredNetwork, data: CheckedData) -> None:
 @uncompiled()
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
     """Compare the nodes of a network with the module of which they are the parts; nothing if its nodes are blocks of their own.
-
-    Parameters are drawn anew, since zeros hide what they multiply. In training, two micro-batches go through the parts in turns, as in a
-    pipeline, so that what one part leaves behind for another shows; in evaluation, one does.
 
     Args:
         network: of the run.
@@ -137,62 +129,64 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
     if len(makers := {block.of_network for block in blocks.values()}) > 1 or not hasattr(head, "parts_of"):
         return
     tie(blocks, network.shapes)
+
     with fork_generators():
         # As the parts were: a constructor may draw what is no parameter, such as an order of features.
         seed_generators(random_key(seed, head.drawn_as, "initial"))
         whole: nn.Module = makers.pop()()
         seed_generators(seed)
-
-        def refused(message: str, hint: str = _USUAL) -> SpecError:
-            build = getattr(graph.nodes[graph.head].options, "build", "the network")
-            return SpecError(Problem(message=f"{build}: {message}", hint=hint, path=("architecture",)))
-
         precision = evolve(network.spec.precision, compute="float32", memory_format="contiguous")
         numerics = evolve(NumericsContext.of_run(network.spec, facts), precision=precision)
         half = len(inputs_of(samples)[0]) // 2
-        batches = [inputs_of(mapped(itemgetter(slice(at, at + half)), samples)) for at in (0, half)]
-        read = [tuple(map(numerics.prepare, one)) for one in batches]
+        halves = (inputs_of(mapped(itemgetter(slice(at, at + half)), samples)) for at in (0, half))
+        read = [tuple(map(numerics.prepare, one)) for one in halves]
 
         whole.train()
         blocks = {name: place(block, numerics) for name, block in blocks.items()}
-        _draw_anew(whole, blocks)
-        for found, own in _compared(whole, blocks, graph, read, refused):
+        with torch.no_grad():  # drawn anew, since initial zeros hide what they multiply
+            for parameter in filter(torch.is_floating_point, whole.parameters()):
+                parameter.add_(torch.randn_like(parameter), alpha=0.02)
+            for _, _, one, own in _of_one_name(whole, blocks):
+                own.copy_(one)
+        for found, ours in _returned(whole, blocks, graph, read):
             weights = [torch.randn_like(one) for one in _floats(found)]
-            for tree in (found, own):
+            for tree in (found, ours):
                 used = [pair for pair in zip(_floats(tree), weights, strict=True) if pair[0].requires_grad]
                 torch.autograd.backward([one for one, _ in used], [weight for _, weight in used])
-        for what in ("gradient", "buffer"):
-            of_whole = dict(_tensors(whole, what))
-            for name in graph.order:
-                for key, one in _tensors(blocks[name], what):
-                    if key in of_whole and not _close(of_whole[key], one, _GRADIENTS):
-                        raise refused(f"in its part {name!r}, the {what} of {key} is another than in the module itself")
-
+        for name, key, *both in _of_one_name(whole, blocks):
+            what, values = "buffer", both
+            if isinstance(both[1], nn.Parameter):  # no gradient is one of zeros
+                what, trained = "gradient", [one for one in both if one.requires_grad]
+                values = [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in trained]
+            if len(values) == len(both) and not _close(values[0], values[1], _GRADIENTS):
+                raise _refused(f"in its part {name!r}, the {what} of {key} is another than in the module itself")
         for module in (whole, *blocks.values()):
             module.eval()
         with torch.no_grad():
-            _compared(whole, blocks, graph, read[:1], refused)
+            _returned(whole, blocks, graph, read[:1])
 
 
-def _draw_anew(whole: nn.Module, blocks: Mapping[str, Block]) -> None:
-    """Move all parameters away from their initial values, and give blocks and module the same tensors."""
-    with torch.no_grad():
-        for parameter in whole.parameters():
-            if parameter.is_floating_point():
-                parameter.add_(torch.randn_like(parameter), alpha=0.02)
-        of_whole = dict(_tensors(whole))
-        for block in blocks.values():
-            for name, one in _tensors(block):
-                if name in of_whole and one.shape == of_whole[name].shape:
-                    one.copy_(of_whole[name])
+def _of_one_name(whole: nn.Module, blocks: Mapping[str, nn.Module]) -> Iterator[tuple[str, str, Tensor, Tensor]]:
+    """Yield the part, the name, and the two tensors, for what the module and one of its parts have by one name."""
+
+    def tensors(module: nn.Module) -> dict[str, Tensor]:
+        both = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+        return dict(chain(*both))
+
+    of_whole = tensors(whole)
+    for name, block in blocks.items():
+        for key, one in tensors(block).items():
+            if key in of_whole and one.shape == of_whole[key].shape:
+                yield name, key, of_whole[key], one
 
 
 def _in_turns(
     blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
 ) -> tuple[list[dict[str, Streams]], list[Tensor]]:
-    """Return what each part makes of micro-batches, all of them before the next part, and torch's generator behind each."""
-    states: list[Tensor] = []
+    """Return what each part makes of micro-batches, and torch's generator behind each of them."""
+    # All micro-batches go through a part before the next part, as in a pipeline, so that what one leaves behind for another shows.
     known: list[dict[str, Streams]] = [{INPUT: one} for one in read]
+    states: list[Tensor] = []
     for number in range(len(read)):
         seed_generators(number)
         states.append(torch.get_rng_state())
@@ -207,14 +201,10 @@ def _in_turns(
     return known, states
 
 
-def _compared(
-    whole: nn.Module,
-    blocks: Mapping[str, Any],
-    graph: NodeGraph,
-    read: Sequence[Streams],
-    refused: Callable[..., SpecError],
+def _returned(
+    whole: nn.Module, blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
 ) -> list[tuple[Tree, Tree]]:
-    """Run parts and module on the same micro-batches with the same random numbers; return what both return of each.
+    """Run module and parts on the same micro-batches with the same random numbers; return what both return of each.
 
     Raises:
         SpecError: a part makes other values than in the module, or draws otherwise.
@@ -226,51 +216,37 @@ def _compared(
         if name in blocks and part is not whole:
             part.register_forward_hook(lambda *called, name=name: made.append((name, called[-1])))
     returned: list[tuple[Tree, Tree]] = []
-    for one, own, state in zip(read, known, states, strict=True):
-        seed_generators(len(returned))
+    for number, (one, own) in enumerate(zip(read, known, strict=True)):
+        made.clear()
+        seed_generators(number)
         before = generator_states()
         found = whole(*one)
         moved = [name for name, now in generator_states().items() if name != "torch" and now != before[name]]
-        if moved or not torch.equal(state, torch.get_rng_state()):
+        if moved or not torch.equal(states[number], torch.get_rng_state()):
             hint = "draw with torch, in a module that is a part: a part runs twice, with the same random numbers"
             by = f"the global generator of {moved[0]}" if moved else "torch's generator"
-            raise refused(f"its forward draws from {by}, and its parts draw otherwise", hint)
+            raise _refused(f"its forward draws from {by}, and its parts draw otherwise", hint)
         calls = [name for name, _ in made]
         for name, value in made:
-            ours = own[name][: len(leaves(value))]
-            if calls.count(name) == 1 and not _alike(leaves(value), ours):
-                raise refused(f"{when}, its part {name!r} computes something else than in the module's forward")
-        made.clear()
+            if calls.count(name) == 1 and not _alike(value, own[name][: len(leaves(value))]):
+                raise _refused(f"{when}, its part {name!r} computes something else than in the module's forward")
         ours = blocks[graph.head].returned(own[graph.head])
-        if not _alike(leaves(found), leaves(ours)):
-            raise refused(
-                f"{when}, its parts return {shapes(ours)} with other values than its forward: {shapes(found)}"
-            )
+        if not _alike(found, ours):
+            raise _refused(f"{when}, its parts return {forms(ours)} with other values than its forward: {forms(found)}")
         returned.append((found, ours))
     return returned
 
 
-def _tensors(module: nn.Module, what: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield a module's parameters and buffers by name, or only its buffers, or the gradients of its parameters; no gradient is one of zeros."""
-    if what != "buffer":
-        for name, one in module.named_parameters(remove_duplicate=False):
-            if not what:
-                yield name, one
-            elif one.requires_grad:
-                yield name, torch.zeros_like(one) if one.grad is None else one.grad.to_dense()
-    if what != "gradient":
-        yield from module.named_buffers(remove_duplicate=False)
+def _refused(message: str, hint: str = _USUAL) -> SpecError:
+    return SpecError(Problem(message=message, hint=hint, path=("architecture",)))
 
 
 def _floats(tree: Tree) -> list[Tensor]:
     return [one for one in leaves(tree) if one.is_floating_point()]
 
 
-def _alike(found: Sequence[Tensor], own: Sequence[Tensor]) -> bool:
-    return len(found) == len(own) and all(
-        one.shape == other.shape and one.dtype == other.dtype and _close(one, other)
-        for one, other in zip(found, own, strict=True)
-    )
+def _alike(one: Tree, other: Tree) -> bool:
+    return forms(leaves(one)) == forms(leaves(other)) and all(map(_close, leaves(one), leaves(other)))
 
 
 def _close(one: Tensor, other: Tensor, share: float = 0.0) -> bool:

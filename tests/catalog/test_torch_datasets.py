@@ -20,8 +20,9 @@ from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.plugins import fork_generators, seed_generators
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover
+from petra_graph.spec.model import DataSpec, Spec
 from petra_graph.testing import DataSetTrial
-from petra_graph.training.data import CheckedData
+from petra_graph.training.data import OpenedData
 from tests.support.kit import kept
 
 HERE = "datasets_of_this_test"
@@ -68,7 +69,8 @@ TRIAL = DataSetTrial.of(Torch, {"train": f"{HERE}:GIVEN", "test": f"{HERE}:GIVEN
 
 
 def checked(data, validation=None):
-    return CheckedData.of("data set", data, data.train, validation=validation)
+    spec = Spec(data=DataSpec(name="torch", batch=1, validation=validation))
+    return OpenedData.of("data set", data, data.train, spec)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.training.data import MicroBatches
+from petra_graph.training.prepare import prepare
 from tests.support.runs import SPEC, only_run, summary_of
 
 
@@ -96,7 +96,7 @@ def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
     assert said.err.count("(16 of 359 samples)") == 2
     assert " (16 of 359 samples)\n" in said.out
     assert evaluate_run(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
-    (rows,) = MicroBatches.evaluation(range(359), 16, seed=0, most=1).parts
+    (rows,) = prepare("small.toml", ["data.evaluation_batch=16"]).opened.evaluation(range(359), 1).parts
     assert rows.tolist() == sorted(rows.tolist())
     assert rows.min() < 60
     assert rows.max() >= 300

@@ -225,9 +225,9 @@ BEST = ("checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
 
 def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
-    assert (len(opened.data.train), len(opened.data.validation)) == (1294, 144)
+    assert (len(opened.train), len(opened.validation)) == (1294, 144)
     assert sum(opened.evaluated.sizes) == 144
-    own = {id(opened.data.train): set(), id(opened.data.validation): set()}
+    own = {id(opened.train): set(), id(opened.validation): set()}
     for batches in (opened.epoch(0), opened.epoch(1), opened.evaluated):
         for part in batches.parts:
             own[id(batches.split)].update(batches.split.rows[part].tolist())
@@ -235,7 +235,7 @@ def test_no_sample_is_both_trained_on_and_validated(spec):
     assert trained.isdisjoint(validated)
     # An epoch of 129 micro-batches leaves out 4 samples, and two epochs seldom the same ones.
     assert len(trained) >= 1290
-    assert validated == set(opened.data.validation.rows.tolist())
+    assert validated == set(opened.validation.rows.tolist())
 
 
 def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):

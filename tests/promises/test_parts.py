@@ -118,7 +118,7 @@ def test_nodes(name, nodes):
     [
         ("MeanInForward", "in training, its part 'b' computes something else than in the module's forward"),
         ("LayerDrop", "its forward draws from the global generator of Python, and its parts draw otherwise"),
-        ("Hooked", "its parts return [4, 3] with other values than its forward"),
+        ("Hooked", "its parts return float32 [4, 3] with other values than its forward"),
         ("Reversed", "in its part 'a', the gradient of a.weight is another than in the module itself"),
         ("SideChannel", 'node "b": block "module-part-head" raised in its forward: pop from empty list'),
         ("HiddenTie", "b.others[0].weight"),

@@ -15,7 +15,8 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.head import HeadResult
 from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.training.data import CheckedData, CheckedSplit, draw_share
+from petra_graph.spec.model import DataSpec, Spec
+from petra_graph.training.data import CheckedSplit, OpenedData, draw_share
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.run import run
 from tests.support.runs import SPEC
@@ -55,7 +56,7 @@ def raises(x, y, indices):
     ("change", "message"),
     [
         (raises, "sample 441 of its training data: ValueError: no such key"),
-        (lambda x, y, _: (x[1:], y[1:]), "samples 440..459 of its training data: samples are float32 [19, 8] on cpu, where the"),
+        (lambda x, y, _: (x[1:], y[1:]), "samples 440, 441, 442, 443 and 16 more of its training data: samples are float32 [19, 8] on cpu, where the"),
         (lambda x, y, _: (x.double(), y), "samples are float64 [20, 8] on cpu, where"),
         (lambda x, y, _: (x.numpy(), y), "samples are ndarray, where the data set declares"),
         (lambda x, y, _: None, "fetch returned a NoneType, not a pair of samples and targets"),
@@ -153,7 +154,8 @@ class Data:
 
 
 def split_up(data, validation):
-    return CheckedData.of('data set "mine"', data, data.train, validation=validation)
+    spec = Spec(data=DataSpec(name="mine", batch=1, validation=validation))
+    return OpenedData.of('data set "mine"', data, data.train, spec)
 
 
 def contents(split):

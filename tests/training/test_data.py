@@ -7,7 +7,6 @@ import signal
 import time
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.spec.model import DataSpec, PartitionSpec, RunSpec, Spec
-from petra_graph.training.data import MicroBatches, OpenedData, order
+from petra_graph.training.data import OpenedData, order
 from petra_graph.training.loaders import Loaders
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
@@ -58,15 +57,18 @@ def opened(split, *, batch=4, seed=0, workers=0, limit=100, replicas=1, **option
     run, partition = RunSpec(seed=seed, micro_batches=limit), PartitionSpec(replicas=replicas)
     spec = Spec(data=DataSpec(name="digits", batch=batch), run=run, partition=partition)
     loaders = Loaders(workers, (split,)) if workers else None
-    return OpenedData(data=SimpleNamespace(train=split), spec=spec, loaders=loaders, **options)
+    return OpenedData(
+        spec=spec, facts=None, train=split, validation=None, test=split, **{"loaders": loaders, **options}
+    )
 
 
 def training(split, epoch=0, **options):
     return opened(split, **options).epoch(epoch)
 
 
-def evaluation(split, batch=4):
-    return MicroBatches.evaluation(split, batch, seed=0)
+def evaluation(split, batch=4, **options):
+    data = opened(split, batch=batch, **options)
+    return data.evaluation(split)
 
 
 def indices(batches):
@@ -143,7 +145,7 @@ def test_the_same_processes_load_all_epochs_and_evaluations():
         assert os.getpid() not in first
         with closing(iter(data.epoch(1))) as abandoned:
             next(abandoned)
-        read = list(evolve(evaluation(test, batch=2), loaders=loaders))
+        read = list(evaluation(test, batch=2, loaders=loaders))
         assert [targets.tolist() for _, targets in read] == [[0, 1], [2, 3]]
         again = list(data.epoch(1))
         assert [row for _, targets in again for row in targets.tolist()] == order(8, 0, 1).tolist()
@@ -173,7 +175,7 @@ class OfFile(Numbers):
 def test_processes_do_not_share_the_position_in_a_file(tmp_path):
     split = OfFile(100, tmp_path / "rows.bin")
     with closing(Loaders(3, (split,))) as loaders:
-        read = list(evolve(training(split, batch=1), loaders=loaders))
+        read = list(training(split, batch=1, loaders=loaders))
     split.file.close()
     assert all(torch.equal(samples, targets) for samples, targets in read)
 
@@ -184,7 +186,7 @@ def test_signals_of_a_terminal_are_for_the_parent(number):
     """A terminal that is closed sends SIGHUP to all its processes: a loader died of it, and the run failed instead of stopping."""
     loaders = Loaders(1, (Processes(8),))
     with closing(loaders):
-        batches = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
+        batches = iter(training(loaders._splits[0], batch=2, loaders=loaders))
         samples, _ = next(batches)
         os.kill(int(samples[0]), number)
         assert len(list(batches)) == 3
@@ -219,10 +221,10 @@ class Decoded(Numbers):
 
 
 def test_the_head_s_process_gets_targets_and_decodes_no_image():
-    read = list(evolve(evaluation(Decoded(7)), part="targets"))
+    read = list(evaluation(Decoded(7), part="targets"))
     assert [targets.tolist() for _, targets in read] == [[0, 1, 2, 3], [4, 5, 6]]
     assert all(samples.numel() == 0 for samples, _ in read)
-    assert list(evolve(evaluation(Decoded(7)), part="nothing")) == []
+    assert list(evaluation(Decoded(7), part="nothing")) == []
 
 
 class Mixing(Numbers):
@@ -244,5 +246,5 @@ def test_micro_batches_of_a_training_are_mixed(workers, part):
     assert [samples.roll(-1).tolist() for samples, _ in mixed] == indices(plain)
     assert {target for _, targets in mixed for target in targets.tolist()} == {2000.5}
     assert indices(evaluation(split)) == indices(evaluation(Numbers(10)))
-    if mixed.loaders is not None:
-        mixed.loaders.close()
+    if mixed.data.loaders is not None:
+        mixed.data.loaders.close()

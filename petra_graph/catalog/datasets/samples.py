@@ -13,7 +13,7 @@ from torch import Tensor
 from petra_graph.errors import Problem, SpecError
 from petra_graph.image_files import eight_bits
 from petra_graph.plugins import DataFacts
-from petra_graph.plugins.tensor_trees import mapped, named_leaves
+from petra_graph.plugins.tensor_trees import form, forms, leaves, mapped, named_leaves
 
 PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
 _WIDENED = {
@@ -27,11 +27,7 @@ _CHANNELS = ("L", "LA", "RGB", "RGBA")
 
 
 def read_sample(sample: Any) -> tuple[Any, Any]:
-    """Return (x, y): x a tensor or a dictionary of named ones, y a tensor or several in a dictionary or a tuple.
-
-    Raises:
-        ValueError: the sample is no pair of what can be such tensors.
-    """
+    """Return (x, y): x a tensor or a dictionary of named ones, y a tensor or several in a dictionary or a tuple; ValueError: it is no such pair."""
     if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
         length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
         raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
@@ -50,9 +46,8 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
         return inputs, tuple(map(target_of, y))
     target = target_of(y)
     # A label in a list of one, as arrays of labels [n, 1] give it; the one next token of one token is no such label.
-    is_label = target.dtype == torch.int64 and target.shape == (1,)
-    of_tokens = isinstance(inputs, Tensor) and (inputs.dtype, inputs.shape) == (target.dtype, target.shape)
-    return inputs, target[0] if is_label and not of_tokens else target
+    is_label = target.dtype == torch.int64 and target.shape == (1,) and form(inputs) != form(target)
+    return inputs, target[0] if is_label else target
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -68,65 +63,49 @@ def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
         value = np.array(value)  # a copy, which may be written to
     if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
-        raise ValueError(f"{name} is a {type(value).__name__}")  # noqa: TRY004  one class for all that a sample cannot be
+        raise ValueError(f"{name} is a {form(value)}")  # noqa: TRY004  one class for all that a sample cannot be
     try:
         tensor = torch.as_tensor(value).detach()
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
     tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
     if tensor.dtype not in _TYPES:
-        raise ValueError(f"{name} is {_form(tensor)}")
+        raise ValueError(f"{name} is {form(tensor)}")
     return tensor
 
 
 def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
-    """Return the facts of samples like this one.
-
-    Raises:
-        SpecError: there are classes, and y is no integer; or an image has its channels last.
-    """
+    """Return the facts of samples like this one; SpecError: there are classes, and y is no integer; or an image has its channels last."""
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        came = ", ".join(f"{place} {_form(one)}".lstrip() for place, one in named_leaves(y))
-        message = f"classes are counted by integers, and y of sample 0 is {came}"
+        message = f"classes are counted by integers, and y of sample 0 is {forms(y)}"
         hint = "return an integer as y, or leave `classes` out where y is no class"
         raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
     for place, one in named_leaves(x):
         # Surely an image of height, width, channels, which blocks would take for channels, height, width.
         last = one.dim() == 3 and one.shape[2] in {1, 3, 4} and min(one.shape[:2]) > 4  # noqa: PLR2004  more channels than images have
         if last and (one.dtype == torch.uint8 or (one.is_floating_point() and one.min() >= 0 and one.max() <= 1)):
-            message = f"x{place} of sample 0 is {_form(one)}, an image whose channels come last"
+            message = f"x{place} of sample 0 is {form(one)}, an image whose channels come last"
             hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
             raise SpecError(Problem(message=message, hint=hint, path=("train",)))
-    shapes, types = ([mapped(of, part) for part in (x, y)] for of in (lambda one: tuple(one.shape), _type))
     names = tuple(classes) if isinstance(classes, Sequence) else None
+    (shape, target_shape), (dtype, target_dtype) = (
+        [mapped(of, part) for part in (x, y)]
+        for of in (lambda one: tuple(one.shape), lambda one: str(one.dtype).removeprefix("torch."))
+    )
     return DataFacts(
-        shape=shapes[0],
-        dtype=types[0],
+        shape=shape,
+        dtype=dtype,
         classes=classes if names is None else len(names),
         class_names=names,
-        target_shape=shapes[1],
-        target_dtype=types[1],
+        target_shape=target_shape,
+        target_dtype=target_dtype,
     )
-
-
-def _named(x: Any, y: Any) -> dict[str, Tensor]:
-    """Return the tensors of a sample by the names that messages give them, as in `x["image"]` and `y[0]`."""
-    return {f"{name}{place}": one for name, part in (("x", x), ("y", y)) for place, one in named_leaves(part)}
-
-
-def are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    left, right = _named(*one), _named(*other)
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 def described(x: Any, y: Any) -> str:
     """Return names, types and shapes of a sample's tensors, as in `x float32 [3, 4], y int64 []`."""
-    return ", ".join(f"{name} {_form(one)}" for name, one in _named(x, y).items())
+    return f"{forms(x, 'x')}, {forms(y, 'y')}"
 
 
-def _type(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{_type(tensor)} {list(tensor.shape)}"
+def are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    return described(*one) == described(*other) and all(map(torch.equal, leaves(one), leaves(other)))

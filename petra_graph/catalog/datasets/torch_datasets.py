@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from itertools import count
 from typing import Annotated, Any
 
@@ -41,7 +40,6 @@ from petra_graph.units import plural
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
 _READS = 4
 """How often the first sample is read, to see whether it stays the same: a flip of its own comes twice alike every other time."""
-_END = object()
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -52,21 +50,14 @@ class _OfDataset:
     part: str
     """ "training", "validation" or "test"."""
     first: tuple[Any, Any]
-    """The first training sample, as it is before processes share the work: all others have its form."""
+    """The first training sample, as it is before processes share the work."""
+    form: str
+    """That of all samples: the names, types and shapes of that one."""
     _compared: bool = field(default=False, init=False)
     _told: int | None = field(default=None, init=False)
 
-    @cached_property
-    def form(self) -> str:
-        """Names, types and shapes of that sample."""
-        return described(*self.first)
-
     def begin(self, epoch: int) -> None:
-        """Tell a training Dataset its epoch, if it wants to know.
-
-        Raises:
-            RunFailed: it gives other samples in this process than in others.
-        """
+        """Tell a training Dataset its epoch, if it wants to know; RunFailed: it gives other samples in this process than in others."""
         if not self._compared and torch.distributed.is_available() and torch.distributed.is_initialized():
             self._compared = True
             if not are_equal(self.first, read_sample(_take_first("train", self.dataset))):
@@ -78,11 +69,7 @@ class _OfDataset:
             self._told = epoch
 
     def read(self, index: int, sample: Any) -> tuple[Any, Any]:
-        """Return the tensors of a sample that the Dataset has given.
-
-        Raises:
-            RunFailed: it is not like the first sample of the training data.
-        """
+        """Return the tensors of a sample that the Dataset has given; RunFailed: it is not like the first sample of the training data."""
         try:
             read = read_sample(sample)
         except ValueError as error:
@@ -176,8 +163,8 @@ class TorchStream(_OfDataset):
     def _passes(self, seed: int) -> Iterator[tuple[Any, Any]]:
         """Yield the samples of all passes, each with the generators seeded; what a stream raises names the pass and the sample."""
         for number in count():
-            index, samples = 0, None
-            while True:
+            samples: Iterator[Any] | None = None
+            for index in count():
                 with author_code(f"sample {index} of pass {number} of the training stream", error=RunFailed):
                     seed_generators(random_key(seed, number, index))
                     if samples is None:
@@ -187,11 +174,13 @@ class TorchStream(_OfDataset):
                 if sample is _END:
                     break
                 yield self.read(index, sample)
-                index += 1
             if index < self.micro_batch:
                 has = f"the training stream has {plural(index, 'sample')} in pass {number}"
                 hint = "lower data.batch, or see why the stream ends; it must begin anew whenever it is iterated"
                 raise RunFailed(f"{has}, and a micro-batch has {self.micro_batch}", hint)
+
+
+_END = object()
 
 
 class Torch:
@@ -238,8 +227,8 @@ class Torch:
         return isinstance(_take_first("test", _make_dataset("test", test, named_code("test", test)))[0], Image.Image)
 
 
-_latest: list[tuple[dict[str, Any], Any, DataFacts, Mapping[str, Any]]] = []
-"""What the check of a specification has opened, with its code and classes: a Dataset may read files, and a stream begins once."""
+_latest: list[tuple[Any, DataFacts, Mapping[str, Any]]] = []
+"""What the check of a specification has opened, behind its classes and code: a Dataset may read files, and a stream begins once."""
 
 
 def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
@@ -249,20 +238,20 @@ def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[D
         SpecError: the code was not found, it is no Dataset, or its first sample is not a pair that can be trained on.
     """
     codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
-    for known, of_classes, facts, opened in _latest:
-        same = known.keys() == codes.keys() and all(known[name] is codes[name] for name in codes)
-        if same and of_classes == classes:
-            return facts, opened
+    for (of_classes, known), facts, splits in _latest:
+        if of_classes == classes and known.keys() == codes.keys() and all(known[one] is codes[one] for one in codes):
+            return facts, splits
     datasets = {name: _make_dataset(name, str(named[name]), code) for name, code in codes.items()}
     first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}["train"]
-    splits: dict[str, Any] = {
-        name: (TorchStream if _is_iterable(dataset) else TorchSplit)(dataset=dataset, part=_PARTS[name], first=first)
-        for name, dataset in datasets.items()
+    same: dict[str, Any] = {"first": first, "form": described(*first)}
+    splits = {
+        name: (TorchStream if _is_iterable(one) else TorchSplit)(dataset=one, part=_PARTS[name], **same)
+        for name, one in datasets.items()
     }
     if "plain" in splits and isinstance(splits["train"], TorchSplit):
         splits["train"].plain = splits["plain"]
-    _latest[:] = [(codes, classes, facts_of(*first, classes), splits)]
-    return _latest[0][2:]
+    _latest[:] = [((classes, codes), facts_of(*first, classes), splits)]
+    return _latest[0][1:]
 
 
 def _make_dataset(option: str, location: str, code: Any) -> Any:

@@ -117,7 +117,7 @@ def test_the_head_s_process_and_loader_processes_mix_as_one_process_does(here, f
     whole = prepare(write("a.toml", SPEC)).opened
     alone = list(whole.epoch(1))
     assert alone[0][1].shape == (4, 2)
-    with closing(Loaders(1, [whole.data.train])) as loaders:
+    with closing(Loaders(1, [whole.train])) as loaders:
         for other in (evolve(whole, part="targets"), evolve(whole, loaders=loaders)):
             for one, again in zip(alone, other.epoch(1), strict=True):
                 assert all(map(torch.equal, one, again))
