@@ -15,8 +15,8 @@ from petra_graph.plugins.data_set import IGNORED
 class CrossEntropy:
     """Mean cross-entropy of logits against class indices; counts top-1 and, of more than five classes, top-5.
 
-    Logits [n, classes, *], class indices int64 [n, *]. Targets of -100 are passed over: a sample's weight is the share of its other targets. Targets of mixed samples are the shares of the
-    classes, float [n, classes].
+    Logits [n, classes, *], class indices int64 [n, *]. Targets of -100 are passed over: a sample's weight is the share of its other targets.
+    Targets of mixed samples are the shares of the classes, float [n, classes].
     """
 
     logits = True
@@ -39,13 +39,11 @@ class CrossEntropy:
             try:
                 return functional.cross_entropy(output, target, label_smoothing=smoothing)
             except RuntimeError as error:
-                if output.shape[:-1] != target.shape:
-                    raise
-                message = (
-                    "cross-entropy reads classes from the second dimension, [n, classes, *], and they are in the last: "
-                    "end the network with .movedim(-1, 1)"
-                )
-                raise ValueError(message) from error
+                if output.shape[:-1] == target.shape:
+                    error.add_note(
+                        "classes are in the second dimension, [n, classes, *]: end the network with .movedim(-1, 1)"
+                    )
+                raise
         # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
         each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
         return each.sum() / (target != IGNORED).sum()
@@ -64,16 +62,11 @@ class CrossEntropy:
 class MeanSquaredError:
     """Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.
 
-    Targets are of the output's shape, as the shares of the classes are in mixed samples, or class indices int64 [n] against outputs
-    [n, classes], which mean one-hot vectors.
+    Of the output's shape are the shares of the classes in mixed samples, too; class indices are int64 [n], against outputs [n, classes].
     """
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss, in float32 or wider.
-
-        Raises:
-            ValueError: the shapes do not fit.
-        """
+        """Return the mean loss, in float32 or wider; ValueError: the shapes do not fit."""
         output = widened(output)
         if not target.is_floating_point() and target.ndim == output.ndim - 1 == 1:
             target = functional.one_hot(target, output.shape[1])

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """The class index that torch's losses pass over."""
-_Parts = dict[str, tuple[Any, Any]]
 
 
 def _plain(value: Any) -> Any:
@@ -83,7 +82,7 @@ class DataFacts:
         return isinstance(self.shape, Mapping)
 
     @property
-    def inputs(self) -> _Parts:
+    def inputs(self) -> dict[str, tuple[Any, Any]]:
         """Shape and type of each input by its name, in the order in which the first node reads them; of a single one by ""."""
         if not self.several_inputs:
             return {"": (self.shape, self.dtype)}
@@ -92,21 +91,19 @@ class DataFacts:
     @property
     def several_targets(self) -> bool:
         """Whether a sample has several targets, in a tuple or a dictionary."""
-        shape = self.target_shape
-        return isinstance(shape, Mapping) or any(isinstance(one, tuple) for one in shape)
+        return isinstance(self.target_shape, Mapping) or any(isinstance(one, tuple) for one in self.target_shape)
 
     @property
-    def targets(self) -> _Parts:
+    def targets(self) -> dict[str, tuple[Any, Any]]:
         """Shape and type of each target by its place, `["boxes"]` or [1]; of a single one by ""."""
         shape, dtype = self.target_shape, self.target_dtype
         if not self.several_targets:
             return {"": (shape, dtype)}
-        if isinstance(shape, Mapping):
-            return {f'["{key}"]': (shape[key], dtype[key]) for key in shape}
-        return {f"[{at}]": (shape[at], dtype[at]) for at in range(len(shape))}
-
-
-_TARGETS = ("int64", "float32", "float64")
+        named = isinstance(shape, Mapping)
+        return {
+            f'["{at}"]' if named else f"[{at}]": (shape[at], dtype[at])
+            for at in (shape if named else range(len(shape)))
+        }
 
 
 def facts_fault(facts: object) -> str:  # noqa: PLR0911  a fault a line
@@ -115,7 +112,7 @@ def facts_fault(facts: object) -> str:  # noqa: PLR0911  a fault a line
         return f"are {type(facts).__name__}, not DataFacts"
     try:
         parts = [(one, get_args(Dtype)) for one in facts.inputs.values()]
-        parts += [(one, _TARGETS) for one in facts.targets.values()]
+        parts += [(one, ("int64", "float32", "float64")) for one in facts.targets.values()]
     except (LookupError, TypeError, AttributeError):
         return "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
     for (shape, dtype), types in parts:
@@ -146,11 +143,7 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
 
 
 class Split(Protocol):
-    """The training or the test split of a data set.
-
-    What it may have besides, `fetch_targets`, `plain`, `set_apart` and `mix`, is in plugins/guide/data_sets.md. A training split of unknown
-    length has `in_order = True`, and `in_epochs(samples, micro_batch)`, which returns the split of epochs that are as long.
-    """
+    """The training or the test split of a data set; what it may have besides is in plugins/guide/data_sets.md."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -167,11 +160,7 @@ class TextCodec(Protocol):
     """Text as tokens, which are the classes of a data set, and back."""
 
     def encode(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text.
-
-        Raises:
-            SpecError: some of it has no token.
-        """
+        """Return the tokens of a text; SpecError: some of it has no token."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens; no token is refused."""
@@ -206,11 +195,11 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
         built.facts = declared
     if fault := facts_fault(built.facts):
         raise plugin.broken(f"its facts {fault}")
-    for one in attrs.fields(DataFacts):
-        said, found = getattr(declared, one.name), getattr(built.facts, one.name)
+    for name, said in attrs.asdict(declared, recurse=False).items():
+        found = getattr(built.facts, name)
         # What the options leave open may be anything. The order of several inputs is the order in which the network reads them.
         if said is not None and shown(said) != shown(found):
-            raise plugin.broken(f"its facts say {one.name} = {shown(said)}, and its files {shown(found)}")
+            raise plugin.broken(f"its facts say {name} = {shown(said)}, and its files {shown(found)}")
     return built
 
 

@@ -18,7 +18,7 @@ from attrs import frozen
 from petra_graph.errors import SpecError
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.tensor_trees import Tree, is_several, leaves, main, named_leaves
+from petra_graph.plugins.tensor_trees import Tree, form, is_several, leaves, main, named_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,23 +52,19 @@ class Loss(Protocol):
         """
 
 
-def target_weight(loss: Loss, target: Tree) -> float:
-    """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it has no `target_weight`.
+def target_weight(loss: Loss, target: Tree, method: str = "target_weight") -> float:
+    """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it does not say.
 
     Targets without values, on the meta device, count in full.
     """
-    return _of_targets(loss, "target_weight", target)
+    stated, first = getattr(loss, method, None), main(target)
+    return float(len(first) if stated is None or first.is_meta else stated(target))
 
 
 def target_count(loss: Loss, target: Tree, weight: float) -> float:
     """Return how many of a batch's targets, which the loss weighs so, its metrics count: the number of samples, where it does not say."""
     same = getattr(loss, "target_count", None) == getattr(loss, "target_weight", None)
-    return weight if same else _of_targets(loss, "target_count", target)
-
-
-def _of_targets(loss: Loss, name: str, target: Tree) -> float:
-    stated, first = getattr(loss, name, None), main(target)
-    return float(len(first) if stated is None or first.is_meta else stated(target))
+    return weight if same else target_weight(loss, target, "target_count")
 
 
 def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
@@ -131,18 +127,15 @@ class UsedLoss:
             if hasattr(self._loss, "buffers"):
                 self._loss.to(main(output).device)
             value: Tensor = self._loss(output, target)
-        if self._seen:
-            return value
-        import torch
+        if not self._seen:
+            import torch
 
-        if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
-            came = type(value).__name__
-            if isinstance(value, torch.Tensor):
-                came = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-            raise self._plugin.broken(f"it returns {came}, not a scalar of real numbers: the mean over the samples")
-        if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
-            raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
-        self._seen = True
+            if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
+                fault = f"it returns {form(value)}, not a scalar of real numbers: the mean over the samples"
+                raise self._plugin.broken(fault)
+            if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
+                raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
+            self._seen = True
         return value
 
     def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:

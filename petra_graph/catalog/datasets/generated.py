@@ -9,7 +9,6 @@ index. Drawing each sample by itself would cost a benchmark more than a small ne
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -23,13 +22,11 @@ from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.splits import ImageSplit, stratified
 from petra_graph.errors import SpecError
-from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
+from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Length, LessThan
 
 _PERMUTATION = 1797
 """Seed of the permutation that chooses the test samples."""
 Side = Annotated[int, AtLeast(1)]
-_LARGEST = 16
-"""The largest value in scikit-learn's images."""
 
 
 class Digits:
@@ -37,6 +34,8 @@ class Digits:
 
     Alpaydin and Kaynak 1998, UCI repository. There are no files.
     """
+
+    facts = DataFacts(shape=(1, 8, 8), classes=10, mean=(0.3053,), std=(0.3760,))
 
     def __init__(
         self,
@@ -52,40 +51,23 @@ class Digits:
             "black border around training images, out of which the original size is cropped at random, pixels; 0: no crop",
             AtLeast(0),
         ] = 0,
-        mean: Annotated[
-            tuple[Annotated[float, AtLeast(0), AtMost(1)], ...], "mean of each channel, in [0, 1]", Length(1)
-        ] = (0.3053,),
-        std: Annotated[
-            tuple[Annotated[float, GreaterThan(0)], ...], "standard deviation of each channel, in [0, 1]", Length(1)
-        ] = (0.3760,),
     ) -> None:
-        pictures, targets = _digits()
-        images = np.rint(pictures * (255 / _LARGEST)).astype(np.uint8)[..., np.newaxis]
+        found = find_spec("sklearn")
+        if found is None or found.origin is None:
+            message = "data set 'digits' needs scikit-learn, which is not installed"
+            raise SpecError(message, "pip install 'petra-graph[digits]'")
+        # What `sklearn.datasets.load_digits` reads: importing that takes a third of the time before the training.
+        table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+        pixels, targets = table[:, :-1].reshape(-1, 8, 8, 1), table[:, -1].astype(np.int64)
+        images = np.rint(pixels * (255 / 16)).astype(np.uint8)  # 16 is the largest value
         test = stratified(targets, share=test_share, seed=_PERMUTATION)
         self.train = ImageSplit(images[~test], targets[~test], crop_padding=crop_padding)
         self.test = ImageSplit(images[test], targets[test])
 
     @staticmethod
-    def facts(*, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts of the images."""
-        return DataFacts(shape=(1, 8, 8), classes=10, mean=mean, std=std)
-
-    @staticmethod
     def training_samples(*, test_share: float) -> int | None:
         """Return the number of training samples, of the usual share."""
         return 1_438 if test_share == 0.2 else None  # noqa: PLR2004  the default
-
-
-def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the images [1797, 8, 8] and their classes, as `sklearn.datasets.load_digits` does."""
-    found = find_spec("sklearn")
-    if found is None or found.origin is None:
-        message = "data set 'digits' needs scikit-learn, which is not installed"
-        hint = "pip install 'petra-graph[digits]'"
-        raise SpecError(message, hint)
-    # Importing sklearn.datasets takes a third of the time before the training.
-    table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
 
 
 _STARTS = 65_521
@@ -101,9 +83,7 @@ class NoiseSplit:
     """One split: windows [n, *shape] of `block`."""
 
     block: NDArray[np.generic]
-    shape: tuple[int, ...]
-    classes: int
-    target_shape: tuple[int, ...]
+    facts: DataFacts
     samples: int
     first: int
     """The index of the split's first sample within the data set."""
@@ -117,20 +97,18 @@ class NoiseSplit:
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
-        number = np.asarray(indices, np.int64) + self.first
-        windows = sliding_window_view(self.block, prod(self.shape))
-        flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
+        number, shape = np.asarray(indices, np.int64) + self.first, self.facts.shape
+        flat = torch.from_numpy(sliding_window_view(self.block, prod(shape))[number * _STRIDE % _STARTS])
         targets = self.fetch_targets(indices)
-        if len(self.shape) == _IMAGE:
-            channels, height, width = self.shape
-            return flat.view(-1, height, width, channels).permute(0, 3, 1, 2), targets
-        return flat.view(-1, *self.shape), targets
+        if len(shape) == _IMAGE:
+            return flat.view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2), targets
+        return flat.view(-1, *shape), targets
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
         """Load the targets alone: int64 [n, *target_shape]."""
-        number = (np.asarray(indices, np.int64) + self.first) * _STRIDE
-        place = np.arange(prod(self.target_shape)).reshape(self.target_shape)
-        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.classes)
+        number, shape = (np.asarray(indices, np.int64) + self.first) * _STRIDE, self.facts.target_shape
+        place = np.arange(prod(shape)).reshape(shape)
+        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % (self.facts.classes or 1))
 
 
 class Noise:
@@ -151,15 +129,12 @@ class Noise:
         train: Annotated[int, "training samples", AtLeast(1)] = 4096,
         test: Annotated[int, "test samples", AtLeast(1)] = 512,
     ) -> None:
-        generator = np.random.default_rng(0)
-        size = prod(shape) + _STARTS - 1
-        block: NDArray[np.generic]
-        if dtype in {"float32", "float64"}:
-            block = generator.standard_normal(size).astype(dtype)
-        else:
-            block = generator.integers(0, levels, size).astype(dtype)
-        of = partial(NoiseSplit, block=block, shape=shape, classes=classes, target_shape=target_shape)
-        self.train, self.test = of(samples=train, first=0), of(samples=test, first=train)
+        generator, size = np.random.default_rng(0), prod(shape) + _STARTS - 1
+        real = dtype in {"float32", "float64"}
+        drawn = generator.standard_normal(size) if real else generator.integers(0, levels, size)
+        facts = self.facts(shape=shape, dtype=dtype, levels=levels, classes=classes, target_shape=target_shape)
+        self.train = NoiseSplit(block=drawn.astype(dtype), facts=facts, samples=train, first=0)
+        self.test = NoiseSplit(block=self.train.block, facts=facts, samples=test, first=train)
 
     @staticmethod
     def facts(
