@@ -169,14 +169,9 @@ class TextCodec(Protocol):
 class DataSet(Protocol):
     """An opened data set: a class whose constructor opens the files, and raises `SpecError` with a hint where they are missing.
 
-    It may have further splits, which `data.validation` names. The class has `facts`, a DataFacts or a static method of the options that opens
-    no file, and may have further static methods, each called with the options that it has parameters for:
-
-        training_samples(**options)  the number of training samples, or None; plans then say what an epoch takes
-        completed(**options)         those options that only files tell, such as the number of classes; it reads nothing if they are given
-        read(path, **options)        how a file becomes samples [*shape] or [n, *shape], for `petra-graph predict`; default: images are brought to
-                                     the size of a sample. Arrays (.npy) are read without it
-        codec(facts, **options)      the `TextCodec` of samples that are windows of text; a trained network then continues a text
+    The class has `facts`, a DataFacts or a static method of the options that opens no file. What it may have besides, `training_samples`,
+    `completed`, `codec` and further splits, is in plugins/guide/data_sets.md; and `read(path, **options)`, which returns a file's samples
+    [*shape] or [n, *shape] for `petra-graph predict`.
     """
 
     train: Split

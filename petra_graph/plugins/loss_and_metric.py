@@ -30,26 +30,16 @@ _MOST = 5
 class Loss(Protocol):
     """A loss: a function of (output, target), or an object that is called so, as modules of torch are.
 
-    Where the network returns several tensors, or a target is several, it is given them in the tuple or dictionary that they are in.
-
-    A loss whose samples do not all count alike also has the method `target_weight(target) -> float`: the sum of their weights,
-    on the CPU; a sample counts 1 where there is no reason for another number, and 0 if it is passed over. The loss is then the
-    weighted mean; it is not asked for a batch of weight 0. Windows, replicas and evaluations divide by the sum of these
-    weights, so that none of their means depends on how the samples are batched.
-
-    It has `target_count(target) -> float` beside it: how many samples, or targets, its metrics count. Weights of classes weigh the
-    loss alone, and padding is left out of both: then the one may be the other, `target_count = target_weight`.
+    Where the network returns several tensors, or a target is several, it is given them in the tuple or dictionary that they are in. What it
+    may have besides, `target_weight`, `target_count` and `logits`, is in plugins/guide/losses.md: windows, replicas and evaluations divide by
+    the sum of the weights, so that no mean depends on how samples are batched; it is not asked for a batch of weight 0.
     """
 
     def __call__(self, output: Tree, target: Tree) -> Tensor:
         """Return the mean loss over the samples, a scalar with a graph."""
 
     def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return sums over the samples, scalars without a graph; of a loss that has no such method, `correct` if targets are classes.
-
-        Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by the number of
-        samples, or by that of `target_count`.
-        """
+        """Return sums over the samples, scalars without a graph; of a loss that has no such method, `correct` if targets are classes."""
 
 
 def target_weight(loss: Loss, target: Tree, method: str = "target_weight") -> float:
