@@ -98,10 +98,7 @@ class Listener:
         """Begin to observe a run that is about to train."""
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Observe that this number of an epoch's micro-batches is done.
-
-        `means` are those of the epoch so far; on a GPU as of the latest reading, every `run.log_every` micro-batches.
-        """
+        """Observe that so many of an epoch's micro-batches are done, with their means; on a GPU as of the last reading (`run.log_every`)."""
 
     def warned(self, text: str) -> None:
         """Observe a warning of something that the training shows and that does not end it."""
@@ -164,9 +161,7 @@ class Callback(Listener):
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return weights to write into the run's directory next to the run's own, by the names of their files.
 
-        Args:
-            weights: all parameters and running statistics of a run that is done, or interrupted.
-            kept: the tensors of all companions.
+        `weights` are all parameters and running statistics of a run that is done, or interrupted; `kept` are the tensors of all companions.
         """
         return {}
 

@@ -17,12 +17,11 @@ whole table is built, so that one pass reports values out of range together with
 from __future__ import annotations
 
 import math
-import operator
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -41,48 +40,43 @@ LONGEST_NAME = 200
 
 
 @frozen
-class Limit:
-    """A bound of numbers: one of `AtLeast`, `GreaterThan`, `AtMost` and `LessThan`."""
+class Bound:
+    """What must hold of a number, or of the length of a list or text."""
 
     sign: str
-    words: str
-    holds: Callable[[Any, Any], bool] = field(repr=False)
-    limit: float
+    """In tables of keys: ">= 1"."""
+    rule: str
+    """In messages, behind "must "."""
+    of: Any = field(repr=False)
+    holds: Callable[[Any], bool] = field(repr=False)
 
     def __call__(self, value: Any) -> None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not self.holds(value, self.limit):
-            raise ValueError(f"must be {self.words} {self.limit}")
-
-    def __str__(self) -> str:
-        return f"{self.sign} {self.limit}"
+        if isinstance(value, self.of) and not isinstance(value, bool) and not self.holds(value):
+            raise ValueError(f"must {self.rule}")
 
 
-AtLeast = partial(Limit, ">=", "at least", operator.ge)
-GreaterThan = partial(Limit, ">", "greater than", operator.gt)
-AtMost = partial(Limit, "<=", "at most", operator.le)
-LessThan = partial(Limit, "<", "less than", operator.lt)
+def AtLeast(limit: float) -> Bound:  # noqa: N802  bounds read as names of what they demand
+    return Bound(f">= {limit}", f"be at least {limit}", int | float, lambda value: value >= limit)
 
 
-@frozen
-class Length:
-    """The bound of the length of a list or a text: this one, or at least that."""
-
-    exactly: int | None = None
-    at_least: int = field(default=0, kw_only=True)
-
-    def __call__(self, value: Any) -> None:
-        if isinstance(value, str | list | tuple) and (
-            len(value) < self.at_least or self.exactly not in {None, len(value)}
-        ):
-            raise ValueError("must not be empty" if self.at_least == 1 else f"must have {self}")
-
-    def __str__(self) -> str:
-        least = "not empty" if self.at_least == 1 else f"length >= {self.at_least}"
-        return least if self.exactly is None else f"length {self.exactly}"
+def GreaterThan(limit: float) -> Bound:  # noqa: N802
+    return Bound(f"> {limit}", f"be greater than {limit}", int | float, lambda value: value > limit)
 
 
-Bound = Callable[[Any], object]
+def AtMost(limit: float) -> Bound:  # noqa: N802
+    return Bound(f"<= {limit}", f"be at most {limit}", int | float, lambda value: value <= limit)
+
+
+def LessThan(limit: float) -> Bound:  # noqa: N802
+    return Bound(f"< {limit}", f"be less than {limit}", int | float, lambda value: value < limit)
+
+
+def Length(exactly: int | None = None, *, at_least: int = 0) -> Bound:  # noqa: N802
+    """The length of a list or a text: this one, or at least that."""
+    sign = f"length >= {at_least}" if exactly is None else f"length {exactly}"
+    sign, rule = ("not empty", "not be empty") if (exactly, at_least) == (None, 1) else (sign, f"have {sign}")
+    wanted = range(at_least, sys.maxsize) if exactly is None else (exactly,)
+    return Bound(sign, rule, str | list | tuple, lambda value: len(value) in wanted)
 
 
 def is_file_name(name: Any) -> None:
@@ -107,7 +101,7 @@ LISTS, MAPPINGS = (tuple, list, Sequence), (dict, Mapping)
 """The origins of types that are read from TOML's arrays, and from tables of free keys."""
 
 
-def annotated(kind: Any) -> tuple[Any, str, list[Bound]]:
+def annotated(kind: Any) -> tuple[Any, str, list[Callable[[Any], object]]]:
     """Return the type, the meaning and the bounds of a key, of its annotation."""
     kind, *said = get_args(kind) if get_origin(kind) is Annotated else (kind,)
     return kind, " ".join(one for one in said if isinstance(one, str)), [one for one in said if callable(one)]
@@ -172,7 +166,7 @@ def brief(kind: Any) -> str:
     """Return the bounds of a key as a table of keys has them: ">= 1, < 10"."""
     kind, _, bounds = annotated(kind)
     items = [brief(get_args(one)[0]) for one in members(kind) if get_origin(one) in LISTS]
-    own = [str(one) for one in bounds if isinstance(one, Limit | Length)]
+    own = [one.sign for one in bounds if isinstance(one, Bound)]
     return ", ".join([*own, *(f"each {one}" for one in items if one)])
 
 

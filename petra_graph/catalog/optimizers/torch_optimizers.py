@@ -14,18 +14,15 @@ from typing import Annotated, Any
 
 import torch
 
-from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length, LessThan, ParameterGroups, StageFacts
+from petra_graph.plugins import AtLeast, AtMost, GreaterThan, LessThan, ParameterGroups, StageFacts
 
 _LARGEST = AtMost(1e30)
 """Of a factor of steps: some products of a larger one have no place in float32."""
+_Share = Annotated[float, AtLeast(0), LessThan(1)]
 Rate = Annotated[float, "base learning rate; schedule and scaling multiply it", AtLeast(0), _LARGEST]
-Momentum = Annotated[float, "share of the last step that is kept", AtLeast(0), LessThan(1)]
+Momentum = Annotated[_Share, "share of the last step that is kept"]
 Nesterov = Annotated[bool, "look ahead along the momentum, which must be above 0"]
-Betas = Annotated[
-    tuple[Annotated[float, AtLeast(0), LessThan(1)], ...],
-    "share of the mean gradient, and of its mean square, that is kept",
-    Length(2),
-]
+Betas = Annotated[tuple[_Share, _Share], "share of the mean gradient, and of its mean square, that is kept"]
 Eps = Annotated[float, "added to the root of the mean square", GreaterThan(0), _LARGEST]
 Decay = Annotated[float, "weight decay, none on normalisation and biases", AtLeast(0), _LARGEST]
 LARGEST_BETA1 = 0.99
@@ -74,7 +71,7 @@ def sgd(
     """Stochastic gradient descent with (Nesterov) momentum."""
     expect_momentum(momentum, nesterov=nesterov)
     parameters = groups.param_groups(weight_decay=weight_decay)
-    return SGD(parameters, lr=lr, momentum=momentum, nesterov=nesterov, **_fused(groups))
+    return SGD(parameters, lr=lr, momentum=momentum, nesterov=nesterov, fused=_on_gpus(groups))
 
 
 def adam(
@@ -82,7 +79,7 @@ def adam(
 ) -> torch.optim.Optimizer:
     """Adam, weight decay added to the gradient, and so scaled with it (AdamW's is not); Kingma and Ba 2015, arXiv:1412.6980."""
     parameters = groups.param_groups(weight_decay=weight_decay)
-    return Adam(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, **_fused(groups))
+    return Adam(parameters, lr=lr, betas=betas, eps=eps, fused=_on_gpus(groups))
 
 
 def adamw(
@@ -95,12 +92,12 @@ def adamw(
 ) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay, which shrinks parameters by lr * weight_decay; Loshchilov and Hutter 2019, arXiv:1711.05101."""
     parameters = groups.param_groups(weight_decay=weight_decay)
-    return AdamW(parameters, lr=lr, betas=(betas[0], betas[1]), eps=eps, **_fused(groups))
+    return AdamW(parameters, lr=lr, betas=betas, eps=eps, fused=_on_gpus(groups))
 
 
-def _fused(groups: ParameterGroups) -> dict[str, Any]:
-    """Return the option by which a step is a kernel a group, if all parameters are on GPUs."""
-    return {"fused": True} if all(one.is_cuda for one in (*groups.decayed, *groups.undecayed)) else {}
+def _on_gpus(groups: ParameterGroups) -> bool | None:
+    """Whether a step may be a kernel a group, as all parameters are on GPUs; else torch decides."""
+    return all(one.is_cuda for one in (*groups.decayed, *groups.undecayed)) or None
 
 
 def nadam(
@@ -125,9 +122,8 @@ def nadam(
     """
     first, second = betas
     if beta1_by_stage and first > LARGEST_BETA1:
-        raise ValueError(
-            f"beta1_by_stage = true needs a first beta of at most {LARGEST_BETA1} (got {first}); set it to false"
-        )
+        at_most = f"needs a first beta of at most {LARGEST_BETA1} (got {first})"
+        raise ValueError(f"beta1_by_stage = true {at_most}; set it to false")
     if beta1_by_stage and stage is not None:
         first += min(1.0, stage.steady / stage.stages) * (LARGEST_BETA1 - first)
     return NAdam(
