@@ -10,7 +10,7 @@ Weight decay applies to all parameters but biases and those of a normalisation (
 from __future__ import annotations
 
 from inspect import unwrap
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
