@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Shape, Streams
 from petra_graph.plugins import AtLeast, Code, GreaterThan, LessThan, Problem, SpecError, named_code
@@ -34,28 +33,30 @@ class ConvNorm(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(norm(conv(x))), or norm(conv(x))."""
-        layers: Any = self._modules
-        conv, norm, *relu = layers.values()
-        as_made = type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d and norm.training
-        # Whoever hooks a layer, or replaces it, finds it called as a module.
-        if not as_made or torch.compiler.is_compiling() or any(map(_is_hooked, layers.values())):
+        layers: Any = self._modules.values()
+        conv, norm, *relu = layers
+        direct = type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d and norm.training
+        for layer in layers:
+            own = layer.__dict__
+            # Whoever hooks a layer, or replaces it, finds it called as a module.
+            if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+                direct = False
+            if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+                direct = False
+        if not direct or torch.compiler.is_compiling():
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
         # Their tables, since an attribute takes a module as long as some additions.
         of_conv, of_norm, statistics = conv._parameters, norm._parameters, norm._buffers  # noqa: SLF001
-        x = functional.conv2d(x, of_conv["weight"], of_conv["bias"], conv.stride, conv.padding)
+        x = torch.conv2d(x, of_conv["weight"], of_conv["bias"], conv.stride, conv.padding)
+        if x.numel() == x.shape[1]:  # one value a channel has no variance, which the module refuses
+            return cast(Tensor, norm(x))
         mean = variance = None
         if norm.track_running_stats:  # not in a forward whose statistics are frozen
             mean, variance = statistics["running_mean"], statistics["running_var"]
             statistics["num_batches_tracked"].add_(1)
-        weight, bias = of_norm["weight"], of_norm["bias"]
-        x = functional.batch_norm(x, mean, variance, weight, bias, True, norm.momentum, norm.eps)
+        weight, bias, cudnn = of_norm["weight"], of_norm["bias"], torch._C._get_cudnn_enabled()  # noqa: SLF001
+        x = torch.batch_norm(x, weight, bias, mean, variance, True, norm.momentum, norm.eps, cudnn)
         return torch.relu_(x) if relu else x
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    own = vars(module)
-    hooks = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
-    return "forward" in own or bool(hooks)
 
 
 def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> ConvNorm:
