@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import cycle
 from queue import SimpleQueue
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -49,38 +48,30 @@ Lost = Callable[[Exception], None]
 """Called, from any thread, with what torch raised where the other end of a channel does not answer."""
 
 
-class Sender(Protocol):
-    """The sending end of a channel."""
+class End(Protocol):
+    """One end of a channel."""
 
     def begin(self, messages: Iterable[Form]) -> None:
-        """Send messages of these forms from now on."""
-        ...
-
-    def has_room(self) -> bool:
-        """Whether a message can be sent."""
-        ...
-
-    def send(self, message: EncodedTensors) -> None: ...
-
-
-class Receiver(Protocol):
-    """The receiving end of a channel."""
-
-    def begin(self, messages: Iterable[Form]) -> None:
-        """Expect messages of these forms."""
+        """Send, or expect, messages of these forms from now on."""
         ...
 
     def ready(self) -> bool:
-        """Whether `receive` would return at once."""
+        """Whether a message is there, or room for one."""
         ...
 
+
+class Sender(End, Protocol):
+    def send(self, message: EncodedTensors) -> None: ...
+
+
+class Receiver(End, Protocol):
     def receive(self) -> EncodedTensors:
         """Return the oldest message."""
         ...
 
 
 class LocalChannel:
-    """Both ends of a channel within a process."""
+    """Both ends of a channel within a process; there is always room."""
 
     def __init__(self) -> None:
         queue: deque[EncodedTensors] = deque()
@@ -90,9 +81,6 @@ class LocalChannel:
 
     def begin(self, messages: Iterable[Form]) -> None:
         """Accept messages of any form."""
-
-    def has_room(self) -> bool:
-        return True
 
 
 class PutBack:
@@ -159,6 +147,8 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
 
 # --- slots ------------------------------------------------------------------------------------------------------------
 
+_PIPE = os.O_NONBLOCK | os.O_CLOEXEC
+
 
 def slots(count: int, slot_bytes: int, memory: mmap.mmap | None = None) -> Sequence[Tensor]:
     """Return slots, each uint8 [slot_bytes], in this memory, or in some of this process alone."""
@@ -167,136 +157,94 @@ def slots(count: int, slot_bytes: int, memory: mmap.mmap | None = None) -> Seque
     return flat.view(count, slot_bytes).unbind()
 
 
-class SlotSender(ABC):
-    """The sending end of a channel with slots."""
+class _SlotEnd:
+    """What both ends have: the slots in turn, and how many of them are this end's to use."""
 
-    def __init__(self, slots: Sequence[Tensor]) -> None:
-        self._slots, self._count = cycle(slots), len(slots)
-        self._sent = self._freed = 0
-        """Messages; each number is written by one thread alone."""
+    def __init__(
+        self, slots: Sequence[Tensor], own: int, hears: int, waker: Waker, hand_over: Callable[[Tensor], object]
+    ) -> None:
+        """Begin with `own` slots; a byte in the pipe `hears` gives one more, and `hand_over` gives one to the other end."""
+        self._slots, self._own, self._hears, self._hand_over = cycle(slots), own, hears, hand_over
         self._forms: Iterator[Form] = iter(())
+        waker.attach(hears, self._hear)
 
     def begin(self, messages: Iterable[Form]) -> None:
         self._forms = iter(messages)
 
-    def has_room(self) -> bool:
-        return self._sent - self._freed < self._count
+    def ready(self) -> bool:
+        if not self._own:
+            self._hear()
+        return self._own > 0
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):  # nothing is new
+            self._own += len(os.read(self._hears, 65536))
+
+
+class SlotSender(_SlotEnd):
+    """The sending end of a channel with slots, which are all its own at first."""
+
+    def __init__(self, slots: Sequence[Tensor], *others: Any) -> None:
+        super().__init__(slots, len(slots), *others)
 
     def send(self, message: EncodedTensors) -> None:
         """Copy a message into the next slot, which is free."""
         slot = next(self._slots)
         with torch.no_grad():
             size = write_message(next(self._forms)[0], slot, message)
-        self._sent += 1
-        self._pass_on(slot[:size])
-
-    @abstractmethod
-    def _pass_on(self, message: Tensor) -> None:
-        """Let the receiver have a message, uint8 [bytes]."""
+        self._own -= 1
+        self._hand_over(slot[:size])
 
 
-class SlotReceiver(ABC):
-    """The receiving end of a channel with slots."""
-
-    def __init__(self, slots: Sequence[Tensor]) -> None:
-        self._slots = cycle(slots)
-        self._come = self._received = 0
-        """Messages; each number is written by one thread alone."""
-        self._forms: Iterator[Form] = iter(())
-
-    def begin(self, messages: Iterable[Form]) -> None:
-        self._forms = iter(messages)
-
-    def ready(self) -> bool:
-        return self._come > self._received
+class SlotReceiver(_SlotEnd):
+    """The receiving end of a channel with slots, none of which has a message at first."""
 
     def receive(self) -> EncodedTensors:
         """Return a copy of the oldest message, and give its slot back."""
-        layout, samples = next(self._forms)
-        message = read_message(layout, next(self._slots), samples)
-        self._received += 1
-        self._give_back()
+        (layout, samples), slot = next(self._forms), next(self._slots)
+        message = read_message(layout, slot, samples)
+        self._own -= 1
+        self._hand_over(slot)
         return message
-
-    @abstractmethod
-    def _give_back(self) -> None: ...
 
 
 # --- shared memory ----------------------------------------------------------------------------------------------------
 
-_PIPE = os.O_NONBLOCK | os.O_CLOEXEC
 Address = Mapping[str, int]
 """The receiver's process, and the descriptors of its memory and pipes there."""
 
 
-class SharedMemoryReceiver(SlotReceiver):
-    """The receiving end in shared memory, which it makes."""
-
-    def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
-        size = count * slot_bytes
-        try:
-            memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
-            os.posix_fallocate(memory, 0, size)
-            super().__init__(slots(count, slot_bytes, mmap.mmap(memory, size)))
-            self._filled, filling = os.pipe2(_PIPE)
-            to_free, self._freeing = os.pipe2(_PIPE)
-        except OSError as error:
-            what = f"{count} messages of {slot_bytes} bytes"
-            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}") from error
-        ends = {"memory": memory, "filling": filling, "to_free": to_free}
-        self.address: Address = {"process": os.getpid(), **ends, "count": count, "slot_bytes": slot_bytes}
-        """What the sender needs to open the other end."""
-        waker.attach(self._filled, self._drain)
-
-    def ready(self) -> bool:
-        if self._come == self._received:
-            self._drain()
-        return self._come > self._received
-
-    def _give_back(self) -> None:
-        _tell(self._freeing)
-
-    def _drain(self) -> None:
-        self._come += _told(self._filled)
-
-
-class SharedMemorySender(SlotSender):
-    """The sending end in the shared memory of a receiver."""
-
-    def __init__(self, address: Address, waker: Waker) -> None:
-        def opened(name: str, flags: int) -> int:
-            return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
-
-        count, slot_bytes = address["count"], address["slot_bytes"]
-        try:
-            memory = opened("memory", os.O_RDWR)
-            super().__init__(slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes)))
-            os.close(memory)
-            self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
-            self._emptied = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
-        except OSError as error:
-            message = f"cannot share memory with process {address['process']}: {error}"
-            raise RunFailed(message, hint='set run.transport = "process-group"') from error
-        waker.attach(self._emptied, self._drain)
-
-    def has_room(self) -> bool:
-        if self._sent - self._freed == self._count:
-            self._drain()
-        return self._sent - self._freed < self._count
-
-    def _pass_on(self, message: Tensor) -> None:
-        _tell(self._filling)
-
-    def _drain(self) -> None:
-        self._freed += _told(self._emptied)
-
-
-def _told(pipe: int) -> int:
-    """Return how often the other end has told since the last time."""
+def shared_memory_receiver(count: int, slot_bytes: int, waker: Waker) -> tuple[SlotReceiver, Address]:
+    """Make shared memory; return the receiving end in it, and what the sender needs to open the other end."""
     try:
-        return len(os.read(pipe, 65536))
-    except BlockingIOError:
-        return 0
+        memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
+        os.posix_fallocate(memory, 0, count * slot_bytes)
+        made = slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes))
+        (filled, filling), (to_free, freeing) = os.pipe2(_PIPE), os.pipe2(_PIPE)
+    except OSError as error:
+        what = f"{count} messages of {slot_bytes} bytes"
+        raise RunFailed(f"no shared memory for {what}: {error.strerror or error}") from error
+    ends = {"process": os.getpid(), "memory": memory, "filling": filling, "to_free": to_free}
+    receiver = SlotReceiver(made, 0, filled, waker, lambda _: _tell(freeing))
+    return receiver, {**ends, "count": count, "slot_bytes": slot_bytes}
+
+
+def shared_memory_sender(address: Address, waker: Waker) -> SlotSender:
+    """Open the sending end in the shared memory of a receiver."""
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
+
+    count, slot_bytes = address["count"], address["slot_bytes"]
+    try:
+        memory = opened("memory", os.O_RDWR)
+        theirs = slots(count, slot_bytes, mmap.mmap(memory, count * slot_bytes))
+        os.close(memory)
+        filling, freed = opened("filling", os.O_WRONLY | os.O_NONBLOCK), opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        message = f"cannot share memory with process {address['process']}: {error}"
+        raise RunFailed(message, hint='set run.transport = "process-group"') from error
+    return SlotSender(theirs, freed, waker, lambda _: _tell(filling))
 
 
 def _tell(pipe: int) -> None:
@@ -305,30 +253,31 @@ def _tell(pipe: int) -> None:
 
 
 # --- a process group --------------------------------------------------------------------------------------------------
+#
+# Channels between two processes are kept apart by their number, the `tag`. A thread waits for the other end, without the interpreter's
+# lock, and tells this process through a pipe.
 
 
 class ProcessGroupReceiver(SlotReceiver):
     """The receiving end of a channel through gloo; receives are posted as far ahead as there are free slots."""
 
     def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
-        """Receive from a rank; `tag` is the channel's number, which keeps apart the channels between two processes."""
-        super().__init__(slots)
-        self._expected, self._free = SimpleQueue[Form](), SimpleQueue[Tensor]()
+        (come, tells), free = os.pipe2(_PIPE), SimpleQueue[Tensor]()
+        super().__init__(slots, 0, come, waker, free.put)
+        self._expected = expected = SimpleQueue[Form]()
         for slot in slots:
-            self._free.put(slot)
-        self._in_turn = cycle(slots)
+            free.put(slot)
 
         def serve() -> None:
             posted: deque[dist.Work] = deque()
             while True:
-                while not posted or not (self._expected.empty() or self._free.empty()):
-                    layout, samples = self._expected.get()
-                    work = dist.irecv(self._free.get()[: layout.extents(samples)[1]], rank, tag=tag)
+                while not posted or not (expected.empty() or free.empty()):
+                    layout, samples = expected.get()
+                    work = dist.irecv(free.get()[: layout.extents(samples)[1]], rank, tag=tag)
                     assert work is not None
                     posted.append(work)
                 posted.popleft().wait()
-                self._come += 1
-                waker.wake()
+                _tell(tells)
 
         _serve(serve, lost, f"channel {tag} from rank {rank}")
 
@@ -338,33 +287,21 @@ class ProcessGroupReceiver(SlotReceiver):
         for form in forms:
             self._expected.put(form)
 
-    def _give_back(self) -> None:
-        self._free.put(next(self._in_turn))
 
+def process_group_sender(rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> SlotSender:
+    """Return the sending end of a channel through gloo."""
+    (freed, tells), full = os.pipe2(_PIPE), SimpleQueue[Tensor]()
 
-class ProcessGroupSender(SlotSender):
-    """The sending end of a channel through gloo."""
+    def serve() -> None:
+        while True:
+            dist.send(full.get(), rank, tag=tag)
+            _tell(tells)
 
-    def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
-        """Send to a rank; `tag` as that of the receiver."""
-        super().__init__(slots)
-        self._full = SimpleQueue[Tensor]()
-
-        def serve() -> None:
-            while True:
-                dist.send(self._full.get(), rank, tag=tag)
-                self._freed += 1
-                waker.wake()
-
-        _serve(serve, lost, f"channel {tag} to rank {rank}")
-
-    def _pass_on(self, message: Tensor) -> None:
-        self._full.put(message)
+    _serve(serve, lost, f"channel {tag} to rank {rank}")
+    return SlotSender(slots, freed, waker, full.put)
 
 
 def _serve(serve: Callable[[], None], lost: Lost, name: str) -> None:
-    """Start the thread of a channel's end, which waits without the interpreter's lock."""
-
     def run() -> None:
         try:
             serve()

@@ -75,31 +75,38 @@ class DevicePeer:
         return torch.empty(channel.slot_bytes, dtype=torch.uint8, device=self.device)
 
 
-class DeviceSender:
+class _DeviceEnd:
+    """What both ends have: announcements, and the forms of their messages."""
+
+    def __init__(self, peer: DevicePeer, announcements: Sender | Receiver) -> None:
+        self._peer, self._announced = peer, announcements
+        self._forms: Iterator[Form] = iter(())
+        # Of a sender: whether the receiver has enqueued the receive of the message in the oldest slot. Of a receiver: whether a message is
+        # announced, which may be on its way on a GPU.
+        self.ready = announcements.ready
+
+    def begin(self, messages: Iterable[Form]) -> None:
+        forms = list(messages)
+        self._forms = iter(forms)
+        self._announced.begin([(ANNOUNCEMENT, 0)] * len(forms))
+
+
+class DeviceSender(_DeviceEnd):
     """The sending end."""
 
     def __init__(self, peer: DevicePeer, channel: Channel, announcements: Sender) -> None:
-        self._peer, self._announcements = peer, announcements
+        super().__init__(peer, announcements)
+        self._announce = announcements.send
         self._slots: deque[tuple[Tensor, dist.Work | None]] = deque(
             (peer.memory(channel), None) for _ in range(channel.capacity)
         )
         """With the sends of the messages in them, the oldest first."""
-        self._forms: Iterator[Form] = iter(())
         with peer.answered():
             dist.send(self._slots[0][0][:1], peer.rank, group=peer.group)
 
-    def begin(self, messages: Iterable[Form]) -> None:
-        forms = list(messages)
-        self._forms = map(_on_device, forms)
-        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
-
-    def has_room(self) -> bool:
-        """Whether the receiver has enqueued the receive of the message in the oldest slot."""
-        return self._announcements.has_room()
-
     def send(self, message: EncodedTensors) -> None:
         """Enqueue a copy of the message into the oldest slot, and its send."""
-        layout, _ = next(self._forms)
+        layout = _on_device(next(self._forms)[0])
         count = len(layout.tensors)
         memory, sent = self._slots.popleft()
         with self._peer.answered():
@@ -109,36 +116,26 @@ class DeviceSender:
             size = write_message(layout, memory, message[:count])
         with self._peer.answered():
             self._slots.append((memory, dist.isend(memory[:size], self._peer.rank, group=self._peer.group)))
-        self._announcements.send(message[count:] or _NO_WEIGHT)
+        self._announce(message[count:] or _NO_WEIGHT)
 
 
-class DeviceReceiver:
+class DeviceReceiver(_DeviceEnd):
     """The receiving end."""
 
     def __init__(self, peer: DevicePeer, channel: Channel, announcements: Receiver) -> None:
-        self._peer, self._announcements = peer, announcements
+        super().__init__(peer, announcements)
+        self._announcement = announcements.receive
         self._buffer = peer.memory(channel)
         self._streams = torch.get_device_module(peer.device)
         self._ahead = self._streams.Stream()
         """Behind it, receives wait for the buffer alone, not for what is queued on the stream that computes."""
-        self._weighted = False
-        self._forms: Iterator[Form] = iter(())
         with peer.answered():
             dist.recv(self._buffer[:1], peer.rank, group=peer.group)
 
-    def begin(self, messages: Iterable[Form]) -> None:
-        forms = list(messages)
-        self._weighted = any(WEIGHT in layout.tensors for layout, _ in forms[:1])
-        self._forms = map(_on_device, forms)
-        self._announcements.begin([(ANNOUNCEMENT, 0)] * len(forms))
-
-    def ready(self) -> bool:
-        """Whether a message is announced: on a GPU it may be on its way."""
-        return self._announcements.ready()
-
     def receive(self) -> EncodedTensors:
         """Enqueue the receive of the oldest message, and return a copy of it."""
-        layout, samples = next(self._forms)
+        whole, samples = next(self._forms)
+        layout = _on_device(whole)
         buffer = self._buffer[: layout.extents(samples)[1]]
         with self._peer.answered():
             with self._streams.stream(self._ahead):
@@ -147,12 +144,11 @@ class DeviceReceiver:
             received.wait()
         message = read_message(layout, buffer, samples)
         self._ahead.wait_stream(self._streams.current_stream())
-        weight = self._announcements.receive()  # which gives room: not before the receive has been enqueued
-        return (*message, *weight) if self._weighted else message
+        weight = self._announcement()  # which gives room: not before the receive has been enqueued
+        return (*message, *weight) if len(layout.tensors) < len(whole.tensors) else message
 
 
 @lru_cache
-def _on_device(form: Form) -> Form:
-    """Return a form without the weight, which the host reads."""
-    layout, samples = form
-    return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT)), samples
+def _on_device(layout: MessageLayout) -> MessageLayout:
+    """Return a layout without the weight, which the host reads."""
+    return evolve(layout, tensors=tuple(tensor for tensor in layout.tensors if tensor != WEIGHT))

@@ -19,12 +19,12 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.channels import (
     LocalChannel,
     ProcessGroupReceiver,
-    ProcessGroupSender,
     PutBack,
     Receiver,
     Sender,
-    SharedMemoryReceiver,
-    SharedMemorySender,
+    process_group_sender,
+    shared_memory_receiver,
+    shared_memory_sender,
     slots,
 )
 from petra_graph.runtime.nccl import DevicePeer, DeviceReceiver, DeviceSender, announcing
@@ -108,33 +108,33 @@ def open_channels(
         RunFailed: there is no memory for the slots, or another process has not come.
         SpecError: torch has no NCCL.
     """
-    channels, nccl, waker = ProcessChannels(programs=programs, ranks=ranks), transport == "nccl", watchdog.waker
-    attaching: list[tuple[str, Channel]] = []
-    for tag, channel in enumerate(channels.channels.values()):
-        key, name = channel.key, f"channel/{ranks[0]}/{tag}"
-        sender, receiver = ends = channels.ends(key)
+    channels, waker = ProcessChannels(programs=programs, ranks=ranks), watchdog.waker
+    attaching: list[tuple[ChannelKey, str]] = []
+    for tag, (key, channel) in enumerate(channels.channels.items()):
+        ends = channels.ends(key)
         if world.rank not in ends:
             continue
-        receives = receiver == world.rank
-        other = sender if receives else receiver
-        if nccl:
+        receives, other = ends[1] == world.rank, sum(ends) - world.rank
+        name = f"channel/{ranks[0]}/{tag}"
+        if transport == "nccl":
             channel = announcing(channel)  # noqa: PLW2901  what goes between hosts
         if other == world.rank:
             channels.senders[key] = channels.receivers[key] = LocalChannel()
         elif transport == "process-group" or not world.share_machine(other):
-            memory, lost = slots(channel.capacity, channel.slot_bytes), partial(watchdog.lost, str(channel), other)
+            through = other, tag, slots(channel.capacity, channel.slot_bytes), waker
+            lost = partial(watchdog.lost, str(channel), other)
             if receives:
-                channels.receivers[key] = ProcessGroupReceiver(other, tag, memory, waker, lost)
+                channels.receivers[key] = ProcessGroupReceiver(*through, lost)
             else:
-                channels.senders[key] = ProcessGroupSender(other, tag, memory, waker, lost)
+                channels.senders[key] = process_group_sender(*through, lost)
         elif receives:
-            end = channels.receivers[key] = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, waker)
-            world.store.set(name, end.address)
+            channels.receivers[key], address = shared_memory_receiver(channel.capacity, channel.slot_bytes, waker)
+            world.store.set(name, address)
         else:
-            attaching.append((name, channel))
-    for name, channel in attaching:  # when every receiver has made its memory: none waits for another one's
-        channels.senders[channel.key] = SharedMemorySender(world.wait(name), waker)
-    if nccl:
+            attaching.append((key, name))
+    for key, name in attaching:  # when every receiver has made its memory: none waits for another one's
+        channels.senders[key] = shared_memory_sender(world.wait(name), waker)
+    if transport == "nccl":
         _join_devices(channels, world, watchdog, torch.device(device))
     return channels
 
@@ -146,16 +146,13 @@ def _join_devices(channels: ProcessChannels, world: World, watchdog: Watchdog, d
     """
     processes = len(set(channels.ranks))
     for key, channel in channels.channels.items():
-        if channels.is_local(key):
-            continue
-        sender, receiver = ends = channels.ends(key)
+        ends = channels.ends(key)
         pairs = [[first + rank % processes for rank in ends] for first in range(0, world.size, processes)]
-        group = next(filter(None, [world.group(pair, device.type) for pair in pairs]), None)
-        if group is None:
-            continue
-        answered, sends = partial(watchdog.answered, str(key), ends), sender == world.rank
-        peer = DevicePeer(rank=receiver if sends else sender, group=group, device=device, answered=answered)
-        if sends:
-            channels.senders[key] = DeviceSender(peer, channel, channels.senders[key])
-        else:
-            channels.receivers[key] = DeviceReceiver(peer, channel, channels.receivers[key])
+        made = [] if channels.is_local(key) else [world.group(pair, device.type) for pair in pairs]
+        for group in filter(None, made):
+            answered, other = partial(watchdog.answered, str(key), ends), sum(ends) - world.rank
+            peer = DevicePeer(rank=other, group=group, device=device, answered=answered)
+            if ends[0] == world.rank:
+                channels.senders[key] = DeviceSender(peer, channel, channels.senders[key])
+            else:
+                channels.receivers[key] = DeviceReceiver(peer, channel, channels.receivers[key])

@@ -144,7 +144,7 @@ class StageAtWork:
                 sender: Sender = channels.senders[key]
                 self._send[direction][key.edge] = sender.send
                 if not isinstance(sender, LocalChannel):  # a queue within the process always has room
-                    waits[direction].append((sender.has_room, key))
+                    waits[direction].append((sender.ready, key))
         self.operations = {
             verb: Operation(
                 self._on_device(do),

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.channels import SharedMemoryReceiver, SharedMemorySender, moved, read_message, write_message
+from petra_graph.runtime.channels import (
+    moved,
+    read_message,
+    shared_memory_receiver,
+    shared_memory_sender,
+    write_message,
+)
 from petra_graph.runtime.waiting import Waker
 from petra_graph.spec.model import PrecisionSpec
 
@@ -52,14 +58,14 @@ def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
 
 
 def test_a_sender_that_cannot_map_the_memory_says_so(monkeypatch):
-    receiver = SharedMemoryReceiver(1, 64, Waker())
+    _, address = shared_memory_receiver(1, 64, Waker())
 
     def full(*_):
         raise OSError(ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(mmap, "mmap", full)
     with pytest.raises(RunFailed, match=r"^cannot share memory with process \d+: .*Cannot allocate memory"):
-        SharedMemorySender(receiver.address, Waker())
+        shared_memory_sender(address, Waker())
 
 
 def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_what_was_received():
@@ -67,13 +73,13 @@ def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_w
     message = MessageLayout(
         tensors=stream_layouts([StreamType((4,), "float32")], PrecisionSpec(), "as-streams"), samples=2
     )
-    receiver = SharedMemoryReceiver(2, message.most_bytes, Waker())
-    sender = SharedMemorySender(receiver.address, Waker())
+    receiver, address = shared_memory_receiver(2, message.most_bytes, Waker())
+    sender = shared_memory_sender(address, Waker())
     for end in (sender, receiver):
         end.begin([(message, 2)] * 100)
     kept = []
     for number in range(20):
-        assert sender.has_room()
+        assert sender.ready()
         sent = (torch.full((2, 4), float(number)),)
         sender.send(sent)
         sent[0].zero_()  # it is the sender's own again

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from threading import Semaphore, Thread, local
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -99,11 +100,9 @@ class HostChannel:
         self._slots = slots(capacity, ANNOUNCEMENT.most_bytes)
         self._free, self._full = deque(range(capacity)), deque[int]()
         self._hand_over = hand_over
+        self.sender = SimpleNamespace(begin=self.begin, ready=lambda: bool(self._free), send=self.send)
 
     def begin(self, *_: object) -> None: ...
-
-    def has_room(self) -> bool:
-        return bool(self._free)
 
     def send(self, message: EncodedTensors) -> None:
         slot = self._free.popleft()
@@ -284,7 +283,7 @@ def run(
             continue
         peer = DevicePeer(rank=0, group=fabric.group(), device=torch.device("cpu"), answered=nullcontext)
         announcements = HostChannel(channel.capacity, Late(world, supervisors[sender], supervisors[receiver]))
-        channels[sender].senders[key] = DeviceSender(peer, channel, announcements)
+        channels[sender].senders[key] = DeviceSender(peer, channel, announcements.sender)
         channels[receiver].receivers[key] = DeviceReceiver(peer, channel, announcements)
     world.run()
     return returned
