@@ -59,11 +59,13 @@ class HeadRunner(SegmentRunner):
     _one: Tensor | None = field(default=None, init=False)
     """The gradient of a loss whose targets all count."""
 
-    def forward_backward(self, micro_batch: int, inputs: Streams, target: Tree) -> HeadResult:
-        """Run forward and loss, and differentiate both."""
-        leaves = self.leaves(inputs)
+    def forward(self, micro_batch: int | None, inputs: Streams, target: Tree) -> HeadResult:
+        """Run forward and loss of a training micro-batch, and differentiate both; None: of an evaluation batch, without a graph."""
+        leaves = inputs if micro_batch is None else self.leaves(inputs)
         output = self.returned(self.run(micro_batch, leaves))
         result, beside = self.compare(micro_batch, output, target)
+        if micro_batch is None:
+            return result._replace(metrics=self._metrics(output, beside), compared=(main(output), beside))
         loss, one, share = result.loss, self._one, result.weight / result.samples
         if one is None or one.dtype != loss.dtype:
             one = self._one = torch.ones_like(loss)
@@ -75,12 +77,6 @@ class HeadRunner(SegmentRunner):
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
-
-    def evaluate(self, inputs: Streams, target: Tree) -> HeadResult:
-        """Run forward and loss, without a graph."""
-        output = self.returned(self.run(None, inputs))
-        result, beside = self.compare(None, output, target)
-        return result._replace(metrics=self._metrics(output, beside), compared=(main(output), beside))
 
     def returned(self, streams: Streams) -> Tree:
         """Return what the network returned, of which these are the tensors."""

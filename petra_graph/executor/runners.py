@@ -12,7 +12,7 @@ reconstructs. Gradients of parameters (Delta_j) are added to `grad` (lines 17 an
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -85,7 +85,7 @@ class InFlight(deque[tuple[int, T]]):
 
 
 @define(eq=False, slots=False)
-class SegmentRunner(ABC):
+class SegmentRunner:
     """A segment's modules between their forward and their backward."""
 
     modules: Mapping[str, Block]

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial, reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,14 +32,7 @@ from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
-from petra_graph.executor.runners import (
-    BodyRunner,
-    Recompute,
-    Reconstruct,
-    SegmentRunner,
-    StashGraph,
-    copied_parameters,
-)
+from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct, StashGraph, copied_parameters
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.author_code import noted
@@ -103,9 +96,7 @@ class StageExecutor:
         loss: Loss,
     ) -> None:
         """Build the runners of a stage; `modules` are those of its nodes, on its device."""
-        self.program = program
-        self.modules = modules
-        self.updater = updater
+        self.program, self.modules, self.updater = program, modules, updater
         self._located = placed(f"stage {program.index} ({', '.join(program.nodes)})")
         """Names the stage in problems of its update."""
         optimizer = None if updater.stage is None else updater.optimizer  # without delays, nothing is late
@@ -122,18 +113,18 @@ class StageExecutor:
         self.versions = WeightVersions(partial(copied_parameters, of_versions)) if of_versions else None
         """The parameters that a backward may need as they were at the forward; None where none does."""
         self.runners: list[tuple[Segment, HeadRunner | BodyRunner]] = []
-        self._forwards: list[tuple[Segment, HeadRunner | BodyRunner, Sequence[tuple[Edge, bool]]]] = []
-        """Each segment with where its outputs go, and whether they stay inside the stage; the head's come last, and go nowhere."""
-        self._backwards: list[tuple[Segment, SegmentRunner, Sequence[tuple[Edge, slice, bool, bool]]]] = []
-        """From the last segment to the first, each with what it sends back: edge, streams, whether their producer reconstructs from them,
-        and whether it is inside the stage."""
+        self.head: HeadRunner | None = None
+        self._sends: list[Sequence[tuple[Edge, bool]]] = []
+        """Of each segment, where its outputs go, and whether they stay inside the stage."""
+        self._returns: list[Sequence[tuple[Edge, slice, bool, bool]]] = []
+        """Of each segment, what it sends back: edge, streams, whether their producer reconstructs from them, and whether it is inside the stage."""
         inside = {INPUT, *program.nodes}  # what no other stage sends
         for segment in program.segments:
             own = {name: modules[name] for name in segment.nodes}
             reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
             runner: HeadRunner | BodyRunner
             if segment.kind == "head":
-                runner = HeadRunner(own, numerics, reads_samples=reads_samples, loss=loss)
+                runner = self.head = HeadRunner(own, numerics, reads_samples=reads_samples, loss=loss)
             else:
                 versions = self.versions if segment.backward == "stored" else None
                 runner = _BODY[segment.keeps](own, numerics, reads_samples=reads_samples, versions=versions)
@@ -143,8 +134,8 @@ class StageExecutor:
                 if (producer := entry.edge.producer) != INPUT:
                     returned.append((entry.edge, streams, entry.returns_activation, producer in inside))
             self.runners.append((segment, runner))
-            self._forwards.append((segment, runner, [(edge, edge.consumer in inside) for edge in segment.outputs]))
-            self._backwards.insert(0, (segment, runner, returned))
+            self._sends.append([(edge, edge.consumer in inside) for edge in segment.outputs])
+            self._returns.append(returned)
         old_graphs = program.delayed and any(isinstance(runner, StashGraph) for _, runner in self.runners)
         self._in_graphs = tuple(one for module in modules.values() for one in module.parameters()) if old_graphs else ()
         """Parameters that an update changes while graphs wait which saved them; frozen ones, too, which callbacks may move."""
@@ -175,43 +166,38 @@ class StageExecutor:
             runner.recorded = RecordedSegment(*passes)
         return "" if bodies else "each segment is the head, or keeps its graph until its backward"
 
-    def measure(self, *, metrics: bool) -> None:
-        """Compute the metrics of training micro-batches from now on, or leave them out: nobody asks for them."""
-        for _, runner in self.runners:
-            if isinstance(runner, HeadRunner):
-                runner.measures = metrics
-
     def forward(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
+        self, micro_batch: int | None, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
     ) -> Forwarded:
-        """Run the forward of a training micro-batch.
+        """Run the forward of a micro-batch.
 
         Args:
-            micro_batch: counted from the run's start.
+            micro_batch: of a training, counted from the run's start; None: an evaluation batch, with running statistics and nothing kept.
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
         """
-        with self._around("forward", self.predicted, micro_batch, target):
-            sent: dict[Edge, EncodedTensors] = {}
-            result: HeadResult | None = None
-            if self.versions is not None:
+        evaluates = micro_batch is None
+        sent: dict[Edge, EncodedTensors] = {}
+        result: HeadResult | None = None
+        with torch.no_grad() if evaluates else self._around("forward", self.predicted, micro_batch, target):
+            if self.versions is not None and micro_batch is not None:
                 self.versions.begin(micro_batch)
-            for segment, runner, sends in self._forwards:
+            for (segment, runner), sends in zip(self.runners, self._sends, strict=True):
                 inputs = self._taken(segment, received)
-                for observer in self.observers:
-                    observer.segment_forward(micro_batch, segment, inputs)
+                if micro_batch is not None:
+                    for observer in self.observers:
+                        observer.segment_forward(micro_batch, segment, inputs)
                 if isinstance(runner, HeadRunner):
-                    assert target is not None
-                    result = runner.forward_backward(micro_batch, inputs, target)
+                    result = runner.forward(micro_batch, inputs, target)
                     continue
-                outputs = runner.forward(micro_batch, inputs)
+                outputs = runner.run(None, inputs) if micro_batch is None else runner.forward(micro_batch, inputs)
                 for edge, stays in sends:
                     if stays:
                         received[edge] = outputs
                     else:
-                        sent[edge] = encode(outputs, self._stored) if self._encodes else outputs
+                        sent[edge] = encode(outputs, self._stored) if self._encodes and not evaluates else outputs
                 del inputs, outputs
-            return Forwarded(sent, result)
+        return Forwarded(sent, result)
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], weight: float
@@ -230,7 +216,7 @@ class StageExecutor:
         with self._around("backward", self.earlier, micro_batch):
             sent: dict[Edge, EncodedTensors] = {}
             self.updater.accumulated(micro_batch, weight)
-            for segment, runner, returns in self._backwards:
+            for (segment, runner), returns in zip(reversed(self.runners), reversed(self._returns), strict=True):
                 gradients, outputs = self._returned(segment, received)
                 inputs, through = runner.backward(micro_batch, outputs, gradients)
                 for observer in self.observers:
@@ -274,23 +260,6 @@ class StageExecutor:
         with self._located:
             self.updater.check()
 
-    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tree | None) -> Forwarded:
-        """Run the forward of an evaluation batch, with running statistics and nothing kept."""
-        sent: dict[Edge, EncodedTensors] = {}
-        result: HeadResult | None = None
-        with torch.no_grad():
-            for segment, runner, sends in self._forwards:
-                inputs = self._taken(segment, received)
-                if isinstance(runner, HeadRunner):
-                    assert target is not None
-                    result = runner.evaluate(inputs, target)
-                    continue
-                outputs = runner.run(None, inputs)
-                for edge, stays in sends:
-                    (received if stays else sent)[edge] = outputs
-                del inputs, outputs
-        return Forwarded(sent, result)
-
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""
         for module in self.modules.values():
@@ -299,8 +268,8 @@ class StageExecutor:
     def _taken(self, segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
         """Take what a segment reads from the messages that its stage has received."""
         if len(segment.inputs) == 1:
-            message = received.pop(segment.inputs[0].edge)
-            return decode(message) if self._encodes else cast(Streams, message)
+            message: Any = received.pop(segment.inputs[0].edge)
+            return decode(message) if self._encodes else message
         return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
     def _returned(
@@ -310,8 +279,8 @@ class StageExecutor:
         gradients: list[Streams] = []  # none of the head
         outputs: Streams | None = None
         for edge in segment.outputs:
-            message = received.pop(edge)
-            own = decode(message) if self._encodes else cast(Streams, message)
+            message: Any = received.pop(edge)
+            own = decode(message) if self._encodes else message
             if edge == segment.activation_from:
                 own, outputs = own[: len(own) // 2], own[len(own) // 2 :]
             gradients.append(own)

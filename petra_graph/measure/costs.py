@@ -220,7 +220,7 @@ def _measure_operations(
         target = _accepted(head, inputs, zero_targets(conditions.facts, conditions.batch, numerics.device))
 
         def forward_backward() -> Streams:
-            head.forward_backward(0, inputs, target)
+            head.forward(0, inputs, target)
             return head.pending.take(0).gradients
 
         return (), {"forward_backward": _differentiated(module, forward_backward, inputs)}

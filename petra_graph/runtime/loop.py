@@ -90,8 +90,7 @@ class Scheduler:
         self._stages = [StageAtWork(executor, self._channels, self._feed) for executor in executors]
         self._cut = Cut(micro_batches=range(0), at=0)
         """Where the present training began."""
-        self._batches: range | None = None
-        """Of the present evaluation."""
+        self._evaluates = False
 
     def train(
         self,
@@ -145,29 +144,26 @@ class Scheduler:
         Raises:
             Interrupted, Failed, RunFailed: as `train`.
         """
-        batches = self._batches = range(len(sizes))
-        self._feed.source = iter(data)
+        batches, stages = range(len(sizes)), self._stages
+        self._evaluates, self._feed.source = True, iter(data)
         self._channels.begin_evaluation(sizes)
-        for stage in self._stages:
+        for stage in stages:
             stage.begin_evaluation(batches)
-        for executor in self.executors:
-            executor.set_training(False)
+            stage.executor.set_training(False)
         try:
-            for batch in batches:
-                for stage in self._stages:
-                    action = Action("forward", batch)
+            for stage, action in ((stage, Action("forward", batch)) for batch in batches for stage in stages):
+                self._supervisor.check()
+                while not (stops := self._halts(stage, action)) and stage.awaited(action):
+                    self._sleep([stage])
                     self._supervisor.check()
-                    while not all(map(call, stage.operations["forward"].ready)) and not self._halts(stage, action):
-                        self._sleep([stage])
-                        self._supervisor.check()
-                    if self._halts(stage, action):
-                        self._interrupt()
-                    result = self._perform(stage, action)
-                    stage.forwards += self._replicas is None
-                    if result is not None:
-                        yield result
+                if stops:
+                    self._interrupt()
+                result = self._perform(stage, action)
+                stage.forwards += self._replicas is None
+                if result is not None:
+                    yield result
         finally:
-            self._supervisor.status = self._batches = None
+            self._supervisor.status, self._evaluates = None, False
             for executor in self.executors:
                 executor.set_training(True)
 
@@ -245,9 +241,9 @@ class Scheduler:
 
     def _perform(self, stage: StageAtWork, action: Action) -> HeadResult | None:
         """Do an operation, which can begin."""
-        supervisor, operation, began = self._supervisor, stage.operations[action.verb], time.monotonic()
-        if supervisor.watches:
-            supervisor.status = self._status(stage, action, began)
+        operation, began = stage.operations[action.verb], time.monotonic()
+        if self._supervisor.watches:
+            self._supervisor.status = self._status(stage, action, began)
         try:
             result = operation.perform(action.micro_batch)
         except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
@@ -269,7 +265,7 @@ class Scheduler:
 
     def _halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
-        supervisor, evaluates = self._supervisor, self._batches is not None
+        supervisor, evaluates = self._supervisor, self._evaluates
         if action.verb != "forward" or supervisor.stop_signal is None:
             return False
         if self._replicas is not None and evaluates:
@@ -330,6 +326,5 @@ class Scheduler:
         self._supervisor.status = status
 
     def _status(self, stage: StageAtWork, action: Action, since: float) -> OperationStatus:
-        verb = action.verb if self._batches is None else "evaluation"
-        program = stage.executor.program
-        return OperationStatus(program=program, operation=verb, micro_batch=action.micro_batch, since=since)
+        verb = "evaluation" if self._evaluates else action.verb
+        return OperationStatus(stage.executor.program, verb, action.micro_batch, since)

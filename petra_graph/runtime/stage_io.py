@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from attrs import evolve
@@ -25,7 +25,7 @@ from petra_graph.plugins.tensor_trees import Tree, inputs_of
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
-from petra_graph.runtime.channels import LocalChannel, PutBack, Sender, moved
+from petra_graph.runtime.channels import LocalChannel, PutBack, moved
 from petra_graph.runtime.open_channels import ProcessChannels
 
 MicroBatch = tuple[Tree, Tree]
@@ -65,8 +65,8 @@ class Operation(NamedTuple):
 
     perform: Callable[[int], HeadResult | None]
     """Does the one on a micro-batch."""
-    ready: Sequence[Callable[[], object]]
-    """Each returns something true when a message is there, or room for one."""
+    ready: Sequence[Callable[[], bool]]
+    """Each returns whether a message is there, or room for one."""
     channels: Sequence[ChannelKey]
     """Of which each of these tells."""
     tally: list[float]
@@ -92,35 +92,38 @@ class StageAtWork:
         """Number and seconds of the operations, by kind."""
         self.done: Action | None = None
         """The latest operation."""
-        self._weights: deque[float] = deque()
-        """Of the targets of micro-batches between the head's forward and backward, by which gradients are multiplied (`HeadResult.weight`)."""
         self.norm: Tensor | None = None
         """Of all stages' gradients, where they are clipped by one."""
+        self._weights: deque[float] = deque()
+        """Of the targets of micro-batches between the head's forward and backward, by which gradients are multiplied (`HeadResult.weight`)."""
         self._channels, self._feed, self._holds_head = channels, feed, program.holds_head
         self._opens_source = bool(self.samples) or (program.holds_head and not feed.reads_samples)
-        self._result_observer: Observer | None = None
+        self._observe: Observer | None = None
         self._cuts: CutObserver | None = None
-        self._cut = Cut(micro_batches=range(0), at=0)
+        self._cut: Cut | None = None
+        """Where the present training began; None: this is an evaluation."""
         self.begin_evaluation(range(0))
 
     def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutObserver | None) -> None:
         """Stand behind a cut.
 
         Args:
-            observe: called with the head's results.
+            observe: called with the head's results; None: nobody asks for metrics.
             cuts: observes cuts, and every backward message that the stage receives.
         """
-        self._cut, self._result_observer, self._cuts = cut, observe, cuts
-        program = self.executor.program
-        self.executor.updater.filled(cut.filled)
-        self.executor.measure(metrics=observe is not None)
+        self._cut, self._observe, self._cuts = cut, observe, cuts
+        executor, program = self.executor, self.executor.program
+        executor.updater.filled(cut.filled)
+        if executor.head is not None:
+            executor.head.measures = observe is not None
         actions = program_order(program, cut.micro_batches, cut.filled)
         if cut.at != cut.micro_batches.start:
             actions = (action for action in actions if not cut.precedes(program, action))
         self._begin(actions, {"forward": self.forward, "backward": self.backward, "update": self.update})
 
     def begin_evaluation(self, batches: range) -> None:
-        self._begin((Action("forward", batch) for batch in batches), {"forward": self.evaluate}, "evaluation")
+        self._cut = self._cuts = None
+        self._begin((Action("forward", batch) for batch in batches), {"forward": self.forward}, "evaluation")
 
     def _begin(
         self, actions: Iterator[Action], perform: Mapping[Verb, Callable[[int], HeadResult | None]], name: str = ""
@@ -129,7 +132,7 @@ class StageAtWork:
         channels, program = self._channels, self.executor.program
         self.incoming: dict[Direction, list[Incoming]] = {"forward": [], "backward": []}
         self._send: dict[Direction, dict[Edge, Callable[[EncodedTensors], None]]] = {"forward": {}, "backward": {}}
-        waits = defaultdict[Verb, list[tuple[Callable[[], object], ChannelKey]]](list)
+        waits = defaultdict[Verb, list[tuple[Callable[[], bool], ChannelKey]]](list)
         for channel in program.channels:
             key, direction = channel.key, channel.key.direction
             if channel.receiver == self.index:
@@ -137,11 +140,10 @@ class StageAtWork:
                 # What a checkpoint had in flight comes from the host, and so do messages of other processes.
                 here = channels.is_local(key) and not isinstance(end, PutBack)
                 source = channels.programs[channel.sender - 1].device if here else "cpu"
-                device = None if source == program.device else self.device
-                self.incoming[direction].append((key, end.receive, device))
+                self.incoming[direction].append((key, end.receive, None if source == program.device else self.device))
                 waits[direction].append((end.ready, key))
             if channel.sender == self.index:
-                sender: Sender = channels.senders[key]
+                sender = channels.senders[key]
                 self._send[direction][key.edge] = sender.send
                 if not isinstance(sender, LocalChannel):  # a queue within the process always has room
                     waits[direction].append((sender.ready, key))
@@ -173,56 +175,50 @@ class StageAtWork:
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def forward(self, micro_batch: int) -> None:
-        """Receive, run the stage, and send; the head's result is observed."""
-        if self._cuts is not None and self._cuts.due(micro_batch):
+    def forward(self, micro_batch: int) -> HeadResult | None:
+        """Receive, run the stage, and send; in a training the head's result is observed, in an evaluation it is returned."""
+        if self._cuts is not None and self._cut is not None and self._cuts.due(micro_batch):
             self._cuts.reached(self.executor, evolve(self._cut, at=micro_batch))
-        sent, result = self.executor.forward(micro_batch, *self._received())
-        for edge, message in sent.items():
-            self._send["forward"][edge](message)
-        self.forwards += 1
-        if result is not None:
-            self._weights.append(result.weight / result.samples)
-            if self._result_observer is not None:
-                self._result_observer(result)
-
-    def evaluate(self, _: int) -> HeadResult | None:
-        """Receive, evaluate the stage, and send; return the head's result."""
-        sent, result = self.executor.evaluate(*self._received())
-        for edge, message in sent.items():
-            self._send["forward"][edge](message)
-        return result
-
-    def _received(self) -> tuple[dict[Edge, EncodedTensors], Tree | None]:
-        """Return what a forward reads, and the head's target."""
-        feed, received = self._feed, dict[Edge, EncodedTensors]()
+        feed, received, evaluates = self._feed, dict[Edge, EncodedTensors](), self._cut is None
         if self._opens_source:
             samples, targets = next(feed.source)
             for edge in self.samples:
                 received[edge] = moved(inputs_of(samples), self.device)
             if feed.holds_head:
                 feed.targets.append(targets)
+            del samples, targets  # else they would outlive their use
         for key, receive, device in self.incoming["forward"]:
             received[key.edge] = receive() if device is None else moved(receive(), device)
-        return received, feed.targets.popleft() if self._holds_head else None
+        target = feed.targets.popleft() if self._holds_head else None
+        sent, result = self.executor.forward(None if evaluates else micro_batch, received, target)
+        for edge, message in sent.items():
+            self._send["forward"][edge](message)
+        if evaluates:
+            return result
+        self.forwards += 1
+        if result is not None:
+            self._weights.append(result.weight / result.samples)
+            if self._observe is not None:
+                self._observe(result)
+        return None
 
     def backward(self, micro_batch: int) -> None:
         """Receive, differentiate the stage, and send; the weight of the micro-batch's targets goes along with each message."""
         received: dict[Edge, EncodedTensors] = {}
-        if self._holds_head:
-            share = self._weights.popleft()
-            weight = _ONE if share == 1.0 else torch.tensor([share], dtype=torch.float64)
+        weight: Any = _ONE
+        if self._holds_head and (share := self._weights.popleft()) != 1.0:
+            weight = torch.tensor([share], dtype=torch.float64)
         for key, receive, device in self.incoming["backward"]:
             message = receive()
             if self._cuts is not None:
                 self._cuts.received(key, micro_batch, message)
-            weight = cast(Tensor, message[-1])
-            # `item` would be an operation of torch.
-            share = 1.0 if weight is _ONE else float(weight.numpy()[0])
-            received[key.edge] = message[:-1] if device is None else moved(message[:-1], device)
-            del message  # else it would outlive its use
-        for edge, message in self.executor.backward(micro_batch, received, share).items():
-            self._send["backward"][edge]((*message, weight))
+            weight, streams = message[-1], message[:-1]
+            received[key.edge] = streams if device is None else moved(streams, device)
+            del message, streams  # else they would outlive their use
+        # `item` would be an operation of torch.
+        share = 1.0 if weight is _ONE else float(weight.numpy()[0])
+        for edge, sent in self.executor.backward(micro_batch, received, share).items():
+            self._send["backward"][edge]((*sent, weight))
         # Half as often as the head's loss is read, which says more of the same failure.
         if (interval := self.executor.updater.read_interval) > 1 and (micro_batch + 1) % (2 * interval) == 0:
             self.executor.check()

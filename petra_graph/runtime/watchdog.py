@@ -43,7 +43,7 @@ _GONE = "has gone without a word", "it was killed: by a signal, or by the system
 _SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
 
 
-@define(kw_only=True, eq=False)
+@define(eq=False)
 class OperationStatus:
     """The present operation of a process, or its wait."""
 
@@ -73,13 +73,9 @@ class OperationStatus:
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
     def record(self) -> dict[str, Any]:
-        return {
-            "stage": self.program.index,
-            "nodes": list(self.program.nodes),
-            "operation": self.operation,
-            "micro_batch": self.micro_batch,
-            "channel": self.channel,
-        }
+        """Return it as JSON, with its text."""
+        program, own = self.program, {name: getattr(self, name) for name in ("operation", "micro_batch", "channel")}
+        return {"stage": program.index, "nodes": list(program.nodes), **own, "text": str(self)}
 
 
 @frozen(kw_only=True)
@@ -267,15 +263,8 @@ class Watchdog(Supervisor):
         store, status, rank = self.store, self.status, self._world.rank
         self._latest = latest = status or self._latest
         seconds = 0.0 if status is None else self._lasting("status", status.since)
-        store.set(
-            f"status/{rank}",
-            {
-                "at": time.time(),
-                "status": None if latest is None else {**latest.record(), "text": str(latest)},
-                "seconds": seconds,
-                "waits": status is not None and status.channel is not None,
-            },
-        )
+        beat = {"at": time.time(), "status": latest and latest.record(), "seconds": seconds}
+        store.set(f"status/{rank}", {**beat, "waits": status is not None and status.channel is not None})
         if self.failure is None and (known := store.get("failure")) is not None:
             self._accept(Failure(**known))
         if self.failure is not None:
@@ -285,7 +274,11 @@ class Watchdog(Supervisor):
             self._fail(self._lost(lost, *_GONE))
         if os.getppid() != self._parent:
             self._fail(self._end_of_launch("the launcher has gone", ""))
-        self._judge_silence()
+        # Every rank is the next one of some rank, which looks whether it has a heartbeat.
+        other = (rank + 1) % self._world.size
+        beat_of_other = store.get(f"status/{other}")
+        if self._lasting("heartbeat", beat_of_other and beat_of_other["at"]) > _SILENCE_SECONDS:
+            self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
         if status is not None and seconds > self.limit_seconds:
             self._judge_duration(status, seconds)
         if self._suspect is not None and self._lasting("suspect", self._suspect) > _GRACE_SECONDS:
@@ -299,26 +292,19 @@ class Watchdog(Supervisor):
 
     def _exchange_requests(self) -> None:
         """Hand on a request to stop, and learn of one, and where to stop."""
-        if (asked := self.stop_signal or self.store.get("asked") or self._launch.get("asked")) is not None:
-            if self.stop_signal is None:
-                self.stop_signal = asked
-                self.waker.wake()
-            self.store.set("asked", asked)
-            self._launch.set(f"heard/{self._world.rank}", True)
-        if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
+        if (asked := self.stop_signal or self.store.get("asked") or self._launch.get("asked")) is None:
+            return
+        if self.stop_signal is None:
+            self.stop_signal = asked
+            self.waker.wake()
+        self.store.set("asked", asked)
+        self._launch.set(f"heard/{self._world.rank}", True)
+        if self.stop_at is None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
-        if self.stop_signal is not None and self.starting:
+        if self.starting:
             self._launch.set("final", Interrupted.exit_code)
-            problems = (("interrupted", ""),)
-            self._fail(Failure(rank=self._world.rank, problems=problems, exit_code=Interrupted.exit_code))
-
-    def _judge_silence(self) -> None:
-        """Fail the run where the next rank has no heartbeat any more; every rank is the next one of some rank."""
-        other = (self._world.rank + 1) % self._world.size
-        peer_status = self.store.get(f"status/{other}")
-        if self._lasting("heartbeat", peer_status and peer_status["at"]) > _SILENCE_SECONDS:
-            self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
+            self._fail(self._end_of_launch("interrupted", ""))
 
     def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
         """Fail the run where an operation takes too long, or where every process waits, which can never end."""
@@ -339,18 +325,17 @@ class Watchdog(Supervisor):
         if self.failure is not None and self._lasting("failure", self.failure) > _GRACE_SECONDS:
             self.on_stuck(self.failure)
 
-    # --- failures -----------------------------------------------------------------------------------------------------
+    def _fail(self, failure: Failure) -> None:
+        self.report(failure, self.store)
 
     def _lost(self, rank: int, how: str, hint: str) -> Failure:
         """Return the failure of a run of which a process has ended, or does not answer."""
         process, known = self._world.neighbours[rank], None
         with suppress(StoreGone):  # it may have died with the process
             known = self.store.get(f"status/{rank}")
-        did, stages = known["status"] if known else None, self.stages[rank]
-        hosted = (
-            f"stages {stages[0]} to {stages[-1]}" if len(stages) > 1 else f"stage {stages[0]}" if stages else "no stage"
-        )
-        message = f"rank {rank} ({hosted}; process {process.process} on {process.host}) {how}"
+        did, own = known["status"] if known else None, self.stages[rank]
+        stages = f"stages {own[0]} to {own[-1]}" if len(own) > 1 else f"stage {own[0]}" if own else "no stage"
+        message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
         if known is not None and did is not None:
             message += f"; last heard of {max(0.0, time.time() - known['at']):.1f} s ago in {did['text']}"
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
@@ -359,9 +344,6 @@ class Watchdog(Supervisor):
         """Return the failure of a run whose launcher has ended: a user who asked to stop may have insisted."""
         code = 1 if self.stop_signal is None else Interrupted.exit_code
         return Failure(rank=self._world.rank, problems=((message, hint),), exit_code=code)
-
-    def _fail(self, failure: Failure) -> None:
-        self.report(failure, self.store)
 
     def _accept(self, failure: Failure) -> None:
         if self.failure is None:

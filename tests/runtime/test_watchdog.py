@@ -79,7 +79,7 @@ class Working:
         return "forward"
 
     def record(self):
-        return {"operation": "forward"}
+        return {"operation": "forward", "text": str(self)}
 
 
 def test_a_rank_that_is_silent_while_others_are_awake(watched):

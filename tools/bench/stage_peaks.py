@@ -121,7 +121,7 @@ class _MeasuredExecutor(StageExecutor):
         self.device = peaks.owner_of[executor.program.nodes[0]]
 
     def forward(
-        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+        self, micro_batch: int | None, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
     ) -> Forwarded:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
