@@ -27,7 +27,7 @@ from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import directory_to_resume, find_run, read_run
-from petra_graph.record.run_directory import read_json
+from petra_graph.record.run_directory import SUMMARY, read_json
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
 from petra_graph.report.progress import Progress, summary_lines
@@ -203,7 +203,7 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """How the run ended: its status, its latest means, its throughput; empty while it runs."""
-        return read_json(self.directory / "summary.json", dict) or {}
+        return read_json(self.directory / SUMMARY)
 
     @property
     def status(self) -> str:

@@ -83,10 +83,14 @@ def run(
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.training.prepare import prepare
-    from petra_graph.training.run_record import outline, start_warnings
+    from petra_graph.training.run_record import RunRecord, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    figures, notes, warnings = outline(prepared), prepared.placement.notes, list(start_warnings(prepared))
+    figures, notes, warnings = (
+        RunRecord.of(Path(), prepared).outline(),
+        prepared.placement.notes,
+        list(start_warnings(prepared)),
+    )
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
         return

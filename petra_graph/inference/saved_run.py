@@ -20,7 +20,7 @@ from petra_graph.planning.network import MeasuredNetwork, measure
 from petra_graph.plugins.data_set import DataFacts, facts_fault
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Damaged, best_first
+from petra_graph.record.checkpoint import Damaged, best_cut
 from petra_graph.record.recorded_run import LATEST, find_run
 from petra_graph.record.run_directory import damaged, first_folders, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
@@ -115,7 +115,8 @@ class SavedRun:
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
         numbers, keeps_best = checkpoint.numbers(self.directory), self.spec.checkpoint.best is not None
         if which == BEST and keeps_best:
-            cuts = best_first(self.directory, self.spec.checkpoint, self.network.checked.scales)
+            best = best_cut(self.directory, self.spec.checkpoint, self.network.checked.scales)
+            cuts = [] if best is None else [best]
         else:
             cuts = [at for at in numbers if which in {None, LATEST, str(at)}]
         if which is None:
@@ -141,7 +142,7 @@ class SavedRun:
 
 def _read_facts(path: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None if it wrote none."""
-    stored = read_json(path, dict) or None
+    stored = read_json(path) or None
     try:  # JSON has lists for tuples
         facts = stored and DataFacts(
             **{key: tuple(one) if isinstance(one, list) else one for key, one in stored.items()}

@@ -1,7 +1,7 @@
 """Checkpoints as folders of a run's directory: whole, or not there.
 
     RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
-    RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
+    RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`); with a + behind it, the same cut taken again
         stage-003.safetensors                what stage 3 holds (`executor.state`), and its messages in flight
         stage-003.replica-1.safetensors      the same of another replica
         manifest.json                        position, versions, each file's size and digest, and its own; written last
@@ -32,12 +32,11 @@ from petra_graph.spec.model import CheckpointSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 _FOLDER, _FACTS, _DIGEST = "checkpoints", "petra-graph", "sha256"
-_DIGITS = 12
 _AGAIN = "+"
-"""Behind the name of a checkpoint whose cut had one before: no folder is written over."""
+"""No folder is written over: one whose cut had another before has this behind its name."""
 
 
 class Damaged(Exception):
@@ -57,11 +56,8 @@ class StageFile:
 
 @frozen(kw_only=True)
 class Manifest:
-    format: int
     at: int
     """The cut is before this forward of every stage, counted from the run's start."""
-    run: str
-    """The name of the run's directory."""
     versions: Mapping[str, str]
     """Of the libraries that the bits depend on."""
     values: Mapping[str, str]
@@ -80,34 +76,36 @@ class Manifest:
 # --- which there are --------------------------------------------------------------------------------------------------
 
 
-def _folders(directory: Path) -> Mapping[int, list[Path]]:
-    """Return the folders of a run's checkpoints by their cut; a cut that was taken again has another one behind the first."""
-    found: dict[int, list[Path]] = {}
-    for folder in sorted((directory / _FOLDER).glob("[0-9]*")):
-        if (at := folder.name.rstrip(_AGAIN)).isdecimal():
-            found.setdefault(int(at), []).append(folder)
-    return found
+def _folders(directory: Path) -> list[tuple[int, Path]]:
+    """Return the cuts of a run's checkpoints with their folders, in their order; of the same cut, the later folder is behind the first."""
+    found = sorted((directory / _FOLDER).glob("[0-9]*"))
+    return [(int(at), folder) for folder in found if (at := folder.name.rstrip(_AGAIN)).isdecimal()]
 
 
 def numbers(directory: Path) -> list[int]:
     """Return the cuts of a run's complete checkpoints, the latest first."""
-    return sorted(_folders(directory), reverse=True)
+    return sorted(dict(_folders(directory)), reverse=True)
 
 
 def folder_of(directory: Path, at: int) -> Path:
     """Return the folder of a checkpoint, or that which it will have."""
-    return _folders(directory).get(at, [directory / _FOLDER / f"{at:0{_DIGITS}d}"])[-1]
+    return dict(_folders(directory)).get(at, directory / _FOLDER / f"{at:012d}")
 
 
-def best_first(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
-    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
-    assert spec.best is not None
+def _unfinished(directory: Path, at: int) -> Path:
+    return directory / _FOLDER / f".{at:012d}.writing"
+
+
+def best_cut(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> int | None:
+    """Return the cut of the checkpoint with the best value of `checkpoint.best`, the earliest of equals; None where none has one."""
+    if spec.best is None:
+        return None
     smallest = scale_of(spec.best, scales).largest_or_smallest == "smallest"
     values: dict[int, float] = {}
     for at in reversed(numbers(directory)):
         with suppress(Damaged, KeyError):
             values[at] = read_manifest(directory, at).metrics[spec.best]
-    return sorted(values, key=lambda at: values[at] if smallest else -values[at])
+    return min(values, default=None, key=lambda at: values[at] if smallest else -values[at])
 
 
 # --- read -------------------------------------------------------------------------------------------------------------
@@ -121,6 +119,7 @@ def read_manifest(directory: Path, at: int) -> Manifest:
             raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
         if values.pop(_DIGEST) != digest_of(values):
             raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
+        del values["format"]
         return Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
         raise Damaged(f"{MANIFEST} cannot be read: {error.strerror or error}") from None
@@ -197,21 +196,14 @@ def write_stage(directory: Path, at: int, tensors: Mapping[str, Tensor], facts: 
 
 
 def finish(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, and give the checkpoint its name; raise RunFailed if the disk refuses, or a file is missing.
-
-    The files of the run that it needs are on the disk before.
-    """
+    """Write the manifest, and give the checkpoint its name; raise RunFailed if the disk refuses, or a file is missing."""
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
-    path = folder / MANIFEST
+    path, values = folder / MANIFEST, {"format": FORMAT, **asdict(manifest)}
     try:
-        for needed in (directory / METRICS, directory / "resolved.toml"):
-            if needed.exists():
-                _sync(needed)
-        _sync(directory)
-        values = asdict(manifest)
+        # The files of the run that it needs are on the disk before.
+        _sync(*filter(Path.exists, (directory / METRICS, directory / "resolved.toml")), directory)
         path.write_text(json.dumps({**values, _DIGEST: digest_of(values)}, indent=2) + "\n", encoding="utf-8")
-        _sync(path)
-        _sync(folder)
+        _sync(path, folder)
         folder.rename(named.with_name(named.name + _AGAIN) if named.exists() else named)
         _sync(named.parent)
     except OSError as error:
@@ -223,10 +215,11 @@ def discard(directory: Path, at: int) -> None:
     shutil.rmtree(_unfinished(directory, at), ignore_errors=True)
 
 
-def keep_only(directory: Path, kept: Sequence[int]) -> None:
+def keep_only(directory: Path, kept: Container[int | None]) -> None:
     """Remove all other checkpoints; what cannot be removed stays."""
-    for at, folders in _folders(directory).items():
-        for folder in folders[:-1] if at in kept else folders:
+    stay = {folder for at, folder in dict(_folders(directory)).items() if at in kept}
+    for _, folder in _folders(directory):
+        if folder not in stay:
             removed = folder.with_name(f".{folder.name}")  # at no time is a part of it to be seen
             with suppress(OSError):
                 folder.rename(removed)
@@ -243,19 +236,16 @@ def drop_behind(directory: Path, at: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unfinished(directory: Path, at: int) -> Path:
-    return directory / _FOLDER / f".{at:0{_DIGITS}d}.writing"
-
-
 def _finite(tensors: Mapping[str, Tensor]) -> bool:
     trained = (tensor for name, tensor in tensors.items() if name.startswith(("parameters/", "optimizer/")))
     return all(bool(tensor.isfinite().all()) for tensor in trained if tensor.is_floating_point())
 
 
-def _sync(path: Path) -> None:
-    """Have the system write a file or a folder to the disk now."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync(*paths: Path) -> None:
+    """Have the system write files or folders to the disk now."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -11,16 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.run_directory import METRICS, SCALES, damaged, is_locked, read_json, resolved_spec
+from petra_graph.record.run_directory import METRICS, SCALES, SUMMARY, damaged, is_locked, read_json, resolved_spec
 from petra_graph.spec.load_spec import parse_override
 
 
@@ -48,30 +47,24 @@ class RecordedRun:
     """A run that has begun to train."""
 
     directory: Path
+    name: str
+    """Of the specification."""
+    seed: int
     resolved: Mapping[str, Any]
     """The specification with every default."""
+    status: str
+    """How it stands, as above."""
     summary: Mapping[str, Any]
     """Of its latest end; empty where it has none."""
     metrics: Mapping[str, Sequence[Point]]
     """The events by name, in order."""
-    running: bool
-    scales: Mapping[str, Scale] = field(factory=dict)
+    scales: Mapping[str, Scale]
     """How the values of its metrics are read."""
-
-    @property
-    def name(self) -> str:
-        """Of the specification."""
-        name: str = self.resolved["name"]
-        return name
-
-    @property
-    def status(self) -> str:
-        """How the run stands, as above."""
-        return "running" if self.running else self.summary.get("status", "killed")
-
-    @property
-    def seed(self) -> int:
-        return int(self.resolved["run"]["seed"])
+    epochs: int
+    """Those that are done."""
+    planned_epochs: int
+    processes: Sequence[Mapping[str, Any]]
+    """What its processes have measured; () before its end."""
 
     @property
     def rate(self) -> float | None:
@@ -79,34 +72,21 @@ class RecordedRun:
         return self.summary.get("samples_per_second") or self.last("samples_per_second")
 
     @property
-    def epochs(self) -> int:
-        return max((points[-1].epoch for name, points in self.metrics.items() if name == "learning_rate"), default=0)
-
-    @property
-    def planned_epochs(self) -> int:
-        return int(self.resolved["run"]["epochs"])
-
-    @property
     def best(self) -> Best | None:
         """The best value of `checkpoint.best`, or of top1 or else the loss of the evaluations; None where none was measured yet.
 
         Evaluations are those of the validation samples or, without `data.validation`, of the test samples.
         """
-        checkpoint = self.resolved.get("checkpoint", {})
         split = "validation" if "validation" in self.resolved.get("data", {}) else "test"
         names = (f"{split}/top1", f"{split}/loss")
-        metric = checkpoint.get("best") or next((name for name in names if name in self.metrics), None)
-        if metric is None or not self.metrics.get(metric):
+        metric = self.resolved.get("checkpoint", {}).get("best") or next(
+            (name for name in names if name in self.metrics), ""
+        )
+        if not (points := self.metrics.get(metric)):
             return None
         smallest = scale_of(metric, self.scales).largest_or_smallest == "smallest"
-        found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
+        found = min(points, key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch)
-
-    @property
-    def processes(self) -> Sequence[Mapping[str, Any]]:
-        """What its processes have measured; () before its end."""
-        measured: Mapping[str, Any] = self.summary.get("measured") or {}
-        return tuple(measured.get("processes", ()))
 
     def last(self, metric: str) -> float | None:
         """Return the latest value of a metric."""
@@ -117,6 +97,13 @@ class RecordedRun:
 def grown_bytes(process: Mapping[str, Any]) -> int:
     """Return what a process grew by, as it has measured itself; on GPUs, what torch's allocator has handed out there."""
     return sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
+
+
+def status_of(directory: Path) -> str:
+    """Return how a run stands, as above; raise SpecError if its summary is damaged."""
+    if is_locked(directory):
+        return "running"
+    return str(read_json(directory / SUMMARY).get("status", "killed"))
 
 
 def read_run(directory: Path) -> RecordedRun:
@@ -134,36 +121,23 @@ def read_run(directory: Path) -> RecordedRun:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             message = f"{directory / METRICS}:{number}: is not an event: {line[:60].decode(errors='replace').rstrip()}"
             raise SpecError(message, "remove that line, or restore the file from a copy") from None
-    summary, scales = read_json(directory / "summary.json", dict) or {}, read_json(directory / SCALES, dict)
+    status, summary, scales = status_of(directory), read_json(directory / SUMMARY), read_json(directory / SCALES)
     try:
-        run = RecordedRun(
+        return RecordedRun(
             directory=directory,
+            name=resolved["name"],
+            seed=int(resolved["run"]["seed"]),
             resolved=resolved,
+            status=status,
             summary=summary,
             metrics=metrics,
-            running=is_locked(directory),
             scales=scales_in(scales),
+            epochs=max((point.epoch for point in metrics.get("learning_rate", ())), default=0),
+            planned_epochs=int(resolved["run"]["epochs"]),
+            processes=(summary.get("measured") or {}).get("processes", ()),
         )
-        _ask(run)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise damaged(directory, error) from None
-    return run
-
-
-def _ask(run: RecordedRun) -> None:
-    """Ask a run for all figures of which reports are made, which raises where a file has a value of another type."""
-    numbers: list[Any] = [run.seed, run.planned_epochs, run.rate or 0.0, run.best.value if run.best else 0.0]
-    texts = [run.name, run.status, *run.summary.get("error", []), *chain(*run.resolved["partition"]["stages"])]
-    texts.append((run.summary.get("test_weights") or {}).get("weights", ""))
-    for process in run.processes:
-        numbers += [grown_bytes(process), process["rank"]]
-        for stage in process["stages"]:
-            timed = [stage[verb] for verb in ("forward", "backward", "update") if verb in stage]
-            numbers += [stage["stage"], *(one[key] for one in timed for key in ("operations", "seconds"))]
-    for noun, held in (("text", texts), ("number", numbers)):
-        if wrong := [one for one in held if isinstance(one, str) is not (noun == "text")]:
-            raise TypeError(f"it holds {wrong[0]!r} where a {noun} belongs")
-    sum(numbers)
 
 
 LATEST, RUNS = "latest", "runs"
@@ -215,9 +189,9 @@ def run_directories(folder: Path) -> list[Path]:
 
 
 def began(directory: Path) -> datetime:
-    """Return when a run began: the second that its directory's name says, within it and otherwise when its first file was written."""
-    times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
-    written = datetime.fromtimestamp(min(times), UTC)
+    """Return when a run began: the second that its directory's name says, within it and otherwise when its specification was written."""
+    first = directory / "spec.toml"  # which a resumed run leaves as it is
+    written = datetime.fromtimestamp((first if first.exists() else directory).stat().st_mtime, UTC)
     if (stamp := _STAMP.fullmatch(directory.name)) is None:
         return written
     named = datetime.strptime(f"{stamp[1]}+0000", "%Y%m%dT%H%M%SZ%z")
@@ -226,9 +200,4 @@ def began(directory: Path) -> datetime:
 
 def is_run(path: Path) -> bool:
     """Whether this is a run's directory; a damaged one is."""
-    return _STAMP.fullmatch(path.name) is not None or len(_present(path)) > 1
-
-
-def _present(directory: Path) -> list[Path]:
-    files = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
-    return [path for name in files if (path := directory / name).is_file()]
+    return _STAMP.fullmatch(path.name) is not None or (path / METRICS).is_file()

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 
-METRICS, PLAN, SCALES = "metrics.jsonl", "plan.json", "metrics.json"
+METRICS, PLAN, SCALES, SUMMARY = "metrics.jsonl", "plan.json", "metrics.json", "summary.json"
 _MOMENT_SECONDS = 0.02
 
 
@@ -56,24 +56,7 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         RunFailed: another process writes it.
     """
-    descriptor = -1
-    for patience in (True, True, True, False):
-        try:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            os.close(descriptor)
-            descriptor = -1
-            if not patience:
-                message = f"another process writes the run {directory}"
-                raise RunFailed(message, hint="wait until it has ended, or stop it") from None
-            time.sleep(_MOMENT_SECONDS)  # `is_locked` holds it for a moment
-        except OSError:
-            break
-    if descriptor < 0:
-        yield
-        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     held = os.fstat(descriptor)
 
     def close() -> None:
@@ -81,8 +64,18 @@ def locked(directory: Path) -> Iterator[None]:
             if os.path.samestat(held, os.fstat(descriptor)):
                 os.close(descriptor)
 
-    os.register_at_fork(after_in_child=close)  # a child, such as a loader of data, may live longer
     try:
+        with suppress(OSError):  # a file system without locks
+            for patience in (3, 2, 1, 0):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not patience:
+                        message = f"another process writes the run {directory}"
+                        raise RunFailed(message, hint="wait until it has ended, or stop it") from None
+                    time.sleep(_MOMENT_SECONDS)  # `is_locked` holds it for a moment
+        os.register_at_fork(after_in_child=close)  # a child, such as a loader of data, may live longer
         yield
     finally:
         os.close(descriptor)
@@ -162,6 +155,8 @@ def environment() -> dict[str, Any]:
     """Return versions, devices, threads and the command line, on which a run's numbers depend as well as on its specification."""
     import torch  # Reports read a run's directory without it.
 
+    # What follows a key that looks like that of a secret, at the begin of a word or in a table, is not kept.
+    hidden = r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*"
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -172,11 +167,7 @@ def environment() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        # Without what follows a key that looks like that of a secret, at the begin of a word or in a table.
-        "command": [
-            re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)
-            for word in sys.argv
-        ],
+        "command": [re.sub(hidden, r"\1***", word) for word in sys.argv],
     }
 
 
@@ -199,11 +190,13 @@ class Metrics:
             except OSError as error:
                 raise cannot_write(self._path, error) from error
         self._file = self._path.open("ab", buffering=0)
-        self._callbacks: list[Callable[..., Any]] = []
+        self._callbacks, self._open = list[Callable[..., Any]](), ExitStack()
+        self._open.enter_context(self._file)
 
     def hand_to(self, call: Callable[..., Any]) -> None:
         """Hand every event to a callback as well, by `call("record", ...)`, and `call("close")` at the end."""
         self._callbacks.append(call)
+        self._open.callback(call, "close")
 
     @property
     def bytes(self) -> int:
@@ -227,21 +220,13 @@ class Metrics:
         for call in self._callbacks:
             call("record", epoch=epoch, step=step, values=values)
 
-    def close(self) -> None:
-        """Close the file and the callbacks, which may fail to write what they held back; a second time does nothing."""
-        callbacks, self._callbacks = self._callbacks, []
-        with ExitStack() as closing:
-            for call in callbacks:
-                closing.callback(call, "close")
-            closing.callback(self._file.close)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
         with suppress(Exception) if error else nullcontext():
-            self.close()
+            self._open.close()
 
 
 # --- read ---------------------------------------------------------------------------------------------------------------
@@ -263,22 +248,22 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
         raise damaged(path, error) from None
 
 
-def read_json(path: Path, kind: type) -> Any | None:
-    """Return what a run's JSON file holds, None where there is no file; raise SpecError if it is damaged, or a value of another kind."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Return what a run's JSON file holds, {} where there is no file; raise SpecError if it is damaged."""
     try:
-        value = json.loads(path.read_bytes())
+        value: object = json.loads(path.read_bytes())
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, error) from None
-    if not isinstance(value, kind):
+    if not isinstance(value, dict):
         raise damaged(path, TypeError(f"it holds a {type(value).__name__}"))
     return value
 
 
 def first_folders(directory: Path) -> tuple[str, ...]:
     """Return the folders of a run's first specification, where modules of its own blocks may lie."""
-    return tuple(map(str, (read_json(directory / "env.json", dict) or {}).get("folders") or ()))
+    return tuple(map(str, read_json(directory / "env.json").get("folders") or ()))
 
 
 def damaged(path: Path, error: Exception) -> SpecError:

@@ -8,7 +8,6 @@ summary has the SHA-256, which is compared whenever one is opened.
 
 from __future__ import annotations
 
-import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,15 +24,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from petra_graph.errors import SpecError
-from petra_graph.record.run_directory import read_json, sha256_of, write_whole
+from petra_graph.record.run_directory import SUMMARY, read_json, sha256_of, write_whole
 
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
 """The file in a run's directory."""
 PRETRAINED, INDEX = "model.safetensors", "model.safetensors.index.json"
 """The file in the folder of a pretrained network, or what says which shards of the folder hold it."""
-SUMMARY, DIGESTS = "summary.json", "sha256"
-"""The file with digests, and its key for them, by file."""
+DIGESTS = "sha256"
+"""The key of the summary for digests, by file."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
 """Under which checkpoints of others hold their weights."""
 _HINT = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
@@ -106,7 +105,7 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
                 with one.open("rb") as opened:
                     begin = opened.read(_BRACE_AT + 1)
                 if (one.parent / "resolved.toml").is_file():  # a run's directory; one that has not ended has no summary
-                    digest = ((read_json(one.parent / SUMMARY, dict) or {}).get(DIGESTS) or {}).get(one.name)
+                    digest = (read_json(one.parent / SUMMARY).get(DIGESTS) or {}).get(one.name)
                     if digest is not None and digest != sha256_of(one):
                         text = f"{one} is not what the run has written: its SHA-256 is another than in {SUMMARY}"
                         raise SpecError(text, "restore it from a copy")
@@ -128,16 +127,12 @@ def _files_of(folder: Path) -> Sequence[Path]:
     for name in (WEIGHTS, PRETRAINED):
         if (folder / name).is_file():
             return [folder / name]
-    index = folder / INDEX
-    if not index.is_file():
+    names = dict.fromkeys((read_json(folder / INDEX).get("weight_map") or {}).values())
+    if not names:
         raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}", _HINT)
-    try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        outside = [name for name in names if Path(name).name != name]  # a download shall not name other files
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SpecError(f"{index} is no index of shards: {error!r}", _HINT) from None
-    if outside:
-        raise SpecError(f"{index} lists {outside[0]!r}, which is no file of its folder", _HINT)
+    for name in names:
+        if Path(str(name)).name != name:  # a download shall not name other files
+            raise SpecError(f"{folder / INDEX} lists {name!r}, which is no file of its folder", _HINT)
     return [folder / name for name in names]
 
 

@@ -4,7 +4,8 @@
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
-A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.checkpoint`.
+A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.checkpoint`. The scheme is that of
+Chandy and Lamport (1985, doi:10.1145/214451.214456), with forwards counted in place of markers sent.
 
 Decision: at most one checkpoint is being written. If a stage comes to the next cut earlier, it waits, so that copies need no
 more than the memory of one checkpoint.
@@ -13,13 +14,14 @@ more than the memory of one checkpoint.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, define, evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
@@ -28,15 +30,19 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import FORMAT, Manifest, StageFile, best_first
+from petra_graph.record.checkpoint import Manifest, StageFile, best_cut
 from petra_graph.spec.model import Flush, Interval, interval
-from petra_graph.training.identity import library_versions, resolved_values
+from petra_graph.training.identity import resolved_values, versions_of
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption, stages_of
 from petra_graph.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
+
+
+_Message = tuple[ChannelKey, int]
+"""Of a channel, of a micro-batch."""
 
 
 @frozen(kw_only=True)
@@ -54,8 +60,6 @@ class CutPlan:
     """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
     depth: int
     """The depth of the first stage, which is the deepest."""
-    drained: bool
-    """Whether a checkpoint needs a drained pipeline: the graph of a forward in flight cannot be made again from its input."""
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
@@ -68,13 +72,7 @@ class CutPlan:
             evaluations=None if spec.checkpoint.best is None else spec.run.evaluate_every,
             probed=() if prepared.probe is None else tuple(prepared.probe.chosen(range(per_epoch))),
             depth=max(program.depth for program in prepared.programs),
-            drained=prepared.checked.method.differentiates_old_graphs,
         )
-
-    @property
-    def has_cuts(self) -> bool:
-        """Whether there are cuts in a run that is not interrupted."""
-        return self.every is not None or self.evaluations is not None
 
     def due(self, at: int) -> bool:
         """Whether there is a cut before forward `at`."""
@@ -93,8 +91,7 @@ class CutPlan:
 @lru_cache(maxsize=4)
 def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
     """Return the cuts after the first forward of an epoch, counted from 0, up to the first of the next one."""
-    start, end, found = epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch, set[int]()
-    every = plan.every
+    start, end, every, found = epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch, plan.every, set[int]()
     of_epochs = [plan.evaluations, every.count if every is not None and every.unit == "epochs" else None]
     if any(count is not None and (epoch + 1) % count == 0 for count in of_epochs):
         found.add(end)
@@ -104,16 +101,6 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
             if (epoch * updates + done) % every.count == 0:
                 found.add(min(plan.allowed(min(start + done * plan.accumulation, end)), end))
     return frozenset(found)
-
-
-@define(eq=False)
-class _Passing:
-    """A stage that has passed a cut, and waits for messages that were in flight there."""
-
-    at: int
-    saved: SavedTensors
-    missing: int
-    """Messages."""
 
 
 class CutRecorder:
@@ -126,12 +113,8 @@ class CutRecorder:
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
         self._programs = programs
-        self._awaited: dict[tuple[ChannelKey, int], list[_Passing]] = {}
-        """By channel and micro-batch; one message may have been in flight at several cuts."""
-
-    def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward."""
-        raise NotImplementedError
+        self._awaited = defaultdict[_Message, list[tuple[int, SavedTensors, set[_Message]]]](list)
+        """The cuts at which a message was in flight, each with the copy of the stage that has passed it, and all messages that this lacks."""
 
     def complete(self, at: int, saved: SavedTensors) -> None:
         """Take the copy of a stage at the cut before forward `at`, with the messages that were in flight to it."""
@@ -145,27 +128,26 @@ class CutRecorder:
         """Copy the state of a stage that has come to a cut; raise RunFailed if its optimizer's state cannot be copied."""
         program, saved = executor.program, capture(executor)
         saved.facts |= {**self.facts(executor, cut), "messages": []}
-        missing = {
+        # No forward message crosses a cut (`program.cut`).
+        lacking = {
             (channel.key, micro_batch)
             for channel in program.channels
             if channel.key.direction == "backward" and channel.receiver == program.index
             for micro_batch in cut.in_flight(self._programs[channel.sender - 1], program)
         }
-        passing = _Passing(cut.at, saved, len(missing))
-        for one in missing:
-            self._awaited.setdefault(one, []).append(passing)
-        if not missing:
+        for message in lacking:
+            self._awaited[message].append((cut.at, saved, lacking))
+        if not lacking:
             self.complete(cut.at, saved)
 
     def received(self, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
         """Copy a message of a consumer if it was in flight at a cut, or several, that the stage has passed."""
-        for passing in self._awaited.pop((key, micro_batch), ()):
-            messages = passing.saved.facts["messages"]
-            passing.saved.put_all(f"messages/{len(messages)}", message)
-            messages.append([*key.edge, micro_batch])
-            passing.missing -= 1
-            if not passing.missing:
-                self.complete(passing.at, passing.saved)
+        for at, saved, lacking in self._awaited.pop((key, micro_batch), ()):
+            saved.put_all(f"messages/{len(saved.facts['messages'])}", message)
+            saved.facts["messages"].append([*key.edge, micro_batch])
+            lacking.remove((key, micro_batch))
+            if not lacking:
+                self.complete(at, saved)
 
 
 class Checkpoints(CutRecorder):
@@ -174,23 +156,25 @@ class Checkpoints(CutRecorder):
     def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
         super().__init__(trainer.prepared.programs)
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
-        self.plan = CutPlan.of(self.prepared)
+        self.plan = plan = CutPlan.of(self.prepared)
         self._latest: int | None = None
         """The latest cut, which need not be made again; one before an evaluation is made again behind it, as its checkpoint has the values."""
         if resumption is not None and not resumption.manifest.position["evaluates"]:
             self._latest = resumption.at
-        self._copies: dict[int, list[SavedTensors]] = {}
+        self._copies = defaultdict[int, list[SavedTensors]](list)
         """The complete copies of this process's stages at each cut that some stages have not passed yet."""
         self._thread: Thread | None = None
         self._error: BaseException | None = None
         """What a thread met."""
-        trainer.scheduler.allowed_cut = self.plan.allowed
-        if self.plan.has_cuts:  # otherwise no operation asks for one
-            trainer.scheduler.cuts = self
+        self._saves = plan.every is not None or plan.evaluations is not None
+        """Whether there are cuts in a run that is not interrupted; otherwise no operation asks for one."""
+        trainer.scheduler.allowed_cut = plan.allowed
+        trainer.scheduler.cuts = self if self._saves else None
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
     def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
         if self._error is not None:
             raise self._error
         return micro_batch != self._latest and self.plan.due(micro_batch)
@@ -223,13 +207,14 @@ class Checkpoints(CutRecorder):
 
     def end(self, *, halted: bool) -> None:
         """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
-        position = self.trainer.position
+        position, per_epoch, saves = self.trainer.position, self.plan.per_epoch, self._saves
         # Of the epochs that have been trained, the latest may not have been evaluated.
-        done = (position.epoch - 1 + position.evaluates) * self.plan.per_epoch
-        cut, saves = Cut(micro_batches=range(done, done), at=done), self.plan.has_cuts
+        done = (position.epoch - 1 + position.evaluates) * per_epoch
+        cut = Cut(micro_batches=range(done, done), at=done)
         if halted:
             cut = self.trainer.scheduler.halted or cut
-            saves = not (self.plan.drained and cut.at % self.plan.per_epoch)
+            # A graph in flight cannot be made again from its input, so methods that differentiate old ones need a drained pipeline.
+            saves = not (self.prepared.checked.method.differentiates_old_graphs and cut.at % per_epoch)
         # At its end, too: more epochs can be trained from there.
         if saves and cut.at not in {0, self._latest}:
             for executor in self.trainer.executors:
@@ -242,9 +227,8 @@ class Checkpoints(CutRecorder):
 
     def complete(self, at: int, saved: SavedTensors) -> None:
         """Take the copy of a stage; the last one of this process starts the thread."""
-        copies = self._copies.setdefault(at, [])
-        copies.append(saved)
-        if len(copies) == len(self.trainer.executors):
+        self._copies[at].append(saved)
+        if len(self._copies[at]) == len(self.trainer.executors):
             with self._unwatched():
                 self._wait()
             self._latest = at
@@ -267,8 +251,9 @@ class Checkpoints(CutRecorder):
             while copies:
                 saved = copies.pop()  # its memory is free once it is written
                 position = saved.facts.get("position", position)
-                written.append(checkpoint.write_stage(directory, at, saved.tensors, saved.facts))
-            of_all = self.process.collect(f"checkpoint/{at}", list(map(asdict, written)), in_thread=True)
+                written.append(asdict(checkpoint.write_stage(directory, at, saved.tensors, saved.facts)))
+            # The process that records waits here for the slowest disk; the training does not.
+            of_all = self.process.collect(f"checkpoint/{at}", written, in_thread=True)
             if not prepared.records:
                 return
             files = [StageFile(**file) for of_process in of_all for file in of_process]
@@ -279,19 +264,18 @@ class Checkpoints(CutRecorder):
             split, spec = prepared.spec.data.evaluated, prepared.spec.checkpoint
             values = next((report[split] for report in reversed(position["epochs"]) if report[split]), None) or {}
             manifest = Manifest(
-                format=FORMAT,
                 at=at,
-                run=directory.name,
-                versions=library_versions(),
+                versions=versions_of(),
                 values=resolved_values(prepared),
                 stages=stages_of(prepared),
                 position=position,
+                # Within an epoch the latest evaluation is of other weights.
                 metrics={f"{split}/{name}": one for name, one in values.items() if at % self.plan.per_epoch == 0},
                 folders=prepared.folders,
                 files=sorted(files, key=lambda file: (file.replica, file.stage)),
             )
             checkpoint.finish(directory, manifest)
-            best = [] if spec.best is None else best_first(directory, spec, prepared.checked.scales)[:1]
-            checkpoint.keep_only(directory, [*checkpoint.numbers(directory)[: spec.keep], *best])
+            best = best_cut(directory, spec, prepared.checked.scales)
+            checkpoint.keep_only(directory, [*checkpoint.numbers(directory)[: spec.keep], best])
         except BaseException as error:  # noqa: BLE001  the training's thread raises it
             self._error = error

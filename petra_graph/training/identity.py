@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from petra_graph.blocks.randomness import random_key
 from petra_graph.compiler.spec_checks import device_count
+from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import CheckedSpec
@@ -48,6 +49,7 @@ from petra_graph.training.data import OpenedData
 from petra_graph.training.trained_network import Network
 
 if TYPE_CHECKING:
+    from petra_graph.runtime.world import World
     from petra_graph.training.prepare import Prepared
 
 FILE = "fingerprint.pt"
@@ -74,6 +76,12 @@ def resolved(prepared: Prepared) -> Spec:
             return None  # The run has another number of devices.
         return tuple(given[planned.index(host)] for host in hosts) if isinstance(given, tuple) else given
 
+    def with_options(table: Any, plugin: Plugin) -> Any:
+        return evolve(table, options=_options(plugin.options))
+
+    def all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[Plugin]) -> Any:
+        return None if tables is None else tuple(map(with_options, tables, plugins))
+
     kept = spec.method.keep if placement.kept is None else placement.kept
     return evolve(
         spec,
@@ -87,13 +95,49 @@ def resolved(prepared: Prepared) -> Spec:
             device_type=in_pipeline_order(spec.partition.device_type),
             memory=in_pipeline_order(spec.partition.memory),
         ),
-        optimizer=_with_options(spec.optimizer, checked.optimizer),
-        lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
-        loss=_with_options(spec.loss, checked.loss),
-        data=_with_options(spec.data, checked.data),
-        metric=_all_with_options(spec.metric, checked.metrics),
-        callback=_all_with_options(spec.callback, checked.callbacks),
+        optimizer=with_options(spec.optimizer, checked.optimizer),
+        lr_schedule=with_options(spec.lr_schedule, checked.lr_schedule),
+        loss=with_options(spec.loss, checked.loss),
+        data=with_options(spec.data, checked.data),
+        metric=all_with_options(spec.metric, checked.metrics),
+        callback=all_with_options(spec.callback, checked.callbacks),
     )
+
+
+def expand_architecture(checked: CheckedSpec) -> Spec:
+    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
+    spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
+    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
+    data = evolve(spec.data, options={**spec.data.options, **named})
+    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph), data=data)
+
+
+def _graph_spec(graph: NodeGraph) -> GraphSpec:
+    nodes = (
+        NodeSpec(name=one.name, block=one.block, kind=one.kind, inputs=one.inputs, options=_options(one.options))
+        for one in graph.nodes.values()
+    )
+    return GraphSpec(node=tuple(nodes))
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """Return options as a table; None is left out, since it is the default."""
+    named = keys_with(Path, type(options))
+    values = {key: _absolute(value) if key in named else value for key, value in asdict(options).items()}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _with_absolute_paths(spec: Spec) -> Spec:
+    partition = evolve(spec.partition, profile=_absolute(spec.partition.profile))
+    return evolve(spec, partition=partition, init=evolve(spec.init, weights=_absolute(spec.init.weights)))
+
+
+def _absolute(name: str | None) -> str | None:
+    """Return a file's name as one that means the same in a file of any folder; one that begins with ~ or a variable does."""
+    return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
+
+
+# --- what is compared with another process, or with an earlier time -----------------------------------------------------
 
 
 def resolved_values(prepared: Prepared) -> dict[str, str]:
@@ -101,26 +145,9 @@ def resolved_values(prepared: Prepared) -> dict[str, str]:
     return {key: value for key, value in flat(toml_values(resolved(prepared))) if key != "run.directory"}
 
 
-def decisive(prepared: Prepared) -> dict[str, str]:
-    """Return everything that the bits depend on besides what is computed (`fingerprint`), as text by name."""
-    packages = sorted({one.distribution for one in prepared.checked.plugins} - {"", FIRST_PARTY})
-    versions = {**library_versions(), **{name: version(name) for name in packages}}
-    begun = {}
-    if prepared.initial is not None:  # from a file, or the files of a folder
-        file = prepared.initial.file
-        files = sorted(path for path in file.iterdir() if path.is_file()) if file.is_dir() else [file]
-        begun["the weights to begin with"] = sha256("".join(map(sha256_of, files)).encode()).hexdigest()
-    return {
-        **{f"{name}'s version": found for name, found in versions.items()},
-        **begun,
-        "the process of each stage": str(prepared.ranks),
-        **resolved_values(prepared),
-    }
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries on which the bits depend."""
-    return {name: version(name) for name in ("petra-graph", "torch", "numpy")}
+def versions_of(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of the libraries on which the bits depend, and of these packages."""
+    return {name: version(name) for name in ("petra-graph", "torch", "numpy", *packages)}
 
 
 def list_changes(then: Mapping[str, str], now: Mapping[str, str], when: tuple[str, str] = ("then", "now")) -> list[str]:
@@ -132,48 +159,24 @@ def list_changes(then: Mapping[str, str], now: Mapping[str, str], when: tuple[st
     ]
 
 
-def expand_architecture(checked: CheckedSpec) -> Spec:
-    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
-    spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
-    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
-    data = evolve(spec.data, options={**spec.data.options, **named})
-    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph), data=data)
-
-
-def _with_absolute_paths(spec: Spec) -> Spec:
-    return evolve(
-        spec,
-        partition=evolve(spec.partition, profile=_absolute(spec.partition.profile)),
-        init=evolve(spec.init, weights=_absolute(spec.init.weights)),
-    )
-
-
-def _absolute(name: str | None) -> str | None:
-    """Return a file's name as one that means the same in a file of any folder; one that begins with ~ or a variable does."""
-    return name if name is None or name.startswith(("~", "$")) else os.path.abspath(name)  # noqa: PTH100  no links resolved
-
-
-def _graph_spec(graph: NodeGraph) -> GraphSpec:
-    nodes = (
-        NodeSpec(name=one.name, block=one.block, kind=one.kind, inputs=one.inputs, options=_options(one.options))
-        for one in graph.nodes.values()
-    )
-    return GraphSpec(node=tuple(nodes))
-
-
-def _with_options(table: Any, plugin: Plugin) -> Any:
-    return evolve(table, options=_options(plugin.options))
-
-
-def _all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[Plugin]) -> Any:
-    return None if tables is None else tuple(map(_with_options, tables, plugins))
-
-
-def _options(options: Any) -> dict[str, Any]:
-    """Return options as a table; None is left out, since it is the default."""
-    named = keys_with(Path, type(options))
-    values = {key: _absolute(value) if key in named else value for key, value in asdict(options).items()}
-    return {key: value for key, value in values.items() if value is not None}
+def agree(world: World, prepared: Prepared) -> None:
+    """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0: the bits depend on them."""
+    packages = sorted({one.distribution for one in prepared.checked.plugins} - {"", FIRST_PARTY})
+    here = {f"{name}'s version": found for name, found in versions_of(packages).items()}
+    if prepared.initial is not None:  # from a file, or the files of a folder
+        file = prepared.initial.file
+        files = sorted(path for path in file.iterdir() if path.is_file()) if file.is_dir() else [file]
+        here["the weights to begin with"] = sha256("".join(map(sha256_of, files)).encode()).hexdigest()
+    here |= {"the process of each stage": str(prepared.ranks), **resolved_values(prepared)}
+    if world.rank == 0:
+        world.store.set("run", [here, prepared.fingerprint.values])
+        return
+    first, computed = world.wait("run")
+    differences = [*list_changes(first, here, ("on rank 0", "here")), *prepared.fingerprint.changes(computed)]
+    message = f"rank {world.rank} and rank 0 run different things: "
+    hint = "start the same specification, overrides and versions on every machine"
+    if differences:
+        raise SpecError([Problem(message=message + difference, hint=hint) for difference in differences[:3]])
 
 
 # --- what it computes ---------------------------------------------------------------------------------------------------
@@ -215,29 +218,25 @@ class Fingerprint:
         return cls(samples=samples, targets=targets, classes=names, outputs=outputs, loss=loss, bound=bound)
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of the samples and their targets, with their places, shapes and types."""
+    def values(self) -> dict[str, Any]:
+        """What is compared, as JSON: of samples and targets the SHA-256 of their places, shapes, types and bytes."""
         whole = sha256()
         for path, one in named_leaves([self.samples, self.targets]):
             whole.update(f"{path} {one.dtype} {list(one.shape)}".encode())
             whole.update(one.contiguous().view(torch.uint8).numpy().tobytes() if one.numel() else b"")
-        return whole.hexdigest()
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """What is compared, as JSON."""
         outputs = None if self.outputs is None else self.outputs.tolist()
-        return {"samples": self.digest, "classes": list(self.classes), "outputs": outputs, "loss": self.loss}
+        return {"samples": whole.hexdigest(), "classes": list(self.classes), "outputs": outputs, "loss": self.loss}
 
     def changes(self, now: Mapping[str, Any]) -> list[str]:
         """Return in words what of this fingerprint is other in the `values` of another one."""
-        found, digest = [], self.digest
-        if now["samples"] != digest:
-            found.append(f"the data: its samples were {digest[:12]}, and are {now['samples'][:12]}")
-        if tuple(now["classes"]) != self.classes:
+        found, then = list[str](), self.values
+        same = now["samples"] == then["samples"]
+        if not same:
+            found.append(f"the data: its samples were {then['samples'][:12]}, and are {now['samples'][:12]}")
+        if now["classes"] != then["classes"]:
             named = next((pair for pair in zip(self.classes, now["classes"], strict=False) if pair[0] != pair[1]), None)
             found.append(f"the classes: {f'{named[0]} is now {named[1]}' if named else 'there are others'}")
-        if now["samples"] != digest or self.outputs is None or now["outputs"] is None:
+        if not same or self.outputs is None or now["outputs"] is None:
             return found
         cause = "the code, a file that it reads, or a version changed"
         own, other = self.outputs, torch.tensor(now["outputs"], dtype=torch.float64)

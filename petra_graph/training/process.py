@@ -1,7 +1,15 @@
 """What the process of a run does with its other processes: nothing, where it hosts all stages, or as one of several.
 
 The process that hosts the head of the first replica makes the run directory, records, shows progress and saves the
-weights. Before anything is trained, every process compares its run with that of rank 0. A failure anywhere ends all processes (`end`).
+weights. Before anything is trained, every process compares its run with that of rank 0. A run of several processes ends in all of them
+together, with everything written, or with the report of its first failure:
+
+    rank 0    has measured ------- waits for "complete" --------------- all have arrived, or a few seconds ---- ends
+    rank 1    has measured ------- waits for "complete" ------ X        killed: the run is complete nevertheless
+    records   says that all have, writes the summary, says "complete" ------ all have arrived --------------- ends
+
+They wait for one another, since the store may end with the first of them: its launcher has nothing more to do then. A failure is
+reported by the process with the head, or by another one if that has gone or there is no run directory yet; the others wait for the report.
 """
 
 from __future__ import annotations
@@ -10,32 +18,52 @@ import os
 import shutil
 import socket
 import sys
+import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, Problem, RunFailed, SpecError, printable
+from petra_graph.errors import (
+    FailedOnAnotherProcess,
+    Interrupted,
+    NoFeasiblePlan,
+    PetraGraphError,
+    Problem,
+    RunFailed,
+    RunFailedByPlugin,
+    SpecError,
+    printable,
+)
 from petra_graph.record import checkpoint
-from petra_graph.record.run_directory import create_run_directory, locked, run_directory
+from petra_graph.record.run_directory import SUMMARY, create_run_directory, locked, read_json, run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.store import COMPLETE, RankInfo, RunStore, gpu_of, visible_gpus
+from petra_graph.runtime.store import COMPLETE, RankInfo, RunStore, StoreGone, gpu_of, visible_gpus
 from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
-from petra_graph.runtime.watchdog import Supervisor, Watchdog
+from petra_graph.runtime.waiting import until
+from petra_graph.runtime.watchdog import Failed, Failure, Supervisor, Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load
-from petra_graph.training import end
-from petra_graph.training.identity import decisive, list_changes
+from petra_graph.training.identity import agree
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resume import Resumption
-from petra_graph.training.run_record import RunRecord
+from petra_graph.training.run_record import RunRecord, problems_of
 from petra_graph.training.trainer import Trainer
+
+_END_SECONDS = 5.0
+"""The longest that a process waits for the others to arrive at the end."""
+_REPORT_SECONDS = 10.0
+"""The longest that a process waits for another one's report of a failure."""
+_LOOK_SECONDS = 0.01
+_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
 
 
 class RunProcess:
@@ -103,7 +131,7 @@ class RunProcess:
         if prepared.records:
             directory = directory or create_run_directory(spec.run.directory, spec.name)
             self.held.enter_context(locked(directory))
-            self.record = RunRecord.of(directory, prepared)
+            self.record = RunRecord.of(directory, prepared, resumption)
         name = self.tell("directory", "" if directory is None else directory.name)
         self.directory = directory = directory or run_directory(spec.run.directory, name)
         if not directory.is_dir():
@@ -134,7 +162,7 @@ class RunProcess:
         """Publish how far the training came, in case this process is killed: another process then writes the summary."""
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Collect what all processes have measured; from then on none needs another one (`end`)."""
+        """Collect what all processes have measured; from then on none needs another one."""
         return [own]
 
     def leave(self, *, interrupted: bool) -> None:
@@ -152,25 +180,25 @@ class OneOfSeveral(RunProcess):
         self.size, self.rank = world.size, world.rank
         self.supervisor = self.watchdog = Watchdog(world)
         at_end_of_parent(0)  # from now on the watchdog looks
-        self.watchdog.on_stuck = lambda failure: end.end_at_once(self, failure)
+        self.watchdog.on_stuck = self._end_at_once
         self._of_thread = world.another_connection()
         """The store, for the thread that writes checkpoints."""
 
     @contextmanager
     def control(self) -> Iterator[None]:
         """Signals are handed on to all processes, and a second SIGINT ends this one at once."""
-        requests = stop_requests(
-            self.watchdog.ask,
-            lambda: hard_exit(Interrupted.exit_code),
-            ends_process=True,  # its launcher may send signals, because another process ended a moment before
-        )
-        with requests:
+        # Its launcher may send signals because another process ended a moment before: none counts at the end.
+        with stop_requests(self.watchdog.ask, lambda: hard_exit(Interrupted.exit_code), ends_process=True):
             try:
                 yield
             except (Interrupted, FailedOnAnotherProcess):
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
-                end.fail(self, error)
+                failure = self._failure_of(error)
+                if failure.exit_code != RunFailed.exit_code:  # to start it again would change nothing
+                    with suppress(RuntimeError):
+                        self.world.launch.set("final", failure.exit_code)
+                raise self._conclude(failure, self.world.store) from (error if failure.rank == self.rank else None)
             finally:
                 self.held.close()
                 self.world.abort_groups()
@@ -231,14 +259,8 @@ class OneOfSeveral(RunProcess):
             own = [attrs.evolve(program, device=f"cuda:{gpu}") for program in own]
         executors = prepared.executors(own)
         world.connect()
-        channels = open_channels(
-            prepared.programs,
-            pipeline,
-            world,
-            self.watchdog,
-            transport=prepared.spec.run.transport,
-            device=executors[0].program.device,
-        )
+        device, transport = executors[0].program.device, prepared.spec.run.transport
+        channels = open_channels(prepared.programs, pipeline, world, self.watchdog, transport=transport, device=device)
         world.wait_for_all("channels")
         each = self.size // replicas
         same_stages = range(self.rank % each, self.size, each)
@@ -281,18 +303,124 @@ class OneOfSeveral(RunProcess):
         return of_all
 
     def leave(self, *, interrupted: bool) -> None:
-        end.leave(self, interrupted=interrupted)
+        """Return when all processes have come to the end, or will not come any more; the loss of one is no failure from here on.
 
+        The watchdog watches until the end, so that no process waits for one that has gone. A request to stop ends the waits.
 
-def agree(world: World, prepared: Prepared) -> None:
-    """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0: the bits depend on them."""
-    here, rank = decisive(prepared), world.rank
-    if rank == 0:
-        world.store.set("run", [here, prepared.fingerprint.values])
-        return
-    first, computed = world.wait("run")
-    differences = [*list_changes(first, here, ("on rank 0", "here")), *prepared.fingerprint.changes(computed)]
-    message = f"rank {rank} and rank 0 run different things: "
-    hint = "start the same specification, overrides and versions on every machine"
-    if differences:
-        raise SpecError([Problem(message=message + difference, hint=hint) for difference in differences[:3]])
+        Raises:
+            Failed: the run has failed before it was complete.
+        """
+        world, store, watchdog, prepared = self.world, self.world.store, self.watchdog, self.prepared
+        directory = self.directory
+        assert prepared is not None
+        assert directory is not None
+        code, lost, asked = Interrupted.exit_code if interrupted else 0, None, list[str]()
+
+        def has_ended() -> bool:
+            """Whether the run's last file, its summary, has been written; a run that is resumed begins without one."""
+            with suppress(SpecError):
+                return bool(read_json(directory / SUMMARY).get("status", "failed") != "failed")
+            return False
+
+        with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
+            try:
+                if interrupted:  # a launcher does not start it again, whatever happens from here on
+                    world.launch.set("final", code)
+                if prepared.records:
+                    store.set(COMPLETE, True)
+                while store.get(COMPLETE) is None:
+                    # Only the process that records has something left to do, and no more once its last file is written.
+                    failure = watchdog.failure
+                    if (failure is not None and failure.rank == prepared.ranks[-1]) or store.get("reported"):
+                        if has_ended():
+                            break
+                        watchdog.check()
+                    time.sleep(_LOOK_SECONDS)
+                world.launch.set(COMPLETE, code)
+                store.set(f"arrived/{world.rank}", True)
+                names = [f"arrived/{rank}" for rank in range(world.size)]
+                until(lambda: all(map(store.get, names)) or watchdog.failure or asked, _END_SECONDS)
+            except StoreGone as error:  # rank 0, which may keep the store, ends once the run is complete
+                if not has_ended():
+                    raise
+                lost = watchdog.without_store(error)
+            watchdog.close()
+        lost = watchdog.failure or lost
+        if lost is not None and world.rank == self._reporter(lost):
+            sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
+        world.shutdown(store, missing=int(lost is not None))
+
+    # --- the run has failed -------------------------------------------------------------------------------------------
+
+    def _failure_of(self, error: Exception) -> Failure:
+        """Return the first failure of the run, which may be another process's: what failed here is told to all."""
+        watchdog = self.watchdog
+        if isinstance(error, Failed):
+            return error.failure
+        if isinstance(error, StoreGone | dist.DistError):
+            return watchdog.report(watchdog.without_store(error))
+        # A specification's problem says its file and line, any other one the rank that met it.
+        located = isinstance(error, SpecError)
+        own = Failure(
+            rank=self.rank,
+            problems=[
+                (str(attrs.evolve(one, hint="")) if located else f"rank {self.rank}: {one.message}", one.hint)
+                for one in problems_of(error)
+            ],
+            exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
+            where=None if watchdog.status is None else watchdog.status.record(),
+            traceback="".join(traceback.format_exception(error)),
+        )
+        return watchdog.report(own)
+
+    def _end_at_once(self, failure: Failure) -> NoReturn:
+        """End from the watchdog's thread, with its connection, if the main thread does not end; print the report here."""
+        raised = self._conclude(failure, self.watchdog.store)
+        if isinstance(raised, PetraGraphError):
+            sys.stderr.write(f"{raised}\n")
+        hard_exit(failure.exit_code)
+
+    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
+        """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
+        prepared = self.prepared
+        try:
+            if failure.exit_code == Interrupted.exit_code:
+                if self.record is not None:
+                    self.record.summarise("interrupted", self.trained, weights=None)
+                if self.rank == 0 and self.trainer is None:
+                    results = "" if self.directory is None else f"; results: {self.directory}"
+                    sys.stderr.write(printable(f"interrupted during the start{results}\n"))
+                return Interrupted()
+            if self.directory is None and prepared is not None:
+                with suppress(RuntimeError, RunFailed):
+                    if name := store.get("directory"):
+                        self.directory = run_directory(prepared.spec.run.directory, name)
+            if self.rank != self._reporter(failure):
+                with suppress(RuntimeError):
+                    until(lambda: store.get("reported"), _REPORT_SECONDS)
+                return FailedOnAnotherProcess(failure.exit_code)
+
+            problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
+            error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
+            if self.directory is not None and prepared is not None:
+                record = self.record or RunRecord.of(self.directory, prepared)
+                trained, statuses = self.trained, list[Any]()
+                with suppress(RuntimeError):
+                    if self.record is None:
+                        trained = store.get("trained") or trained
+                    statuses += [store.get(f"status/{rank}") for rank in range(self.size)]
+                where = {**attrs.asdict(failure), "ranks": statuses}
+                record.record_failure(error, trained, failure.traceback or f"{error}\n", where)
+            with suppress(RuntimeError):
+                store.set("reported", True)
+            return error
+        finally:
+            self.watchdog.retire()
+            self.world.shutdown(store, missing=int(failure.lost))
+
+    def _reporter(self, failure: Failure) -> int:
+        """Return the process that tells of a failure."""
+        prepared, reporter = self.prepared, failure.rank
+        if prepared is not None and self.directory is not None:
+            reporter = prepared.ranks[-1]
+        return int(reporter == 0) if failure.lost and reporter == failure.rank else reporter

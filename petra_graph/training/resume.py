@@ -19,12 +19,12 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.state import Facts, SavedTensors, restore, restore_groups, restore_nodes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
-from petra_graph.record.run_directory import METRICS, read_json
-from petra_graph.record.weights import SUMMARY, WEIGHTS
+from petra_graph.record.checkpoint import Damaged, Manifest, StageFile, read_stage
+from petra_graph.record.run_directory import METRICS, SUMMARY, read_json
+from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.training.evaluation import Meters
-from petra_graph.training.identity import Fingerprint, library_versions, list_changes, resolved_values
+from petra_graph.training.identity import Fingerprint, list_changes, resolved_values, versions_of
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.trainer import TrainingPosition
 from petra_graph.units import bounded
@@ -98,29 +98,30 @@ class Resumption:
         """
         then, now = self.manifest.values, resolved_values(prepared)
         stages, position = stages_of(prepared), TrainingPosition(**self.manifest.position)
+        length, epochs = position.micro_batches_per_epoch, prepared.spec.run.epochs
         # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
         keys = (*_FIXED, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
-        kept_then, kept_now = (
-            {f"parameters of {node}": f"{count}" for one in of_stages for node, count in one["nodes"].items()}
-            | {key: values[key] for key in keys if key in values}
-            | {"micro-batches of an epoch": f"{length}"}
-            for of_stages, values, length in (
-                (self.manifest.stages, then, position.micro_batches_per_epoch),
-                (stages, now, prepared.opened.length),
-            )
-        )
-        if texts := list_changes(kept_then, kept_now):
-            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
-            message = f"the checkpoint before forward {self.at} is of another run: "
-            raise SpecError([Problem(message=message + text, hint=hint) for text in texts[:_LISTED]])
-        reached, epochs = -(-position.micro_batches // position.micro_batches_per_epoch), prepared.spec.run.epochs
-        if reached > epochs:
-            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
-            message = f"the checkpoint before forward {self.at} is of epoch {reached}, and run.epochs is {epochs}"
-            raise SpecError(message, hint)
 
-        values, versions = list_changes(then, now), list_changes(self.manifest.versions, library_versions())
+        def kept(of_stages: Any, values: Mapping[str, str], length: int) -> dict[str, str]:
+            parameters = {node: count for one in of_stages for node, count in one["nodes"].items()}
+            return (
+                {f"parameters of {node}": f"{count}" for node, count in parameters.items()}
+                | {key: values[key] for key in keys if key in values}
+                | {"micro-batches of an epoch": f"{length}"}
+            )
+
+        message = f"the checkpoint before forward {self.at} is of "
+        others = list_changes(kept(self.manifest.stages, then, length), kept(stages, now, prepared.opened.length))
+        if others:
+            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
+            raise SpecError([Problem(message=f"{message}another run: {one}", hint=hint) for one in others[:_LISTED]])
+        if (reached := -(-position.micro_batches // length)) > epochs:
+            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
+            raise SpecError(f"{message}epoch {reached}, and run.epochs is {epochs}", hint)
+
+        values, versions = list_changes(then, now), list_changes(self.manifest.versions, versions_of())
         before, computed = Fingerprint.read(self.directory), list[str]()
+        # Where the specification says that something else is computed, the fingerprint would only repeat it.
         if before is not None and not any(text.startswith(_COMPUTES) for text in values):
             computed = before.changes(prepared.fingerprint.values)
         if versions:
@@ -134,16 +135,20 @@ class Resumption:
         of_pipeline = [text for text in values if text.startswith(_PIPELINE) and not text.startswith(passed_over)]
         self.exact = stages == self.manifest.stages and not of_pipeline
 
-        summary = read_json(self.directory / SUMMARY, dict) or {}
+        summary = read_json(self.directory / SUMMARY)
         early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
         if position.epoch > epochs and not position.evaluates:
-            self.notes.append(f"nothing is left to train: run.epochs is {epochs}; set it higher to continue")
+            why = f"run.epochs is {epochs}; set it higher to continue"
         elif early and summary["micro_batches"] == self.at:
-            self.notes.append(
-                f"nothing is left to train: the run stopped early, {early}; change its callbacks to continue"
-            )
+            why = f"the run stopped early, {early}; change its callbacks to continue"
         else:
+            if not self.exact:
+                self.notes.append(
+                    "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
+                    "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
+                )
             return None
+        self.notes.append(f"nothing is left to train: {why}")
         return summary if summary.get("status") == "done" and (self.directory / WEIGHTS).is_file() else None
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
@@ -153,7 +158,7 @@ class Resumption:
         try:
             for executor in scheduler.executors:
                 if self.exact:
-                    saved = self._read(files[executor.program.index])
+                    saved = SavedTensors(*read_stage(self.directory, self.at, files[executor.program.index]))
                     restore_at_cut(saved, executor, scheduler)
                 else:
                     saved = self._restore_by_node(executor, files)
@@ -165,24 +170,17 @@ class Resumption:
             raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
         if not self.exact:
             position.since = self.at
-            self.notes.append(
-                "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
-                "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
-            )
         position.resumed_from = (*position.resumed_from, self.at)
         position.changed = (*position.changed, *self.changed)
         return position, so_far
-
-    def _read(self, file: StageFile) -> SavedTensors:
-        tensors, facts = checkpoint.read_stage(self.directory, self.at, file)
-        return SavedTensors(tensors=tensors, facts=facts)
 
     def _restore_by_node(self, executor: StageExecutor, files: Mapping[int, StageFile]) -> SavedTensors:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
         stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage["nodes"]}
         merged, groups, updates = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}}), list[Facts](), 0
+        # A node's facts are by its name, so those of several stages lie beside one another.
         for index in sorted({stage_of[node] for node in executor.program.nodes}):
-            saved = self._read(files[index])
+            saved = SavedTensors(*read_stage(self.directory, self.at, files[index]))
             merged.tensors |= saved.tensors
             for fact in ("optimizer", "strides"):
                 merged.facts[fact] |= saved.facts.get(fact, {})

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
@@ -26,7 +26,6 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener, asked_at_stage
-from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
@@ -78,8 +77,7 @@ def run(
         folders = None if resumption is None else resumption.manifest.folders
         # There are no stages yet that could stop between two micro-batches: a request to stop ends all processes.
         process.supervisor.starting = True
-        prepared = prepare(given, overrides, process.size, folders, saved=saved, rank=process.rank)
-        process.prepared = prepared
+        process.prepared = prepared = prepare(given, overrides, process.size, folders, saved=saved, rank=process.rank)
         _ = prepared.fingerprint  # computed here, as it may take a while
         process.supervisor.starting = False
         process.join(prepared)
@@ -92,8 +90,8 @@ def run(
             if ended is None:
                 result = _train(process, prepared, resumption, listener)
             else:  # nothing is left to train, and nothing is written
-                if process.record is not None and resumption is not None:
-                    listener.started(process.record.begins(resumption, resumption.notes))
+                if process.record is not None:
+                    listener.started(process.record.run)
                     listener.stopped()
                 result = RunResult(summary=ended if process.record else None, interrupted=None)
         process.leave(interrupted=result.interrupted is not None)
@@ -102,11 +100,11 @@ def run(
 
 def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | None, listener: Listener) -> RunResult:
     """Train from the beginning or the checkpoint, test, and write weights and summary; all processes take part in each step."""
-    record, notes = process.record, [*prepared.placement.notes]
+    record = process.record
     if record is not None:
         record.write_inputs(resumption)
     since = None if resumption is None else int(resumption.manifest.position["metrics_bytes"])
-    with Metrics(record.directory, since) if record else nullcontext() as metrics:
+    with Metrics(record.run.directory, since) if record else nullcontext() as metrics:
         # The stages of this process, as they are where the training begins.
         bytes_before = peak_bytes()
         scheduler = process.build(prepared)
@@ -115,10 +113,8 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
         position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters()
         if resumption is not None:
             position, meters = resumption.restore(prepared, scheduler)
-            notes += resumption.notes
         elif prepared.initial is not None:
             prepared.initial.load(pair for executor in scheduler.executors for pair in executor.modules.items())
-            notes.append(prepared.initial.said)
         process.trainer = trainer = Trainer(
             prepared=prepared,
             scheduler=scheduler,
@@ -130,7 +126,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
         )
         checkpoints = Checkpoints(process, trainer, resumption)
         if record is not None:
-            trainer.begin(record.begins(resumption, notes))
+            trainer.begin(record.run)
 
         interrupted = trainer.run()
 
@@ -222,11 +218,7 @@ def run_on_processes(
         raise SpecError(message, hint="leave --processes out under torchrun")
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    folders: Sequence[str] = ()
-    if resume is not None:  # of its latest checkpoint that can be read, as in the processes
-        for at in reversed(checkpoint.numbers(resume)):
-            with suppress(checkpoint.Damaged):
-                folders = checkpoint.read_manifest(resume, at).folders
+    folders = () if resume is None else Resumption.find(resume).manifest.folders
     spec = check_spec(path, overrides, folders=folders).spec
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]

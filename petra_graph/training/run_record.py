@@ -25,9 +25,9 @@ from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.checkpoint import best_first, drop_behind, numbers, read_manifest
-from petra_graph.record.run_directory import PLAN, SCALES, environment, sha256_of, write_json, write_text
-from petra_graph.record.weights import DIGESTS, SUMMARY, WEIGHTS, save_weights
+from petra_graph.record.checkpoint import best_cut, drop_behind, numbers, read_manifest
+from petra_graph.record.run_directory import PLAN, SCALES, SUMMARY, environment, sha256_of, write_json, write_text
+from petra_graph.record.weights import DIGESTS, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import dump
@@ -37,7 +37,9 @@ from petra_graph.training.resume import Resumption
 from petra_graph.training.trainer import Trainer
 
 Summary = Mapping[str, Any]
-_KIB = 1024
+_OF_RUN = ("name", "method", "schedule", "accumulation", "stages", "parameters")
+"""What the summary and `run --dry-run` say of a run."""
+_FAILURE = "failure.txt", "failure.json"
 
 
 @define(kw_only=True)
@@ -51,9 +53,11 @@ class RunRecord:
     began: float = field(factory=time.perf_counter)
 
     @classmethod
-    def of(cls, directory: Path, prepared: Prepared) -> RunRecord:
-        """Return the record of a run whose directory exists."""
-        spec, opened = prepared.spec, prepared.opened
+    def of(cls, directory: Path, prepared: Prepared, resumption: Resumption | None = None) -> RunRecord:
+        """Return the record of a run whose directory exists, with what the user should know of its beginning."""
+        spec, opened, initial = prepared.spec, prepared.opened, prepared.initial
+        notes = [] if initial is None else [initial.said]
+        notes += [] if resumption is None else resumption.notes
         run = Started(
             name=spec.name,
             directory=directory,
@@ -68,29 +72,35 @@ class RunRecord:
             processes=prepared.processes,
             evaluates=spec.data.evaluated,
             tested=opened.evaluated.said,
+            resumed_at=None if resumption is None else resumption.at,
+            notes=(*prepared.placement.notes, *notes),
             metrics=prepared.checked.scales,
             spec=toml_values(resolved(prepared)),
         )
         return cls(run=run, prepared=prepared)
 
-    @property
-    def directory(self) -> Path:
-        return self.run.directory
-
-    def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
-        """Return the run as observers see it, with what the user should know of its beginning."""
-        self.run = attrs.evolve(self.run, resumed_at=None if resumption is None else resumption.at, notes=tuple(notes))
-        return self.run
+    def outline(self) -> dict[str, Any]:
+        """Return the figures that `run --dry-run` prints."""
+        prepared, opened = self.prepared, self.prepared.opened
+        splits = {"training": opened.train, "validation": opened.validation, "test": opened.test}
+        return {
+            **{key: getattr(self.run, key) for key in _OF_RUN},
+            "nodes": len(prepared.network.graph.nodes),
+            "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
+            **{f"{name} samples": len(split) for name, split in splits.items() if split is not None},
+            "micro-batches": self.run.epochs * opened.length,
+            "updates": opened.horizon.updates,
+        }
 
     def write_inputs(self, resumption: Resumption | None) -> None:
         """Write everything that is known before the training; the specification as given stays that of the first start.
 
         What is of an end that a resumed run leaves behind is removed.
         """
-        directory, prepared, checked = self.directory, self.prepared, self.prepared.checked
+        directory, prepared, checked = self.run.directory, self.prepared, self.prepared.checked
         if resumption is not None:
             drop_behind(directory, resumption.at)
-            for name in (SUMMARY, "failure.txt", "failure.json"):
+            for name in (SUMMARY, *_FAILURE):
                 (directory / name).unlink(missing_ok=True)
         if not (directory / "spec.toml").exists():
             write_text(directory / "spec.toml", checked.loaded.text)
@@ -119,8 +129,8 @@ class RunRecord:
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
-            save_weights(self.directory / name, weights)
-            self.digests[name] = sha256_of(self.directory / name)
+            save_weights(self.run.directory / name, weights)
+            self.digests[name] = sha256_of(self.run.directory / name)
 
     def summarise(
         self, status: str, trained: Mapping[str, Any], measured: Sequence[Mapping[str, Any]] | None = None, **more: Any
@@ -134,51 +144,38 @@ class RunRecord:
             more: entries in the place of those that are made here.
         """
         run, spec, plan, best = self.run, self.prepared.spec, self.plan, self.prepared.spec.checkpoint.best
-        total = round(time.perf_counter() - self.began, 3)
-        of_run = ("method", "schedule", "accumulation", "stages", "processes", "parameters")
         made: dict[str, Any] = {
-            "name": run.name,
             "status": status,
             "directory": str(run.directory),
-            **{key: getattr(run, key) for key in of_run},
-            "precision": attrs.asdict(spec.precision),
-            "seed": spec.run.seed,
+            **{key: getattr(run, key) for key in (*_OF_RUN, "processes")},
             **dict.fromkeys(("epochs", "micro_batches", "updates"), 0),  # of a run that ends before its training
             **dict.fromkeys(("train", "test", "samples_per_second")),
             "resumed_from": [],
             **trained,
-            "seconds": {"total": total, "training": 0.0, "first": 0.0, **trained.get("seconds", {})},
+            "seconds": {"training": 0.0, "first": 0.0, **trained.get("seconds", {})},
             "checkpoint": next(iter(numbers(run.directory)), None),
-            "predicted": None,
             "measured": None,
-            "weights": None if status == "failed" else WEIGHTS,
+            "weights": WEIGHTS,
         }
-        if plan is not None:
-            low, high = plan.certainty.samples_per_second_low, plan.certainty.samples_per_second_high
-            made["predicted"] = {
-                "samples_per_second": round(plan.timing.samples_per_second, 1),
-                "expected_samples_per_second": [round(low, 1), round(high, 1)],
-                "memory_bytes": plan.totals.bytes.total,
-                "from": "profile" if spec.partition.profile else "data sheet",
-            }
+        made["seconds"]["total"] = round(time.perf_counter() - self.began, 3)
         if self.digests:
             made[DIGESTS] = self.digests
         if run.tested:
             made["tested" if run.evaluates == "test" else "validated"] = run.tested
         if best is not None:
             made["best"] = None
-            for at in best_first(run.directory, spec.checkpoint, run.metrics)[:1]:
-                found = {"metric": best, "value": read_manifest(run.directory, at).metrics[best]}
-                made["best"] = {**found, "epoch": at // run.micro_batches}
+            if (at := best_cut(run.directory, spec.checkpoint, run.metrics)) is not None:
+                value = read_manifest(run.directory, at).metrics[best]
+                made["best"] = {"metric": best, "value": value, "epoch": at // run.micro_batches}
         if measured is not None:
-            begun = trained["resumed_from"][-1] if trained["resumed_from"] else 0
+            begun = next(reversed(trained["resumed_from"]), 0)
             made["measured"] = {"from_micro_batch": begun, "processes": measured}
             if plan is not None:
                 made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), measured)
         if run.metrics:
             made["metrics"] = attrs.asdict(run)["metrics"]
         made |= more
-        write_json(self.directory / SUMMARY, made)
+        write_json(self.run.directory / SUMMARY, made)
         return made
 
     def record_failure(
@@ -196,17 +193,19 @@ class RunRecord:
             text: of failure.txt; None: the traceback.
             where: the operation and the processes, for programs that read them.
         """
-        kind = RunFailedByPlugin if isinstance(error, PluginError) else RunFailed
-        failure = error if isinstance(error, RunFailed) else kind(problems_of(error))
-        if failure is not error:
+        failure = error
+        if not isinstance(failure, RunFailed):
+            failure = (RunFailedByPlugin if isinstance(error, PluginError) else RunFailed)(problems_of(error))
             failure.__cause__ = error
+        report, place = (self.run.directory / name for name in _FAILURE)
         try:
-            write_text(self.directory / "failure.txt", text or "".join(traceback.format_exception(failure)))
+            write_text(report, text or "".join(traceback.format_exception(failure)))
             if where is not None:
-                write_json(self.directory / "failure.json", where)
-            failure.summary = self.summarise("failed", trained, error=list(map(str, failure.problems)))
+                write_json(place, where)
+            problems = list(map(str, failure.problems))
+            failure.summary = self.summarise("failed", trained, error=problems, weights=None)
         except PetraGraphError:
-            failure.add_note(f"the failure could not be recorded in {self.directory} either")
+            failure.add_note(f"the failure could not be recorded in {self.run.directory} either")
         return failure
 
 
@@ -217,15 +216,14 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had in RAM.
-
-    The system's count for a process may include that of the process that started it; Linux's VmHWM never does.
-    """
+    """Return the most memory that this process has had in RAM."""
+    # The system's count for a process may include that of the process that started it; Linux's VmHWM never does.
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
         if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):
-            return int(found[1]) * _KIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+            kib = int(found[1])
+    return kib * 1024
 
 
 def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
@@ -239,8 +237,6 @@ def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
     on_cuda = {device for device in placed.values() if device.startswith("cuda")}
     return {
         "rank": trainer.prepared.rank,
-        "replica": trainer.prepared.opened.replica,
-        "training_seconds": round(trainer.seconds_here, 3),
         "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
         "peak_bytes_before": peak_bytes_before,
         "cuda_peak_bytes": {device: torch.cuda.max_memory_allocated(device) for device in sorted(on_cuda)},
@@ -248,26 +244,6 @@ def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
             {"stage": index, "device": device, **({} if device in on_cuda else trainer.scheduler.measured(index))}
             for index, device in placed.items()
         ],
-    }
-
-
-def outline(prepared: Prepared) -> dict[str, Any]:
-    """Return the figures that `run --dry-run` prints."""
-    spec, network, opened = prepared.spec, prepared.network, prepared.opened
-    return {
-        "name": spec.name,
-        "nodes": len(network.graph.nodes),
-        "stages": len(prepared.programs),
-        "parameters": network.count_parameters([one.nodes for one in prepared.programs])[0],
-        "method": network.checked.method.name,
-        "schedule": schedule_text(prepared.placement.schedule),
-        "accumulation": spec.method.accumulation,
-        "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
-        "training samples": len(opened.train),
-        **({} if opened.validation is None else {"validation samples": len(opened.validation)}),
-        "test samples": len(opened.test),
-        "micro-batches": spec.run.epochs * opened.length,
-        "updates": opened.horizon.updates,
     }
 
 

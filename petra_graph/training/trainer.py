@@ -19,7 +19,7 @@ from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
-from petra_graph.record.checkpoint import best_first, read_weights
+from petra_graph.record.checkpoint import best_cut, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import copy_weights, weights_of
 from petra_graph.runtime.loop import Scheduler
@@ -53,8 +53,6 @@ class TrainingPosition:
     """The loss of the run's first micro-batch."""
     since: int = 0
     """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
-    updates: int = 0
-    """The number of updates of the last stage in this process, when the position was noted."""
     seconds: float = 0.0
     """Seconds of training, without evaluations."""
     epoch_began: tuple[float, int] = field(default=(0.0, 0), converter=tuple)
@@ -87,12 +85,8 @@ class Trainer:
     """Where the training begins or is resumed, and afterwards where it is."""
     meters: Meters
     """The meters of the epoch under way."""
-    stopped_early: str | None = field(default=None, init=False)
-    """A text on why the training stopped early, and after which epoch."""
-    tested: Mapping[str, Any] = field(factory=dict, init=False)
-    """What the summary says of the test that ended the run: `test`, and with which weights; {}: there was none."""
-    warnings: list[str] = field(factory=list, init=False)
-    """What the process that records has warned of."""
+    told: dict[str, Any] = field(factory=dict, init=False)
+    """What else the summary says: warnings, why the training stopped early, and of the test that ended the run."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
     """The first micro-batches of this process, in which libraries start and each stage does all of its operations, and their seconds."""
     led: Sequence[NamedCallback] = field(init=False)
@@ -122,10 +116,14 @@ class Trainer:
         return self.executors[-1].updater.updates
 
     @property
-    def seconds_here(self) -> float:
-        """Seconds of training in this process, up to now."""
-        running = 0.0 if self._began is None else time.perf_counter() - self._began
-        return self.position.seconds + running - self._before[1]
+    def learning_rate(self) -> float:
+        """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
+        return self.executors[-1].updater.rate(max(0, self.updates - 1))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training up to now, without evaluations."""
+        return self.position.seconds + (0.0 if self._began is None else time.perf_counter() - self._began)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights of this process's stages, by their names in the file of weights."""
@@ -140,20 +138,19 @@ class Trainer:
             whole = (position.micro_batches - count) * self.prepared.opened.whole
             rate = round(whole / (position.seconds - seconds), 1)
         evaluated = next((dict(one.evaluated) for one in reversed(position.epochs) if one.evaluated), None)
-        found = {
+        return {
             "epochs": len(position.epochs),
             "micro_batches": position.micro_batches,
             "updates": self.updates,
             "train": dict(position.train) if position.train else None,
             "test": None,
             self.prepared.spec.data.evaluated: evaluated,
-            **self.tested,
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
             "samples_per_second": rate,
             "resumed_from": list(position.resumed_from),
+            **({"changed": list(position.changed)} if position.changed else {}),
+            **self.told,
         }
-        told = {"changed": list(position.changed), "warnings": list(self.warnings), "stopped_early": self.stopped_early}
-        return found | {key: value for key, value in told.items() if value}
 
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
@@ -161,8 +158,7 @@ class Trainer:
         found = evolve(
             self.position,
             micro_batches=at,
-            updates=self.updates,
-            seconds=self._before[1] + self.seconds_here,
+            seconds=self.seconds,
             metrics_bytes=0 if self.metrics is None else self.metrics.bytes,
             callbacks={name: state for name, state in states.items() if state is not None},
         )
@@ -188,8 +184,8 @@ class Trainer:
 
     def warn(self, text: str) -> None:
         """Say a warning of what the training shows without ending, unless it has been said."""
-        if self.metrics is not None and text not in self.warnings:
-            self.warnings.append(text)
+        if self.metrics is not None and text not in (said := self.told.setdefault("warnings", [])):
+            said.append(text)
             self.tell("warned", text)
 
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
@@ -225,7 +221,7 @@ class Trainer:
             return False
         reasons = (f"{one.name}: {why}" for one in self.led if one in able and (why := one.call("stops")))
         if reason := self.process.tell(f"stops/{epoch}", next(reasons, "")):
-            self.stopped_early = f"after epoch {epoch - 1}: {reason}"
+            self.told["stopped_early"] = f"after epoch {epoch - 1}: {reason}"
         return bool(reason)
 
     def _run_epoch(self, at: int | None) -> None:
@@ -256,8 +252,9 @@ class Trainer:
             test=values if split == "test" else None,
             validation=values if split == "validation" else None,
             samples_per_second=(position.micro_batches - done) * opened.whole / (position.seconds - seconds),
-            learning_rate=self._learning_rate(),
+            learning_rate=self.learning_rate,
         )
+        # From here on a checkpoint has the epoch among those that are done.
         position.epochs.append(report)
         self.meters = Meters()
         record = {f"train/{name}": value for name, value in report.train.items()}
@@ -272,6 +269,7 @@ class Trainer:
         length, every = opened.length, self.prepared.spec.run.log_every
         first, interval, means = (epoch - 1) * length, self.executors[-1].updater.read_interval, meters.means()
         told: list[Callable[..., object]] = [*(partial(one.call, "trained") for one in self.led), self.listener.trained]
+        # So many micro-batches fill the deepest stage, and have every stage update twice.
         warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 
         def observe(result: HeadResult) -> None:
@@ -279,15 +277,16 @@ class Trainer:
             meters.add(result)
             done = position.micro_batches + 1 - first
             logged = done % every == 0
+            # On a GPU a result waits on its device until somebody wants it: reading each one would hold up the host.
             if logged or done % interval == 0 or done == length:
                 loss = self.read_losses()
                 means = meters.means()
             position.micro_batches += 1
             if position.micro_batches == self._before[0] + warming:
                 wait_for(torch.device(self.executors[-1].program.device))
-                self.first = warming, self.seconds_here
+                self.first = warming, self.seconds - self._before[1]
             if logged:
-                step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
+                step = {"train/micro_batch_loss": loss, "train/learning_rate": self.learning_rate}
                 self._record(epoch, position.micro_batches, step)
             for tell in told:
                 tell(epoch, done, means)
@@ -300,8 +299,7 @@ class Trainer:
             with closing(iter(opened.epoch(epoch - 1, 0 if at is None else at - first))) as source:
                 self.scheduler.train(source, micro_batches, observe, at, position.since)
         finally:
-            position.seconds += time.perf_counter() - self._began
-            self._began = None
+            position.seconds, self._began = self.seconds, None
         if self.prepared.spec.partition.replicas > 1:
             # The heads of other replicas have seen the other samples of these micro-batches.
             sums = meters.sums() if meters.samples and self.metrics is None else {}
@@ -335,9 +333,10 @@ class Trainer:
         assert directory is not None
         epoch, at, weights = len(self.position.epochs), "", "last"
         if spec.best is not None:
-            cuts = best_first(directory, spec, self.prepared.checked.scales) if self.prepared.records else []
-            at = self.process.tell("best", str(cuts[0]) if cuts else "")
+            best = best_cut(directory, spec, self.prepared.checked.scales) if self.prepared.records else None
+            at = self.process.tell("best", "" if best is None else str(best))
         if at:
+            # Each process reads the nodes that it hosts, whichever stages the checkpoint has them in.
             epoch, weights = int(at) // opened.length, "best"
             blocks = {node: block for one in self.executors for node, block in one.modules.items()}
             copy_weights(blocks.items(), read_weights(directory, int(at), {*blocks}).__getitem__)
@@ -351,12 +350,8 @@ class Trainer:
                 values = evaluate(self, opened.tested, "test", epoch)
         except Interrupted as request:
             return request
-        self.tested = {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
-        self.tested |= {"tested": opened.tested.said} if opened.tested.said else {}
+        self.told |= {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
+        self.told |= {"tested": opened.tested.said} if opened.tested.said else {}
         record = {f"test/{name}": value for name, value in values.items()}
         self._record(len(self.position.epochs), self.position.micro_batches, record)
         return None
-
-    def _learning_rate(self) -> float:
-        """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
-        return self.executors[-1].updater.rate(max(0, self.updates - 1))

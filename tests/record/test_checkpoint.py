@@ -24,16 +24,7 @@ def stage(directory, at=3, index=1, tensors=None):
 def write(directory, at, value=1.0):
     files = [stage(directory, at, index, {"parameters/a/w": torch.full((4,), value * index)}) for index in (1, 2)]
     manifest = Manifest(
-        format=FORMAT,
-        at=at,
-        run="run",
-        versions={},
-        values={},
-        stages=[],
-        folders=[],
-        position=POSITION,
-        metrics={},
-        files=files,
+        at=at, versions={}, values={}, stages=[], folders=[], position=POSITION, metrics={}, files=files
     )
     checkpoint.finish(directory, manifest)
 
@@ -169,7 +160,7 @@ def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, mo
     for name in ("metrics.jsonl", "resolved.toml"):
         (tmp_path / name).touch()
     synced = []
-    monkeypatch.setattr(checkpoint, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(checkpoint, "_sync", lambda *paths: synced.extend(path.name for path in paths))
     write(tmp_path, 7)
     of_the_run = ["metrics.jsonl", "resolved.toml", tmp_path.name]
     assert synced[2:] == [*of_the_run, "manifest.json", ".000000000007.writing", "checkpoints"]

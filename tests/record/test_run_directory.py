@@ -74,12 +74,10 @@ def test_what_is_not_finite_is_null(tmp_path):
 
 def test_a_full_disk_leaves_whole_lines(tmp_path):
     """The line that no longer fitted was there by half, and no reader could read the file."""
-    made = Metrics(tmp_path)
-    with pytest.raises(RunFailed) as caught, small_files(1000):
+    with Metrics(tmp_path) as made, pytest.raises(RunFailed) as caught, small_files(1000):
         deque(made.record(epoch=1, step=step, values={"x": 1.0}) for step in range(100))
     (problem,) = caught.value.problems
     assert problem.message == f"cannot write {tmp_path / 'metrics.jsonl'}: File too large"
-    made.close()
     found = lines(tmp_path / "metrics.jsonl")
     assert len(found) > 5
     assert [event["step"] for event in found] == list(range(len(found)))
@@ -201,11 +199,10 @@ def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
 def test_a_file_that_is_removed_meanwhile(tmp_path):
     """The system takes what is written to it, and a run went on to its end."""
     (tmp_path / "run").mkdir()
-    made = Metrics(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
-        made.record(epoch=1, step=1, values={"x": 1.0})
-    made.close()
+    with Metrics(tmp_path / "run") as made:
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
+            made.record(epoch=1, step=1, values={"x": 1.0})
 
 
 def test_an_output_that_is_no_file_is_written_and_stays(tmp_path):

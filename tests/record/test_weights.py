@@ -107,7 +107,7 @@ def test_a_folder_of_shards_is_one_file_of_weights(tmp_path):
     for listed, message in (
         ("three.safetensors", "three.safetensors cannot be read"),
         ("../secret.safetensors", "'../secret.safetensors', which is no file of its folder"),
-        (None, "is no index of shards"),
+        (None, "lists None, which is no file of its folder"),
     ):
         index.write_text(json.dumps({"weight_map": {"a.weight": listed}}))
         with pytest.raises(SpecError, match=message), open_weights(tmp_path):

@@ -11,15 +11,7 @@ from petra_graph.training.checkpoint import CutPlan
 
 
 def plan(**values):
-    usual = {
-        "per_epoch": 10,
-        "accumulation": 3,
-        "flush": "drain",
-        "every": None,
-        "evaluations": None,
-        "probed": (),
-        "drained": False,
-    }
+    usual = {"per_epoch": 10, "accumulation": 3, "flush": "drain", "every": None, "evaluations": None, "probed": ()}
     return CutPlan(**{**usual, "depth": 4, **values})
 
 

@@ -63,7 +63,7 @@ def test_what_is_as_it_was_has_the_same_and_so_has_its_file(here, write):
     spec = write("a.toml", SPEC)
     one, again = prepare(spec).fingerprint, prepare(spec, ["partition.stages=2", "run.seed=1"]).fingerprint
     assert one.changes(json.loads(json.dumps(prepare(spec).fingerprint.values))) == []
-    assert again.digest == one.digest
+    assert again.values["samples"] == one.values["samples"]
     one.write(here)
     assert Fingerprint.read(here).changes(one.values) == []
     assert len(one.outputs) == 8 * 10

@@ -13,10 +13,9 @@ from petra_graph.planning import plan_spec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import Partition
 from petra_graph.training import identity
-from petra_graph.training.identity import resolved
+from petra_graph.training.identity import agree, resolved
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import fix_arithmetic, prepare
-from petra_graph.training.process import agree
 from petra_graph.training.run import run
 from petra_graph.training.run_record import start_warnings
 from tests.support.pipelines import REVNET, pipeline
@@ -62,7 +61,6 @@ def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, 
     """A plan that no training read was 85 % of the calls before the first forward."""
     monkeypatch.setattr(MeasuredNetwork, "costs", lambda _: pytest.fail("measured"))
     summary = run(spec, ONE, FakeListener()).summary
-    assert summary["predicted"] is None
     assert "planned_and_measured" not in summary
     assert not (only_run() / "plan.json").exists()
 
@@ -72,14 +70,6 @@ def test_a_placement_that_costs_decide_is_planned(spec, key):
     summary = run(spec, [*ONE, key], FakeListener()).summary
     plan = json.loads((only_run() / "plan.json").read_text())
     assert len(plan["stages"]) == summary["stages"] == len(summary["planned_and_measured"]["stages"])
-    assert summary["predicted"] == {
-        "samples_per_second": round(plan["timing"]["samples_per_second"], 1),
-        "expected_samples_per_second": [
-            round(plan["certainty"][f"samples_per_second_{end}"], 1) for end in ("low", "high")
-        ],
-        "memory_bytes": plan["totals"]["bytes"]["total"],
-        "from": "data sheet",
-    }
 
 
 def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):

@@ -98,7 +98,7 @@ def test_what_the_process_measured(ended):
     each = {"forward": 2 * MICRO_BATCHES, "backward": 2 * MICRO_BATCHES, "update": 2 * UPDATES, "evaluation": 2 * 3}
     assert counts == [each] * 4
     busy = sum(stage[name]["seconds"] for stage in process["stages"] for name in each if name != "evaluation")
-    assert 0 < busy <= process["training_seconds"]
+    assert 0 < busy <= ended.summary["seconds"]["training"]
 
 
 SCORES = tuple(f"{part}/{name}" for part in ("train", "test") for name in ("loss", "top1", "top5"))

@@ -37,8 +37,8 @@ from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_
 from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import read_run, run_directories
-from petra_graph.record.run_directory import is_locked, locked, read_json
+from petra_graph.record.recorded_run import read_run, run_directories, status_of
+from petra_graph.record.run_directory import SUMMARY, locked, read_json
 from petra_graph.report.run_groups import group_columns, group_runs, in_words
 from petra_graph.report.tables import table_lines
 from petra_graph.runtime.system import PARENT, stop_requests
@@ -243,7 +243,7 @@ class Member:
 
     def failure(self) -> str:
         """Return why it ended before it was done: as its summary says, or the last lines that its process printed."""
-        summary = {} if self.directory is None else read_json(self.directory / "summary.json", dict) or {}
+        summary = {} if self.directory is None else read_json(self.directory / SUMMARY)
         if summary.get("error"):
             return str(summary["error"][0]).partition("\n")[0]
         lines = self.output.read_text(errors="replace").splitlines() if self.output.exists() else []
@@ -261,12 +261,6 @@ def _table_of(directory: Path) -> Table | None:
         return comparable(tomllib.loads((directory / "resolved.toml").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError):
         return None
-
-
-def status_of(directory: Path) -> str:
-    if is_locked(directory):
-        return "running"
-    return str((read_json(directory / "summary.json", dict) or {}).get("status", "killed"))
 
 
 def carry_out(spec: str, members: Sequence[Member], at_once: int, processes: int) -> str | None:  # noqa: C901  one loop

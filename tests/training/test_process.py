@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from petra_graph.runtime.watchdog import Failed, Failure
-from petra_graph.training import end
+from petra_graph.training import process as training_process
 
 
 def test_a_run_that_was_to_stop_is_not_started_again_although_its_end_could_not_be_written(tmp_path, monkeypatch):
@@ -24,7 +24,8 @@ def test_a_run_that_was_to_stop_is_not_started_again_although_its_end_could_not_
         prepared=SimpleNamespace(records=False, ranks=(0, 1)),
         directory=tmp_path,
     )
-    monkeypatch.setattr(end, "stop_requests", lambda *_, **__: nullcontext())  # signals are ignored from its end on
+    # Signals are ignored from its end on.
+    monkeypatch.setattr(training_process, "stop_requests", lambda *_, **__: nullcontext())
     with pytest.raises(Failed):
-        end.leave(process, interrupted=True)
+        training_process.OneOfSeveral.leave(process, interrupted=True)
     assert launch == {"final": 130}
