@@ -31,26 +31,22 @@ def backpropagate(
         The gradient of each input that asks for one, zeros where nothing depends on it; for others an empty tensor,
         which has no meaning and is never read.
     """
-    reached: list[Tensor] = []
-    weights: list[Tensor] = []
-    for output, gradient in zip(outputs, gradients, strict=True):
-        if output.requires_grad:
-            reached.append(output)
-            weights.append(gradient)
-    if reached:
+    pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
+    if pairs:
+        reached, weights = zip(*pairs, strict=True)
         kind = reached[0].device.type
         if _autocasts(kind) and torch.is_autocast_enabled(kind):
             # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
             with torch.autocast(kind, enabled=False):
                 return backpropagate(reached, weights, inputs)
-        _run_backward(tuple(reached), tuple(weights), False, False, (), allow_unreachable=True, accumulate_grad=True)
-    gradients = []
+        _run_backward(reached, weights, False, False, (), allow_unreachable=True, accumulate_grad=True)
+    found = []
     for stream in inputs:
-        found = stream.grad
-        if found is None:
-            found = torch.zeros_like(stream) if stream.requires_grad else stream.new_empty(0)
-        gradients.append(found)
-    return tuple(gradients)
+        gradient = stream.grad
+        if gradient is None:
+            gradient = torch.zeros_like(stream) if stream.requires_grad else stream.new_empty(0)
+        found.append(gradient)
+    return tuple(found)
 
 
 # What `torch.autograd.backward` calls, for as long as it takes to compare shapes in Python that the engine compares again;

@@ -32,8 +32,22 @@ class StructuredHead(Head):
     def forward(self, *streams: Tensor) -> Streams:
         """Return the tensors of the value."""
         returned = self.value(*streams)
-        tensors, structure = ((returned,), 0) if isinstance(returned, Tensor) else taken_apart(returned, self.of)
-        self.structures[self.training] = structure
+        if isinstance(returned, Tensor):
+            self.structures[self.training] = 0
+            return (returned,)
+        found, spec = tree_flatten(returned)
+        tensors = tuple(one for one in found if isinstance(one, Tensor))
+        others = dict.fromkeys(type(one).__name__ for one in found if not isinstance(one, Tensor | None))
+        if others or not tensors:
+            inside = (
+                f" with {', '.join(others)} in it" if isinstance(returned, Mapping | tuple | list) and others else ""
+            )
+            hint = "return tensors [n, ...], which may be in tuples, lists and dictionaries"
+            raise TypeError(f"{self.of} returned {type(returned).__name__}{inside}, and the loss reads tensors: {hint}")
+        # The number of each tensor in its place; what is None stays.
+        numbers = iter(range(len(tensors)))
+        numbered = [None if one is None else next(numbers) for one in found]
+        self.structures[self.training] = tree_unflatten(numbered, spec)
         return tensors
 
     def returned(self, streams: Streams) -> Any:
@@ -102,20 +116,3 @@ def as_outputs(returned: Any, by: str) -> Streams:
         hint = "in a module of your own, return the tensors [n, ...] that the next node reads, as in self.lstm(x)[0]"
         raise TypeError(f"{by} returned {kinds}, and streams are tensors: {hint}")
     return outputs
-
-
-def taken_apart(returned: Any, by: str) -> tuple[tuple[Tensor, ...], Any]:
-    """Return the tensors of a structure, and the structure with the number of each in its place; what is None stays.
-
-    Raises:
-        TypeError: there is no tensor, or something else.
-    """
-    found, spec = tree_flatten(returned)
-    tensors = tuple(one for one in found if isinstance(one, Tensor))
-    others = dict.fromkeys(type(one).__name__ for one in found if not isinstance(one, Tensor | None))
-    if others or not tensors:
-        inside = f" with {', '.join(others)} in it" if isinstance(returned, Mapping | tuple | list) and others else ""
-        hint = "return tensors [n, ...], which may be in tuples, lists and dictionaries"
-        raise TypeError(f"{by} returned {type(returned).__name__}{inside}, and the loss reads tensors: {hint}")
-    numbers = iter(range(len(tensors)))
-    return tensors, tree_unflatten([None if one is None else next(numbers) for one in found], spec)

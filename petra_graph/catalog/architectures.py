@@ -17,7 +17,6 @@ hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec
@@ -48,51 +47,41 @@ def revnet(
     dropout: Dropout = 0.0,
 ) -> tuple[NodeSpec, ...]:
     """RevNet 18, 34, 50 or 101, for images of any size."""
-    return _nodes(facts, _reversible_nodes(depth, width, dropout), width=width, classes=classes, stem=stem, streams=2)
+    of_blocks = {"dropout": dropout} if dropout else {}
+    return _nodes(facts, depth, width, classes=classes, stem=stem, reversible=of_blocks)
 
 
 def resnet(
     facts: DataFacts, *, depth: Depth, width: Width = 1.0, classes: Classes = None, stem: Stem = "auto"
 ) -> tuple[NodeSpec, ...]:
     """ResNet 18, 34, 50 or 101, for images of any size; no node is reversible."""
-    residual = (
-        NodeSpec(name=name, block=f"res-{form}", options=shape) for name, form, shape in _residual_blocks(depth, width)
-    )
-    return _nodes(facts, residual, width=width, classes=classes, stem=stem, streams=1)
+    return _nodes(facts, depth, width, classes=classes, stem=stem, reversible=None)
 
 
 def _nodes(
-    facts: DataFacts, residual: Iterator[NodeSpec], *, width: float, classes: int | None, stem: str, streams: int
+    facts: DataFacts, depth: int, width: float, *, classes: int | None, stem: str, reversible: dict[str, Any] | None
 ) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a network for these images: the stem, the residual blocks and the head."""
+    """Return the stem, the residual blocks and the head; `reversible` are options of reversible blocks, None for a ResNet."""
     facts.expect_images("the network")
-    large = stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
-    first = {"channels": _scaled(BASE_WIDTH, width), "streams": streams}
-    first |= {"kernel": 7, "stride": 2, "pool": 2} if large else {}
-    head = NodeSpec(name="head", block="pool-linear", options={"outputs": facts.outputs(classes)})
-    return NodeSpec(name="stem", block="conv-stem", options=first), *residual, head
-
-
-def _residual_blocks(depth: int, width: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the name of each residual block, its form, and its channels and stride."""
+    base = before = max(1, round(BASE_WIDTH * width))
+    first = {"channels": base, "streams": 1 if reversible is None else 2}
+    if stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE):
+        first |= {"kernel": 7, "stride": 2, "pool": 2}
+    nodes = [NodeSpec(name="stem", block="conv-stem", options=first)]
     form = "basic" if depth in BASIC_DEPTHS else "bottleneck"
     for group, count in enumerate(BLOCKS[depth]):
-        wide = _scaled(BASE_WIDTH * 2**group, width)
-        shape = {"channels": wide} if form == "basic" else {"channels": BOTTLENECK_EXPANSION * wide, "hidden": wide}
+        wide = max(1, round(BASE_WIDTH * 2**group * width))
+        hidden = {} if form == "basic" else {"hidden": wide}
+        channels = wide if form == "basic" else BOTTLENECK_EXPANSION * wide
         for index in range(count):
-            yield f"layer{group + 1}.{index}", form, shape | {"stride": 2 if group > 0 and index == 0 else 1}
-
-
-def _reversible_nodes(depth: int, width: float, dropout: float) -> Iterator[NodeSpec]:
-    before = _scaled(BASE_WIDTH, width)
-    for name, form, shape in _residual_blocks(depth, width):
-        if shape["stride"] != 1 or shape["channels"] != before:
-            yield NodeSpec(name=name, block=f"down-{form}", kind="buffered", options=shape)
-        else:
-            own = {key: shape[key] for key in ("hidden",) if key in shape} | ({"dropout": dropout} if dropout else {})
-            yield NodeSpec(name=name, block=f"rev-{form}", kind="reversible", options=own)
-        before = shape["channels"]
-
-
-def _scaled(channels: int, width: float) -> int:
-    return max(1, round(channels * width))
+            name, stride = f"layer{group + 1}.{index}", 2 if group > 0 and index == 0 else 1
+            shape = {"channels": channels, **hidden, "stride": stride}
+            if reversible is None:
+                node = NodeSpec(name=name, block=f"res-{form}", options=shape)
+            elif stride != 1 or channels != before:
+                node = NodeSpec(name=name, block=f"down-{form}", kind="buffered", options=shape)
+            else:
+                node = NodeSpec(name=name, block=f"rev-{form}", kind="reversible", options=hidden | reversible)
+            nodes.append(node)
+            before = channels
+    return *nodes, NodeSpec(name="head", block="pool-linear", options={"outputs": facts.outputs(classes)})

@@ -145,7 +145,7 @@ class BuiltNetwork:
         mine, placed = {id(module) for module in original.modules()}, tuple[str, ...]()
         for path, module in self.module.named_modules(remove_duplicate=False):
             if path and id(module) in mine and not path.startswith(placed):
-                owner, key = _place(block, path)
+                owner, key = holder_of(block, path)
                 vars(owner)["_modules"][key] = copies[id(module)]
                 placed += (f"{path}.",)
         for path, one in _named_tensors(self.module):
@@ -154,7 +154,7 @@ class BuiltNetwork:
                 continue
             if id(one) not in copies:  # no part has it, so nothing trains it
                 copies[id(one)] = copy.deepcopy(one).requires_grad_(False)
-            owner, key = _place(block, path)
+            owner, key = holder_of(block, path)
             vars(owner)["_parameters" if isinstance(one, nn.Parameter) else "_buffers"][key] = copies[id(one)]
             above = self.module.get_submodule(path.rpartition(".")[0])
             owner._non_persistent_buffers_set |= {key} & above._non_persistent_buffers_set  # noqa: SLF001  torch tells it nowhere else
@@ -169,11 +169,11 @@ class BuiltNetwork:
                     if one is not None and id(one) not in self.names:
                         raise ValueError(f"its tensor {key!r} does not belong to the network: register it there")
                     if one is not None:
-                        owner, name = _place(block, self.names[id(one)][0])
+                        owner, name = holder_of(block, self.names[id(one)][0])
                         yield vars(copies[id(module)])[register], key, vars(owner)[register], name
 
 
-def _place(block: nn.Module, path: str) -> tuple[nn.Module, str]:
+def holder_of(block: nn.Module, path: str) -> tuple[nn.Module, str]:
     """Return the module that holds the last name of a path, and that name; modules that are missing on the way are made, empty."""
     *above, last = path.split(".")
     for name in above:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Head, Shape, Streams
 from petra_graph.blocks.dual_residual import COEFFICIENTS, Alpha, Beta
 from petra_graph.catalog.networks.module_network import Anchors, Coupling, link_of_chain
+from petra_graph.catalog.networks.parts import holder_of
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters
@@ -186,13 +187,8 @@ class _Part(Block):
     def _add(self, node: str, parts: Mapping[str, nn.Module]) -> None:
         """Take modules by their names in the model, with the first values that transformers draws, and the adapters that are asked for."""
         for name, part in parts.items():
-            *outer, last = name.split(".")
-            at: nn.Module = self
-            for one in outer:
-                if not hasattr(at, one):
-                    at.add_module(one, nn.Module())
-                at = at.get_submodule(one)
-            at.add_module(last, part)
+            holder, last = holder_of(self, name)
+            holder.add_module(last, part)
         model = model_of(self.config)
         if torch.get_default_device().type != "meta":
             self.apply(model._init_weights)  # noqa: SLF001  the only function that draws for a part of a model
