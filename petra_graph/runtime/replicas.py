@@ -79,15 +79,13 @@ class _GradientSum(NamedTuple):
     """The all-reduce of one segment's gradients, in a layout that is the same in every replica.
 
     gradient of each parameter, zeros where this replica has none | for each, whether it has one | weight | a request to stop
-
-    The weight is that of this replica's window.
     """
 
     parameters: Sequence[nn.Parameter]
     flat: Tensor
     work: dist.Work
     carries_request: bool
-    """Whether the last element says that a request to stop has come."""
+    """Whether the last element says that a request to stop has come: so with the gradients of the segment that reads samples."""
 
 
 @define(eq=False)
@@ -125,19 +123,18 @@ class _StageReducer(StageObserver):
         if done % self.executor.program.accumulation and done < len(self.micro_batches):
             return
         parameters = self._completed_by[segment.nodes[0]]
-        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
-        parts = [gradient.detach().reshape(-1) for gradient in gradients]
-        dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
         facts = [float(one.grad is not None) for one in parameters]
         if parameters:
-            facts.append(self.executor.updater.weight)
+            facts.append(self.executor.updater.weight)  # of this replica's window
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
             facts.append(float(self.watchdog.stop_signal is not None))
         if not facts:
             return
-        parts.append(torch.tensor(facts, dtype=dtype, device=self.executor.program.device))
-        flat = torch.cat([part.to(dtype) for part in parts])
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad.detach() for one in parameters]
+        dtype = reduce(torch.promote_types, [one.dtype for one in gradients]) if parameters else torch.float32
+        parts = [*gradients, torch.tensor(facts, dtype=dtype, device=self.executor.program.device)]
+        flat = torch.cat([part.reshape(-1).to(dtype) for part in parts])
         work = dist.all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
         self.pending.append(_GradientSum(parameters, flat, work, carries_request))
@@ -146,19 +143,18 @@ class _StageReducer(StageObserver):
     @contextmanager
     def update(self) -> Iterator[None]:
         """Replace the gradients by their means; the all-reduces are done."""
-        for sums in self.pending:
-            assert sums.work.get_future().done()
+        for parameters, flat, work, carries_request in self.pending:
+            assert work.get_future().done()
             with self.answered("the gradients"):
-                sums.work.wait()  # Returns at once, or raises what went wrong.
-            if sums.carries_request and sums.flat[-1] > 0:
+                work.wait()  # Returns at once, or raises what went wrong.
+            if carries_request and flat[-1] > 0:
                 self.watchdog.stop_after(self.forwards)
-            sums.flat.div_(len(self.peers))
-            if not sums.parameters:
+            if not parameters:
                 continue
-            sizes, count = [parameter.numel() for parameter in sums.parameters], len(sums.parameters)
-            *means, facts = torch.split(sums.flat, [*sizes, len(sums.flat) - sum(sizes)])
-            *anywhere, self.executor.updater.weight = facts[: count + 1].tolist()
-            for parameter, mean, has_gradient in zip(sums.parameters, means, anywhere, strict=True):
+            sizes = [one.numel() for one in parameters]
+            *means, facts = torch.split(flat.div_(len(self.peers)), [*sizes, len(flat) - sum(sizes)])
+            *anywhere, self.executor.updater.weight = facts[: len(sizes) + 1].tolist()
+            for parameter, mean, has_gradient in zip(parameters, means, anywhere, strict=True):
                 if not has_gradient:  # no replica used it: the optimizer passes over it, as in one pipeline
                     continue
                 if parameter.grad is None:

@@ -15,7 +15,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -28,7 +27,7 @@ from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.runtime.waiting import AwakeTime
+from petra_graph.runtime.waiting import until
 
 JOIN_SECONDS = "PETRA_GRAPH_JOIN_SECONDS"
 """The environment variable with the time within which all processes of a run must have come."""
@@ -71,8 +70,7 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
             hint="start with torchrun or --processes, or set all of " + ", ".join(_NEEDED),
         )
     try:
-        size = int(environment["WORLD_SIZE"])
-        rank, port = int(environment["RANK"]), int(environment["MASTER_PORT"])
+        rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         join_seconds = float(environment.get(JOIN_SECONDS) or _USUAL_JOIN_SECONDS)
     except ValueError as error:
         raise SpecError(f"RANK, WORLD_SIZE, MASTER_PORT and {JOIN_SECONDS} must be numbers: {error}") from None
@@ -147,13 +145,11 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
 
 # --- the store ----------------------------------------------------------------------------------------------------------
 
-_LOOK_SECONDS = 0.005
 COMPLETE = "complete"
 """The name of the exit code of a run that has written everything, among what its launcher finds."""
 STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
 HERE = ("127.0.0.1", "localhost")
 """Addresses that only this machine's processes reach."""
-_RETRY_SECONDS = 0.1
 _STORE_ANSWERS = timedelta(days=20)
 """Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
 
@@ -209,19 +205,20 @@ class RunStore:
         Raises:
             RunFailed: no process has set the value in time.
         """
-        waits, failed = AwakeTime(), None
-        while (value := self.get(name)) is None:
-            if failed is not None:
-                raise failed
-            if waits.seconds > seconds:
-                hint = "see whether all processes were started, and what they say"
-                raise RunFailed(f"{otherwise or f'{name} has not come'} within {seconds:g} s", hint=hint)
-            time.sleep(_LOOK_SECONDS)
-            try:
-                check()
-            except Exception as error:  # noqa: BLE001  raised after one more look: the value may have come before the failure
-                failed = error
-        return value
+
+        def look() -> tuple[Any] | None:
+            if (value := self.get(name)) is None:
+                try:
+                    check()
+                except Exception:
+                    if (value := self.get(name)) is None:  # else it has come before the failure
+                        raise
+            return None if value is None else (value,)
+
+        if (found := until(look, seconds)) is None:
+            hint = "see whether all processes were started, and what they say"
+            raise RunFailed(f"{otherwise or f'{name} has not come'} within {seconds:g} s", hint=hint)
+        return found[0]
 
 
 @contextmanager
@@ -243,9 +240,13 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
     Raises:
         SpecError: its port cannot be reached, or another program uses it.
     """
+    place = rank_info.address, rank_info.port
     try:
         if not serves:
-            _wait_for_port(rank_info)
+            # Torch's own wait logs each try, and does not say why it failed.
+            failures: list[OSError] = []
+            if not until(lambda: _reached(place, failures), rank_info.join_seconds):
+                raise failures[-1]
         listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
         store = TCPStore(
             rank_info.address,
@@ -258,32 +259,25 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
         store.set_timeout(_STORE_ANSWERS)
     except (OSError, RuntimeError, ValueError) as error:
         does, hint = (
-            ("listen on", "another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one")
-            if serves
-            else (
-                "reach the run's store at",
-                "MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
-            )
+            "reach the run's store at",
+            "MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
         )
+        if serves:
+            does = "listen on"
+            hint = "another program uses this port: set MASTER_PORT (torchrun: --master-port) to a free one"
         where = f"{rank_info.address}:{rank_info.port}"
         raise SpecError(f"rank {rank_info.rank} cannot {does} {where}: {first_line(error)}", hint=hint) from error
     return store
 
 
-def _wait_for_port(rank_info: RankInfo) -> None:
-    """Return when a process listens where the store should be: torch's own wait logs each try, and does not say why it failed.
-
-    Raises:
-        OSError: nobody does within the time to join.
-    """
-    waits = AwakeTime()
-    while True:
-        try:
-            return socket.create_connection((rank_info.address, rank_info.port), timeout=1.0).close()
-        except OSError:
-            if waits.seconds > rank_info.join_seconds:
-                raise
-            time.sleep(_RETRY_SECONDS)
+def _reached(place: tuple[str, int], failures: list[OSError]) -> bool:
+    """Whether a process listens there; else why not is added to the failures."""
+    try:
+        socket.create_connection(place, timeout=1.0).close()
+    except OSError as error:
+        failures.append(error)
+        return False
+    return True
 
 
 def listen_here(port: int) -> socket.socket:

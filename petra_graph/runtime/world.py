@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -41,7 +40,7 @@ NEVER = timedelta(days=365)
 """Waits on channels are not limited by themselves: the watchdog decides."""
 
 
-@frozen(kw_only=True)
+@frozen
 class ProcessInfo:
     """What other processes know of one."""
 
@@ -87,31 +86,24 @@ class World:
             RunFailed: some have not come in time.
             SpecError: another process has this one's rank, or another WORLD_SIZE.
         """
-        own = ProcessInfo(
-            process=os.getpid(),
-            host=socket.gethostname(),
-            machine=machine_of_process(),
-            size=self.size,
-            drawn=token_hex(),
-        )
+        own = ProcessInfo(os.getpid(), socket.gethostname(), machine_of_process(), self.size, token_hex())
         first = ProcessInfo(**self.store.set_default(f"process/{self.rank}", asdict(own)))
         if first != own:
             both = f"{first.process} on {first.host} and {own.process} on {own.host}"
             hint = "give every process a RANK of its own, and every run a store of its own"
             raise SpecError(f"two processes have rank {self.rank}: {both}", hint=hint)
-        waits, found = AwakeTime(), []
+        waits, found = AwakeTime(), list[ProcessInfo]()
         where = f"rank {self.rank} waits at {self.rank_info.address}:{self.rank_info.port}"
         for rank in range(self.size):
+            missing = f"{where}, and rank {rank} has not come"
             left = max(0.0, self.rank_info.join_seconds - waits.seconds)
-            otherwise = f"{where}, and rank {rank} has not come"
             try:
-                known = ProcessInfo(**self.store.wait(f"process/{rank}", left, otherwise))
+                found.append(known := ProcessInfo(**self.store.wait(f"process/{rank}", left, missing)))
             except StoreGone as error:
-                raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
+                raise RunFailed(f"{missing}, and the run's store has gone", hint=STORE_ENDED) from error
             if known.size != self.size:
                 message = f"rank {self.rank} is to be one of {self.size} processes, and rank {rank} one of {known.size}"
                 raise SpecError(message, hint="give every process of a run the same WORLD_SIZE")
-            found.append(known)
         self.neighbours = found
         # Whoever has strayed into this store from another run has met others, and is in another part of it.
         self._part += "/" + sha256("".join(known.drawn for known in found).encode()).hexdigest()
@@ -182,13 +174,11 @@ class World:
             with suppress(RuntimeError):  # there is nothing left to end
                 group.abort()
 
-        threads = [Thread(target=abort, args=(group,), daemon=True) for group in self._groups]
-        self._groups.clear()
+        groups, self._groups = self._groups, []
+        threads = [Thread(target=abort, args=(group,), daemon=True) for group in groups]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + _PART_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        until(lambda: not any(thread.is_alive() for thread in threads), _PART_SECONDS)
 
     def wait(self, name: str) -> Any:
         """Return a value that another process sets, however long it takes."""
@@ -215,10 +205,8 @@ class World:
                     found[key] = torch.empty(shape, dtype=getattr(torch, dtype))
                     dist.recv(_bytes(found[key]), rank, tag=_GATHERED)
         elif self.rank in ranks:
-            described = [
-                (key, list(value.shape), str(value.dtype).removeprefix("torch.")) for key, value in own.items()
-            ]
-            self.store.set(f"{name}/{self.rank}", described)
+            kinds = [(key, list(one.shape), str(one.dtype).removeprefix("torch.")) for key, one in own.items()]
+            self.store.set(f"{name}/{self.rank}", kinds)
             for value in own.values():
                 dist.send(_bytes(value), target, tag=_GATHERED)
         return found
