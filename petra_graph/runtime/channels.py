@@ -40,7 +40,7 @@ from torch import Tensor
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, payload
 from petra_graph.program.message_layout import Extent, MessageLayout
-from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.system import Waker
 
 Form = tuple[MessageLayout, int]
 """The layout and the number of samples of one message."""

@@ -27,7 +27,7 @@ from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.runtime.waiting import until
+from petra_graph.runtime.system import until
 
 JOIN_SECONDS = "PETRA_GRAPH_JOIN_SECONDS"
 """The environment variable with the time within which all processes of a run must have come."""

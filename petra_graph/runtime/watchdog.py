@@ -30,7 +30,7 @@ from attrs import define, frozen
 from petra_graph.errors import Interrupted
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.store import STORE_ENDED, RunStore, StoreGone, first_line
-from petra_graph.runtime.waiting import AwakeTime, Waker, until
+from petra_graph.runtime.system import AwakeTime, Waker, until
 from petra_graph.runtime.world import World
 
 _HEARTBEAT_SECONDS = 0.25

@@ -29,7 +29,7 @@ from petra_graph.runtime.store import (
     connect_store,
     machine_of_process,
 )
-from petra_graph.runtime.waiting import AwakeTime, until
+from petra_graph.runtime.system import AwakeTime, until
 
 _PART_SECONDS = 5.0
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"

@@ -47,8 +47,7 @@ from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.store import COMPLETE, RankInfo, RunStore, StoreGone, gpu_of, visible_gpus
-from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests
-from petra_graph.runtime.waiting import until
+from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests, until
 from petra_graph.runtime.watchdog import Failed, Failure, Supervisor, Watchdog
 from petra_graph.runtime.world import World
 from petra_graph.spec.load_spec import Given, load

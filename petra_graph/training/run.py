@@ -29,8 +29,7 @@ from petra_graph.plugins.callback import Listener, asked_at_stage
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
-from petra_graph.runtime.system import LAUNCHER, REQUESTS, keep_freed_memory, numbers_of, stop_requests
-from petra_graph.runtime.waiting import until
+from petra_graph.runtime.system import LAUNCHER, REQUESTS, keep_freed_memory, numbers_of, stop_requests, until
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoint import Checkpoints
 from petra_graph.training.evaluation import Meters

@@ -20,7 +20,7 @@ from petra_graph.runtime.channels import (
     shared_memory_sender,
     write_message,
 )
-from petra_graph.runtime.waiting import Waker
+from petra_graph.runtime.system import Waker
 from petra_graph.spec.model import PrecisionSpec
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
