@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TypeVar, cast
 
 import torch
@@ -105,13 +105,7 @@ class SegmentRunner:
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Differentiate the segment at micro-batch `micro_batch`, the oldest one in flight.
-
-        Args:
-            micro_batch: counted from the run's start.
-            outputs: the output streams, where this runner reconstructs; else None.
-            gradients: the loss's gradient with respect to each output stream.
-        """
+        """Differentiate the segment at the oldest micro-batch in flight; `outputs` are given where this runner reconstructs from them."""
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return what a checkpoint has of each micro-batch in flight: a reversible node keeps nothing, and at a cut the head has none."""
@@ -122,12 +116,7 @@ class SegmentRunner:
         raise AssertionError(f"nothing is kept of micro-batch {micro_batch}")
 
     def run(self, micro_batch: int | None, streams: Streams) -> Streams:
-        """Evaluate the modules in the mode that they are in.
-
-        Args:
-            micro_batch: whose random numbers are drawn; None in an evaluation.
-            streams: the inputs.
-        """
+        """Evaluate the modules in the mode that they are in, with the random numbers of a training micro-batch, or None: of evaluations."""
         numerics = self.numerics
         if self.reads_samples:
             streams = tuple(map(numerics.prepare, streams))
@@ -136,16 +125,6 @@ class SegmentRunner:
                 streams = module(*streams)
             streams = numerics.canonicalize(streams)
         return streams
-
-    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        if self.recorded is not None:
-            return self.recorded.forward(partial(self._without_graph, micro_batch), inputs)
-        return self._without_graph(micro_batch, *inputs)
-
-    def _without_graph(self, micro_batch: int, *inputs: Tensor) -> Streams:
-        with without_graph(), self.frozen:
-            return self.run(micro_batch, inputs)
 
     def leaves(self, inputs: Streams) -> Streams:
         """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
@@ -162,6 +141,15 @@ class BodyRunner(SegmentRunner):
     @abstractmethod
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run the segment on a training micro-batch; the outputs have no graph."""
+
+    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+
+        def evaluated(*inputs: Tensor) -> Streams:
+            with without_graph(), self.frozen:
+                return self.run(micro_batch, inputs)
+
+        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
 
     def recompute(self, micro_batch: int, inputs: Streams, gradients: Streams) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
@@ -185,7 +173,7 @@ class BodyRunner(SegmentRunner):
 class Reconstruct(BodyRunner):
     """A reversible node that reconstructs its input from its output, with the current parameters."""
 
-    forward = SegmentRunner.run_without_graph
+    forward = BodyRunner.run_without_graph
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Reconstruct, and differentiate there: equation (5), its second to fourth lines.
@@ -256,7 +244,7 @@ class StashGraph(BodyRunner):
     """The inputs and outputs of forwards whose graphs wait."""
 
     def copied_weights(self, micro_batch: int) -> AbstractContextManager[object]:
-        """Return a context with the copy of the parameters that the forward uses, where the backward is to have those of the forward.
+        """Return a context with a copy of the forward's parameters, where the backward is to have those.
 
         Both passes have it: a graph saves some parameters as they are found in the backward, and others, as views, in the forward's memory.
         """

@@ -172,14 +172,13 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
 
 
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
-    if executor.versions is not None:
-        current, version_of, copies = executor.versions.state()
+    if (versions := executor.versions) is not None:
         saved.facts["versions"] = {
-            "current": current,
-            "of": [list(pair) for pair in version_of.items()],
-            "copies": {str(version): list(nodes) for version, nodes in copies.items()},
+            "current": versions.current,
+            "of": [list(pair) for pair in versions.version_of.items()],
+            "copies": {str(version): list(nodes) for version, nodes in versions.copies.items()},
         }
-        for version, nodes in copies.items():
+        for version, nodes in versions.copies.items():
             for node, parameters in nodes.items():
                 for key, tensor in parameters.items():
                     saved.put(f"versions/{version}/{node}/{key}", tensor)
@@ -192,13 +191,13 @@ def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
 
 
 def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: torch.device) -> None:
-    if executor.versions is not None:
-        versions = saved.facts["versions"]
-        copies = {
+    if (versions := executor.versions) is not None:
+        then = saved.facts["versions"]
+        versions.current, versions.version_of = then["current"], dict(then["of"])
+        versions.copies = {
             int(number): {node: saved.below(f"versions/{number}/{node}/", device) for node in nodes}
-            for number, nodes in versions["copies"].items()
+            for number, nodes in then["copies"].items()
         }
-        executor.versions.restore(versions["current"], dict(versions["of"]), copies)
     for segment, runner in executor.runners:
         node = segment.nodes[0]
         for micro_batch in saved.facts["inputs"][node]:
@@ -224,13 +223,13 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str
     for name, parameter in named.items():
         if parameter not in optimizer.state:
             continue
-        states[name] = {}
+        own_state = states[name] = {}
         for key, value in optimizer.state[parameter].items():
             if isinstance(value, Tensor):
                 saved.put(f"optimizer/{name}/{key}", value)
-                states[name][key] = _HERE if value.device == parameter.device else _ON_HOST
+                own_state[key] = _HERE if value.device == parameter.device else _ON_HOST
             else:
-                states[name][key] = _plain(value, f"its state {key!r} of {name}", optimizer)
+                own_state[key] = _plain(value, f"its state {key!r} of {name}", optimizer)
     saved.facts["optimizer"] = states
     if updater.stage is not None:
         saved.facts["late"] = updater.late
@@ -245,28 +244,24 @@ def _restore_optimizer(
     saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter], device: torch.device
 ) -> None:
     """Give the parameters that the optimizer steps the state that it had of them, which may come from several stages."""
-    optimizer = updater.optimizer
-    if optimizer is None:
+    if (optimizer := updater.optimizer) is None:
         return
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in named.items():
-        keys = saved.facts["optimizer"].get(name)
-        if keys is None or id(parameter) not in stepped:
+        if name not in saved.facts["optimizer"] or id(parameter) not in stepped:
             continue
-        state: dict[str, Any] = {}
-        for key, value in keys.items():
+        state = optimizer.state[parameter] = {}
+        for key, value in saved.facts["optimizer"][name].items():
             if value in (_HERE, _ON_HOST):
                 on = device if value == _HERE else torch.device("cpu")
                 state[key] = saved.tensor(f"optimizer/{name}/{key}", on)
             else:
                 state[key] = _from_json(value)
-        optimizer.state[parameter] = state
 
 
 def restore_groups(updater: Updater, groups: Sequence[Facts]) -> None:
     """Give an optimizer's groups back what the run had changed there; of other groups than the optimizer's, nothing is restored."""
-    optimizer = updater.optimizer
-    if optimizer is None or len(optimizer.param_groups) != len(groups):
+    if (optimizer := updater.optimizer) is None or len(optimizer.param_groups) != len(groups):
         return
     for group, values in zip(optimizer.param_groups, groups, strict=True):
         group |= {key: _from_json(value) for key, value in values.items()}

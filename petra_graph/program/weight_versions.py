@@ -7,7 +7,7 @@ holds at most ceil(staleness / k) copies, and none where the pipeline flushes fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Copy = TypeVar("Copy")
@@ -19,45 +19,33 @@ class WeightVersions(Generic[Copy]):
     def __init__(self, copy: Callable[[], Copy]) -> None:
         self.current = 0
         self.copies: dict[int, Copy] = {}
-        self._copy = copy
-        self._version_of: dict[int, int] = {}
+        self.version_of: dict[int, int] = {}
         """Of the micro-batches in flight."""
+        self._copy = copy
 
     def begin(self, micro_batch: int) -> None:
         """Record that a forward uses the current version."""
-        self._version_of[micro_batch] = self.current
+        self.version_of[micro_batch] = self.current
 
     def end(self, micro_batch: int) -> Copy | None:
         """Forget a micro-batch after its backward; return the copy that was dropped with its last user, if any."""
-        version = self._version_of.pop(micro_batch)
-        return None if version in self._version_of.values() else self.copies.pop(version, None)
+        version = self.version_of.pop(micro_batch)
+        return None if version in self.version_of.values() else self.copies.pop(version, None)
 
     def before_step(self) -> None:
         """Copy the current version if a micro-batch in flight uses it: the parameters change next."""
-        if self.current in self._version_of.values():
-            self._copy_current()
+        if self.current in self.version_of.values() and self.current not in self.copies:
+            self.copies[self.current] = self._copy()
         self.current += 1
 
     def older(self, micro_batch: int) -> Copy | None:
         """Return the copy that a micro-batch's forward used; None where that version is the current one."""
-        version = self._version_of[micro_batch]
+        version = self.version_of[micro_batch]
         return None if version == self.current else self.copies[version]
 
     def copy_for(self, micro_batch: int) -> Copy:
         """Return a copy of the version that a micro-batch's forward uses, which no update changes."""
-        version = self._version_of[micro_batch]
-        if version not in self.copies:
-            self._copy_current()
+        version = self.version_of[micro_batch]
+        if version not in self.copies:  # then it is the current one
+            self.copies[version] = self._copy()
         return self.copies[version]
-
-    def state(self) -> tuple[int, Mapping[int, int], Mapping[int, Copy]]:
-        """Return the current version, the version of each micro-batch in flight, and the copies."""
-        return self.current, self._version_of, self.copies
-
-    def restore(self, current: int, version_of: Mapping[int, int], copies: Mapping[int, Copy]) -> None:
-        """Go on from a state."""
-        self.current, self._version_of, self.copies = current, dict(version_of), dict(copies)
-
-    def _copy_current(self) -> None:
-        if self.current not in self.copies:
-            self.copies[self.current] = self._copy()
