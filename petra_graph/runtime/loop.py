@@ -38,10 +38,8 @@ import torch
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed, raised_text
-from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Policy
 from petra_graph.program.simulation import static_order
@@ -84,10 +82,10 @@ class Scheduler:
         self._replicas, self._policy, clip = replicas, policy, executors[0].updater.clip
         self._global_clip = clip is not None and clip.scope == "global"
         """Whether all stages are clipped by one norm."""
-        self._channels = channels or local_channels([executor.program for executor in executors])
-        self._programs = self._channels.programs
+        self.channels = channels or local_channels([executor.program for executor in executors])
+        self._programs = self.channels.programs
         self._feed = Feed(executors)
-        self._stages = [StageAtWork(executor, self._channels, self._feed) for executor in executors]
+        self._stages = [StageAtWork(executor, self.channels, self._feed) for executor in executors]
         self._cut = Cut(micro_batches=range(0), at=0)
         """Where the present training began."""
         self._evaluates = False
@@ -118,12 +116,12 @@ class Scheduler:
         start = micro_batches.start if at is None else at
         self._cut = cut = Cut(micro_batches=micro_batches, at=start, filled=filled)
         self._feed.source = iter(data)
-        self._channels.begin_training(cut)
+        self.channels.begin_training(cut)
         replicas = self._replicas
         if replicas is not None:
             replicas.begin(micro_batches)
         for stage in self._stages:
-            stage.begin_training(cut, observe, self.cuts)
+            stage.begin_training(cut, observe, self.cuts, replicas)
         # A stage's backward is short: to hand it to autograd's thread of the GPU, and to wait for that, takes longer than to queue its kernels.
         with torch.autograd.set_multithreading_enabled(False):
             self._work()
@@ -146,7 +144,7 @@ class Scheduler:
         """
         batches, stages = range(len(sizes)), self._stages
         self._evaluates, self._feed.source = True, iter(data)
-        self._channels.begin_evaluation(sizes)
+        self.channels.begin_evaluation(sizes)
         for stage in stages:
             stage.begin_evaluation(batches)
             stage.executor.set_training(False)
@@ -167,10 +165,6 @@ class Scheduler:
             for executor in self.executors:
                 executor.set_training(True)
 
-    def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
-        """Queue a message that was in flight at the cut, to be received first."""
-        self._channels.put_back(key, message)
-
     def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
         """Hand over the messages that are in flight, where all stages have halted at a cut.
 
@@ -179,28 +173,23 @@ class Scheduler:
         """
         for stage in self._stages:
             for key, receive, _ in stage.incoming["backward"]:
-                sender = self._programs[self._channels.channels[key].sender - 1]
+                sender = self._programs[self.channels.channels[key].sender - 1]
                 for micro_batch in cut.in_flight(sender, stage.executor.program):
-                    while not self._channels.receivers[key].ready():
+                    while not self.channels.receivers[key].ready():
                         self._supervisor.check()
                         self._supervisor.sleep()
                     cuts.received(key, micro_batch, receive())
 
     def measured(self, stage: int) -> Mapping[str, Any]:
         """Return a stage's operations since this process's start as JSON: by kind, how many there were and their seconds."""
-        tallies = next(one.tallies for one in self._stages if one.index == stage)
-        return {
-            operation: {"operations": count, "seconds": round(total, 6)}
-            for operation, (count, total) in tallies.items()
-            if count
-        }
+        tallies = next(one.tallies for one in self._stages if one.index == stage).items()
+        return {verb: {"operations": count, "seconds": round(total, 6)} for verb, (count, total) in tallies if count}
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Do all operations of a training, up to where the stages stop at a request."""
         supervisor = self._supervisor
-        may_hold = self._global_clip or self._replicas is not None
         nearest_first = self._stages[::-1]
         for candidates in repeat(nearest_first) if self._policy == "arrival" else self._turns():
             if supervisor.watches:
@@ -210,7 +199,7 @@ class Scheduler:
                 action = stage.next
                 if action is None or not all(map(call, stage.operations[action.verb].ready)):
                     continue
-                if (may_hold or supervisor.stop_signal is not None) and self._holds_back(stage, action):
+                if (self._global_clip or supervisor.stop_signal is not None) and self._holds_back(stage, action):
                     continue
                 self._perform(stage, action)
                 progressed = True
@@ -258,10 +247,8 @@ class Scheduler:
         return result
 
     def _holds_back(self, stage: StageAtWork, action: Action) -> bool:
-        """Whether an operation waits though no message is missing."""
-        if action.verb == "update":
-            return self._global_clip or not (self._replicas is None or self._replicas.ready(stage.index))
-        return self._halts(stage, action)
+        """Whether an operation waits though nothing is missing: for a stop, or for the updates of all other stages."""
+        return (self._global_clip and action.verb == "update") or self._halts(stage, action)
 
     def _halts(self, stage: StageAtWork, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
@@ -284,7 +271,7 @@ class Scheduler:
     def _update_together(self) -> None:
         """Clip all stages by one norm, and update those of this process; only synchronous methods do so."""
         squares = [stage.executor.updater.squared_norm() for stage in self._stages]
-        if len(set(self._channels.ranks)) == 1:  # nothing is read from a device
+        if len(set(self.channels.ranks)) == 1:  # nothing is read from a device
             device = self._stages[-1].device
             norm = torch.stack([squared.to(device, non_blocking=True) for squared in squares]).sum().sqrt()
         else:
@@ -304,15 +291,12 @@ class Scheduler:
         found: list[tuple[bool, StageAtWork, Action, str]] = []
         for stage in candidates:
             action = stage.next
-            if action is None or self._halts(stage, action) or (self._global_clip and action.verb == "update"):
+            if action is None or self._holds_back(stage, action):
                 continue
-            if missing := stage.awaited(action):
-                outside = [key for key in missing if not self._channels.is_local(key)]
-                found.append((bool(outside), stage, action, ", ".join(map(str, outside or missing))))
-            elif action.verb == "update" and not (self._replicas is None or self._replicas.ready(stage.index)):
-                found.append((True, stage, action, "the gradients of other replicas"))
-            else:
-                return  # A message, or an answer, came while the others were asked.
+            if not (missing := stage.awaited(action)):
+                return  # It came while the others were asked.
+            outside = [one for one in missing if one.outside]
+            found.append((bool(outside), stage, action, ", ".join(one.what for one in outside or missing)))
         if found:
             self._waits(*max(found, key=itemgetter(0))[1:])
             self._supervisor.sleep()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -27,6 +28,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, Verb, program_order
 from petra_graph.runtime.channels import LocalChannel, PutBack, moved
 from petra_graph.runtime.open_channels import ProcessChannels
+from petra_graph.runtime.replicas import Replicas
 
 MicroBatch = tuple[Tree, Tree]
 """Samples [n, *shape] and targets [n], on the CPU; several inputs are in a dictionary, several targets in a tuple or a dictionary."""
@@ -60,15 +62,23 @@ Incoming = tuple[ChannelKey, Callable[[], EncodedTensors], torch.device | None]
 """Of the receiving end of a channel: what receives, and the device to which messages are brought; None: they come from there."""
 
 
+class Awaited(NamedTuple):
+    """What an operation waits for: a message, room for one, or gradients of other replicas."""
+
+    what: str
+    outside: bool
+    """Whether it comes from another process."""
+
+
 class Operation(NamedTuple):
     """All operations of one kind of a stage."""
 
     perform: Callable[[int], HeadResult | None]
     """Does the one on a micro-batch."""
     ready: Sequence[Callable[[], bool]]
-    """Each returns whether a message is there, or room for one."""
-    channels: Sequence[ChannelKey]
-    """Of which each of these tells."""
+    """Each returns whether something has come that it waits for."""
+    waits: Sequence[Awaited]
+    """What each of these tells of."""
     tally: list[float]
     """Number and seconds of those that were done."""
 
@@ -104,12 +114,15 @@ class StageAtWork:
         """Where the present training began; None: this is an evaluation."""
         self.begin_evaluation(range(0))
 
-    def begin_training(self, cut: Cut, observe: Observer | None, cuts: CutObserver | None) -> None:
+    def begin_training(
+        self, cut: Cut, observe: Observer | None, cuts: CutObserver | None, replicas: Replicas | None
+    ) -> None:
         """Stand behind a cut.
 
         Args:
             observe: called with the head's results; None: nobody asks for metrics.
             cuts: observes cuts, and every backward message that the stage receives.
+            replicas: whose gradients an update waits for.
         """
         self._cut, self._observe, self._cuts = cut, observe, cuts
         executor, program = self.executor, self.executor.program
@@ -119,40 +132,47 @@ class StageAtWork:
         actions = program_order(program, cut.micro_batches, cut.filled)
         if cut.at != cut.micro_batches.start:
             actions = (action for action in actions if not cut.precedes(program, action))
-        self._begin(actions, {"forward": self.forward, "backward": self.backward, "update": self.update})
+        self._begin(actions, {"forward": self.forward, "backward": self.backward, "update": self.update}, replicas)
 
     def begin_evaluation(self, batches: range) -> None:
         self._cut = self._cuts = None
-        self._begin((Action("forward", batch) for batch in batches), {"forward": self.forward}, "evaluation")
+        self._begin((Action("forward", batch) for batch in batches), {"forward": self.forward})
 
     def _begin(
-        self, actions: Iterator[Action], perform: Mapping[Verb, Callable[[int], HeadResult | None]], name: str = ""
+        self,
+        actions: Iterator[Action],
+        perform: Mapping[Verb, Callable[[int], HeadResult | None]],
+        replicas: Replicas | None = None,
     ) -> None:
         """Stand before the first of these operations, with the ends of the channels as they are now."""
         channels, program = self._channels, self.executor.program
         self.incoming: dict[Direction, list[Incoming]] = {"forward": [], "backward": []}
         self._send: dict[Direction, dict[Edge, Callable[[EncodedTensors], None]]] = {"forward": {}, "backward": {}}
-        waits = defaultdict[Verb, list[tuple[Callable[[], bool], ChannelKey]]](list)
+        waits = defaultdict[Verb, list[tuple[Callable[[], bool], Awaited]]](list)
+        if replicas is not None:
+            others = Awaited("the gradients of other replicas", outside=True)
+            waits["update"].append((partial(replicas.ready, self.index), others))
         for channel in program.channels:
             key, direction = channel.key, channel.key.direction
+            awaited = Awaited(str(key), not channels.is_local(key))
             if channel.receiver == self.index:
                 end = channels.receivers[key]
                 # What a checkpoint had in flight comes from the host, and so do messages of other processes.
-                here = channels.is_local(key) and not isinstance(end, PutBack)
+                here = not awaited.outside and not isinstance(end, PutBack)
                 source = channels.programs[channel.sender - 1].device if here else "cpu"
                 self.incoming[direction].append((key, end.receive, None if source == program.device else self.device))
-                waits[direction].append((end.ready, key))
+                waits[direction].append((end.ready, awaited))
             if channel.sender == self.index:
                 sender = channels.senders[key]
                 self._send[direction][key.edge] = sender.send
                 if not isinstance(sender, LocalChannel):  # a queue within the process always has room
-                    waits[direction].append((sender.ready, key))
+                    waits[direction].append((sender.ready, awaited))
         self.operations = {
             verb: Operation(
                 self._on_device(do),
                 [ready for ready, _ in waits[verb]],
-                [key for _, key in waits[verb]],
-                self.tallies.setdefault(name or verb, [0, 0.0]),
+                [awaited for _, awaited in waits[verb]],
+                self.tallies.setdefault("evaluation" if self._cut is None else verb, [0, 0.0]),
             )
             for verb, do in perform.items()
         }
@@ -168,10 +188,10 @@ class StageAtWork:
 
         return there
 
-    def awaited(self, action: Action) -> list[ChannelKey]:
-        """Return the channels on which an operation waits: for a message, or for room."""
+    def awaited(self, action: Action) -> list[Awaited]:
+        """Return what an operation still waits for."""
         operation = self.operations[action.verb]
-        return [key for ready, key in zip(operation.ready, operation.channels, strict=True) if not ready()]
+        return [awaited for ready, awaited in zip(operation.ready, operation.waits, strict=True) if not ready()]
 
     # --- operations ---------------------------------------------------------------------------------------------------
 

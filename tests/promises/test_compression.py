@@ -52,7 +52,7 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
         for _, runner in (each for executor in built.executors for each in executor.runners):
             if isinstance(runner, Recompute):
                 check("buffer", (held for _, held in runner.buffer))
-        for key, channel in built.runtime._channels.senders.items():
+        for key, channel in built.runtime.channels.senders.items():
             weights = key.direction == "backward"
             check(key.direction, (message[: len(message) - weights] for message in channel.send.__self__))
 

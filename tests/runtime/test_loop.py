@@ -41,7 +41,7 @@ DROPOUT = (
 def in_flight(built: Pipeline) -> int:
     """Messages on channels, and micro-batches that stages hold."""
     held = len(built.runtime._feed.targets)
-    held += sum(channel.ready() for channel in built.runtime._channels.receivers.values())
+    held += sum(channel.ready() for channel in built.runtime.channels.receivers.values())
     for _, runner in (each for executor in built.executors for each in executor.runners):
         held += sum(len(getattr(runner, kept, ())) for kept in ("buffer", "graphs", "pending"))
     return held
