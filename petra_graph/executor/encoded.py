@@ -11,6 +11,8 @@ Integers are never encoded, and memory formats are kept. `program.message_layout
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import torch
 from attrs import frozen
@@ -34,19 +36,6 @@ class EncodedTensor:
     dtype: torch.dtype
     """The type after decoding."""
 
-    def to(self, device: torch.device, *, non_blocking: bool = False) -> EncodedTensor:
-        """Return the tensor on `device`; a tensor that is already there is not copied."""
-        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
-        return attrs.evolve(self, payload=self.payload.to(device, non_blocking=non_blocking), scale=scale)
-
-    def pin_memory(self) -> EncodedTensor:
-        """Return the tensor with a payload in pinned memory; a scale of four bytes is not worth it."""
-        return attrs.evolve(self, payload=self.payload.pin_memory())
-
-    def clone(self) -> EncodedTensor:
-        scale = None if self.scale is None else self.scale.clone()
-        return attrs.evolve(self, payload=self.payload.clone(), scale=scale)
-
 
 EncodedTensors = tuple[Tensor | EncodedTensor, ...]
 """Streams of which some may be encoded."""
@@ -57,9 +46,14 @@ def payload(value: Tensor | EncodedTensor) -> Tensor:
     return value.payload if isinstance(value, EncodedTensor) else value
 
 
-def copied(tensors: EncodedTensors) -> EncodedTensors:
-    """Return copies, scales included, that share no memory with the originals."""
-    return tuple(value.clone() for value in tensors)
+def each(function: Callable[[Tensor], Tensor], tensors: EncodedTensors) -> EncodedTensors:
+    """Return what a function makes of each tensor, payloads and scales included."""
+    return tuple(
+        attrs.evolve(one, payload=function(one.payload), scale=one.scale if one.scale is None else function(one.scale))
+        if isinstance(one, EncodedTensor)
+        else function(one)
+        for one in tensors
+    )
 
 
 def encode(streams: Streams, stored: StoredDtype) -> EncodedTensors:

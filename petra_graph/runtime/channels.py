@@ -38,7 +38,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, payload
+from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, each, payload
 from petra_graph.program.message_layout import Extent, MessageLayout
 from petra_graph.runtime.system import Waker
 
@@ -140,9 +140,12 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
     processes go to a GPU through pinned memory, which torch keeps: the host would wait for a copy from any other.
     """
     if device.type != "cuda":
-        return tuple(value.to(device) for value in carried)
-    pinned = [value.pin_memory() if payload(value).device.type == "cpu" else value for value in carried]
-    return tuple(value.to(device, non_blocking=True) for value in pinned)
+        return each(lambda one: one.to(device), carried)
+
+    def to_gpu(one: Tensor) -> Tensor:
+        return (one.pin_memory() if one.device.type == "cpu" else one).to(device, non_blocking=True)
+
+    return each(to_gpu, carried)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from petra_graph.executor.encoded import EncodedTensors, copied
+from petra_graph.executor.encoded import EncodedTensors, each
 from petra_graph.executor.stage import Forwarded, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
@@ -128,7 +128,7 @@ class _MeasuredExecutor(StageExecutor):
             for edge in received:
                 there = self._peaks.loads if edge.producer == INPUT else self._from(edge.producer)
                 if not there:
-                    received[edge] = copied(received[edge])
+                    received[edge] = each(Tensor.clone, received[edge])
             return super().forward(micro_batch, received, target)
 
     def backward(
@@ -138,7 +138,7 @@ class _MeasuredExecutor(StageExecutor):
         with self._peaks.owned_by(self.program):
             for edge in received:
                 if not self._from(edge.consumer):
-                    received[edge] = copied(received[edge])
+                    received[edge] = each(Tensor.clone, received[edge])
             return super().backward(micro_batch, received, weight)
 
     def update(self, norm: Tensor | None = None) -> None:
