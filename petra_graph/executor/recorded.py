@@ -29,7 +29,6 @@ from operator import getitem
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
-from attrs import define, field
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks import Block, Reversible, Streams
@@ -139,40 +138,35 @@ def _written(value: Any, bound: dict[str, Any]) -> str:
     return name
 
 
-@define(eq=False)
 class RecordedOperation:
     """A function of tensors that is called in a training, as written at first, and then as it was recorded."""
 
-    recorder: Recorder
-    what: str
-    """As messages name it: 'the backward of node "a"'."""
-    modules: Sequence[nn.Module]
-    off: str = ""
-    """Why it is not recorded."""
-    _parameters: Sequence[nn.Parameter] = field(init=False)
-    _calls: int = field(default=0, init=False)
-    _replay: Operation | None = field(default=None, init=False)
-    _shapes: Sequence[torch.Size] = field(default=(), init=False)
-    """Of the inputs that were recorded."""
-    _outputs: int = field(default=0, init=False)
-    _reached: Sequence[nn.Parameter] = field(default=(), init=False)
-    """Those whose gradients it returns behind its outputs."""
-
-    def __attrs_post_init__(self) -> None:
-        trained = (one for module in self.modules for one in module.parameters() if one.requires_grad)
+    def __init__(self, recorder: Recorder, what: str, modules: Sequence[nn.Module]) -> None:
+        """Record nothing yet; `what` is as messages name it: 'the backward of node "a"'."""
+        self.recorder, self.what, self.modules = recorder, what, modules
+        self.off = ""
+        """Why it is not recorded."""
+        trained = (one for module in modules for one in module.parameters() if one.requires_grad)
         self._parameters = list(dict.fromkeys(trained))  # nodes may share one
+        self._calls = 0
+        self._replay: Operation | None = None
+        self._shapes: Sequence[torch.Size] = ()
+        """Of the inputs that were recorded."""
+        self._outputs = 0
+        self._reached: Sequence[nn.Parameter] = ()
+        """Those whose gradients it returns behind its outputs."""
 
     def __call__(self, function: Operation, inputs: Streams) -> Streams:
         """Return function(*inputs)."""
-        if self.off or (self._replay is not None and [one.shape for one in inputs] != self._shapes):
+        replay = self._replay
+        if self.off or (replay is not None and [one.shape for one in inputs] != self._shapes):
             return function(*inputs)
-        if self._replay is not None and self._calls == WARM_UP + COMPARED:
+        if replay is not None and self._calls == WARM_UP + COMPARED:
             with torch.no_grad():
-                return self._given(self._replay(*inputs))
+                return self._given(replay(*inputs))
         self._calls += 1
-        return self._compared(function, inputs) if self._replay is not None else self._warmed(function, inputs)
-
-    def _warmed(self, function: Operation, inputs: Streams) -> Streams:
+        if replay is not None:
+            return self._compared(replay, function, inputs)
         with draws_watched() as drew:
             outputs = function(*inputs)
         if drew:
@@ -201,19 +195,17 @@ class RecordedOperation:
             parameter.grad = None
         try:
             outputs = function(*inputs)
-            found = [parameter.grad for parameter in self._parameters]
+            found = {one: one.grad for one in self._parameters if one.grad is not None}
         finally:
             for parameter, gradient in zip(self._parameters, before, strict=True):
                 parameter.grad = gradient
-        self._outputs = len(outputs)
-        self._reached = [one for one, gradient in zip(self._parameters, found, strict=True) if gradient is not None]
-        return (*outputs, *(gradient for gradient in found if gradient is not None))
+        self._outputs, self._reached = len(outputs), list(found)
+        return (*outputs, *found.values())
 
-    def _compared(self, function: Operation, inputs: Streams) -> Streams:
-        assert self._replay is not None
+    def _compared(self, replay: Operation, function: Operation, inputs: Streams) -> Streams:
         before = self._buffers()
         with torch.no_grad():
-            replayed = (*self._replay(*inputs), *self._buffers())
+            replayed = (*replay(*inputs), *self._buffers())
         self._restore(before)
         written = self._apart(function, *inputs)
         if not all(map(torch.equal, replayed, (*written, *self._buffers()))):
