@@ -104,13 +104,8 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-_SAME_SIZE = {
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-    torch.bfloat16: torch.int16,
-    torch.float16: torch.int16,
-}
-"""Integers of as many bytes as a floating-point number."""
+_SAME_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers, by the bytes of a floating-point number."""
 
 
 @define(eq=False, slots=False)
@@ -175,10 +170,8 @@ class Updater:
     def squared_norm(self) -> Tensor:
         """Return the squared norm of the window's mean gradient, a scalar on the stage's device in float64."""
         self.average()
-        gradients = self._gradients()
-        if not gradients:
-            return torch.zeros((), dtype=torch.float64)
-        return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum()
+        squares = [gradient.double().square().sum() for gradient in self._gradients()]
+        return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
 
     def step(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one.
@@ -220,28 +213,25 @@ class Updater:
         if clip.by == "value":
             nn.utils.clip_grad_value_(self.parameters, clip.limit)
             return
-        gradients = self._gradients()
         total = self.squared_norm().sqrt() if norm is None else norm
         self.norms.append((self.updates + 1, total))
         if self.read_interval == 1:
             self.check()
-        if gradients:
+        if gradients := self._gradients():
             factor = torch.where(total > clip.limit, clip.limit / total, 1.0)
             torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
 
     def _gate(self) -> None:
         """Replace gradients of which one is not finite by zeros, since it is read too late to refuse the step."""
-        gradients = self._gradients()
-        if not gradients:
+        if not (gradients := self._gradients()):
             return
         largest = torch.stack(torch._foreach_norm(gradients, math.inf)).amax()  # noqa: SLF001  torch names it so
         if self.clip is None or self.clip.by == "value":
             self.norms.append((self.updates + 1, largest))
         finite = largest < math.inf
         # Their bits are multiplied by 1 or 0, as integers, for infinity times 0 is not 0: a few kernels, however many parameters.
-        for dtype, integer in _SAME_SIZE.items():
-            bits = [gradient.view(integer) for gradient in gradients if gradient.dtype == dtype]
-            if bits:
+        for size, integer in _SAME_SIZE.items():
+            if bits := [gradient.view(integer) for gradient in gradients if gradient.element_size() == size]:
                 torch._foreach_mul_(bits, finite.to(integer))
 
     def _gradients(self) -> list[Tensor]:
@@ -320,10 +310,9 @@ def _adam(group: _Group, state: _State, parameters: list[Tensor], gradients: lis
     lr, (beta1, beta2), eps, decay = group["lr"], group["betas"], group["eps"], group["weight_decay"]
     for one in parameters:
         if not state[one]:
-            step = torch.tensor(
-                0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
-            )
-            state[one] |= {"step": step, "exp_avg": torch.zeros_like(one), "exp_avg_sq": torch.zeros_like(one)}
+            kind = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+            state[one] |= {"step": torch.tensor(0.0, dtype=kind)}
+            state[one] |= {name: torch.zeros_like(one) for name in ("exp_avg", "exp_avg_sq")}
     own = [state[one] for one in parameters]
     counts, means, squares = ([one[name] for one in own] for name in ("step", "exp_avg", "exp_avg_sq"))
     torch._foreach_add_(counts, 1.0)
