@@ -49,11 +49,7 @@ class DelayedWeights:
     _weights: Sequence[tuple[nn.Parameter, Tensor]] = field(default=(), init=False)
 
     def of(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Within the context, the stage's parameters have these values, if the micro-batch is late.
-
-        Args:
-            micro_batch: counted from the run's start.
-        """
+        """Within the context, the stage's parameters have these values, if the micro-batch is late."""
         delay = self.delay_of(micro_batch)
         if delay != self._delay:
             self.drop()  # before another one takes memory

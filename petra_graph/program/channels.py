@@ -74,10 +74,6 @@ def capacity(producer_depth: int, consumer_depth: int) -> int:
     m + depth(producer) when its backward of m comes next, which is after the consumer's backward of m - 1, and so
     after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. With this capacity no
     stage ever waits for room; neighbours under lockstep need one less.
-
-    Args:
-        producer_depth: forwards of the producing stage before its first backward.
-        consumer_depth: those of the consuming stage, which are never more.
     """
     ahead = producer_depth - consumer_depth
     return NEIGHBOUR_CAPACITY if ahead <= NEIGHBOUR_CAPACITY else ahead + 1

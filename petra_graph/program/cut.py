@@ -84,14 +84,7 @@ class Cut:
 
 
 def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:
-    """Return the first forward from `at` on before which there may be a cut.
-
-    Args:
-        at: counted from the run's start.
-        per_epoch: micro-batches of an epoch.
-        accumulation: k.
-        flush: "window": a cut falls between two windows.
-    """
+    """Return the first forward from `at` on, counted from the run's start, before which there may be a cut: between two windows that flush."""
     if flush != "window":
         return at
     epoch, done = divmod(at, per_epoch)

@@ -133,12 +133,7 @@ class MessageLayout:
 def stream_layouts(
     streams: Sequence[StreamType], precision: PrecisionSpec, stored: StoredDtype
 ) -> tuple[TensorLayout, ...]:
-    """Return the layouts of a node's streams.
-
-    Args:
-        streams: as measured; all floating-point streams are kept in the precision's own type.
-        stored: how the streams are encoded.
-    """
+    """Return the layouts of a node's streams, as measured; all floating-point streams are kept in the precision's own type."""
     own = "float64" if precision.compute == "float64" else "float32"
     return tuple(
         TensorLayout(

@@ -53,14 +53,9 @@ class Method:
         return self.reversible if kind == "reversible" else self.buffered
 
     def mode(self, kind: Kind, asked: Keeps | None, *, delayed: bool, allow_stored: bool) -> Mode:
-        """Return what a node keeps, and whose parameters its backward uses.
+        """Return what a node keeps, and whose parameters its backward uses; without `asked`, as the method says.
 
-        Args:
-            kind: of the node.
-            asked: what this node is to keep; None: what the method says. Where the method itself keeps no graphs, a delayed node only
-                keeps its graph if the parameters of its forward are stored; otherwise it keeps what the method says.
-            delayed: whether parameters may change between a micro-batch's forward and its backward, as `is_delayed` says.
-            allow_stored: `method.allow_stored`.
+        Where the method itself keeps no graphs, a delayed node only keeps its graph if the parameters of its forward are stored.
         """
         if asked == "graph" and (not delayed or self.keeps(kind) == "graph"):
             return "graph", "current"

@@ -49,13 +49,7 @@ class Action(NamedTuple):
 
 
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
-    """Return the depth of each stage: the forwards that it does before its first backward.
-
-    Args:
-        schedule: its name, or the depths themselves.
-        distances: each stage's J-j.
-        accumulation: k, which is the depth of `fill-drain`.
-    """
+    """Return the depth of each stage under a schedule, of which `distances` are each one's J-j; a list gives the depths themselves."""
     match schedule:
         case "lockstep":
             return tuple(2 * distance + 1 for distance in distances)
@@ -84,9 +78,7 @@ def order(
     """Yield a stage's operations between two drains.
 
     Args:
-        depth: forwards before the first backward, at least 1.
         micro_batches: their numbers, consecutive, counted from the run's start.
-        accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
         filled: the pipeline filled again before this forward; the operations on the micro-batches before it are left out.
     """

@@ -65,11 +65,10 @@ class Scheduler:
         """Connect executors to channels.
 
         Args:
-            executors: of the stages that this process hosts, in the order of stages.
-            channels: the ends that this process holds; None: it hosts all stages.
-            supervisor: tells of the rest of the run; None: this process is the whole run.
-            replicas: of the stages, with whose gradients theirs are averaged.
-            policy: as above.
+            executors: of the stages that this process hosts, in the order of stages; without the others, of all stages of the run.
+            channels: the ends that this process holds.
+            supervisor: tells of the rest of the run.
+            replicas: with whose gradients those of the stages are averaged.
         """
         self.executors = executors
         self.cuts: CutObserver | None = None

@@ -98,11 +98,7 @@ def open_channels(
     transport: Transport,
     device: str = "cpu",
 ) -> ProcessChannels:
-    """Open this process's ends; all processes do so at the same time.
-
-    Args:
-        watchdog: is told where the other end of a channel does not answer; its waker wakes this process where a message or room has come.
-        device: of this process's stages, in whose memory messages lie where they go from device to device.
+    """Open this process's ends, whose stages are on a device; all processes do so at the same time.
 
     Raises:
         RunFailed: there is no memory for the slots, or another process has not come.

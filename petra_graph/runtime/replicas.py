@@ -41,13 +41,7 @@ class Replicas:
     """Connects the stages of one process with the same stages of the other replicas."""
 
     def __init__(self, executors: Sequence[StageExecutor], peers: Sequence[int], watchdog: Watchdog) -> None:
-        """Build the groups; all replicas do so at the same time.
-
-        Args:
-            executors: of this process.
-            peers: the ranks that host the same stages, this one among them, in the order of replicas.
-            watchdog: knows of requests to stop; its waker ends a sleep when an all-reduce is done.
-        """
+        """Build the groups; all replicas do so at the same time. `peers` are the ranks that host the same stages, this one among them."""
         self._stages: dict[int, _StageReducer] = {}
         for executor in executors:
             group = dist.new_group(list(peers), timeout=NEVER, use_local_synchronization=True)

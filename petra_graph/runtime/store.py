@@ -94,12 +94,8 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
 
 
 def launch_name(run: str, error_file: str = "") -> str:
-    """Name what a launcher and its attempts have in the store.
-
-    Args:
-        run: as the launcher calls it; torchrun gives all runs the same name, unless it is told one.
-        error_file: torchrun's, in a folder that each of its launches creates.
-    """
+    """Name what a launcher and its attempts have in the store."""
+    # Torchrun gives all runs the same name, unless it is told one; the file is in a folder that each of its launches creates.
     return f"petra-graph/{run}/launch {error_file.rpartition('/attempt_')[0]}"
 
 
@@ -119,11 +115,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) -> int:
-    """Return the index of a process's GPU among those that it sees.
-
-    Args:
-        visible: the identifiers that each process sees, in the order of ranks.
-        hosts: the machine of each process, for the message.
+    """Return the index of a process's GPU among those that it sees; `visible` has what each process sees, in the order of ranks.
 
     Raises:
         SpecError: processes of lower ranks have taken all that it sees.
@@ -162,12 +154,7 @@ class RunStore:
     """JSON values by name."""
 
     def __init__(self, store: Store, run: str) -> None:
-        """Take a part of torch's store.
-
-        Args:
-            store: holds this run's values, and perhaps others.
-            run: its name, which sets its values apart from another run's in the same store.
-        """
+        """Take the part of torch's store that has this name."""
         self._store = store
         self._torch_store = PrefixStore(run, store)
 

@@ -99,11 +99,9 @@ def stop_requests(
     A signal that is ignored stays ignored, as SIGHUP under nohup.
 
     Args:
-        request: called with the signal's name.
+        request: called with the signal's name, of those that are `heard`.
         insist: called instead for an insistent signal after another one.
-        insistent: the signals of which a second one insists.
         ends_process: the process ends after the context, so signals are ignored from then on.
-        heard: the signals that are handled.
     """
     received: list[int] = []
 

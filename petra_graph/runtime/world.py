@@ -212,11 +212,9 @@ class World:
         return found
 
     def shutdown(self, store: RunStore, missing: int = 0) -> None:
-        """Leave the run; the process that keeps the store, where no launcher does, leaves last.
+        """Leave the run; the process that keeps the store, where no launcher does, leaves last, but for processes that have died.
 
-        Args:
-            store: a connection on which no other thread waits; it is not used afterwards.
-            missing: processes that have died.
+        No other thread waits on this connection, which is not used afterwards.
         """
         if self.rank_info.hosted:
             return
