@@ -119,12 +119,8 @@ class Partition:
 
     def spread_over(self, devices: Sequence[str]) -> Partition:
         """Return the same stages spread over `devices` in order, each device with as many as another or one more."""
-        count = len(self.stages)
-        return Partition(
-            stages=tuple(
-                evolve(stage, device=devices[index * len(devices) // count]) for index, stage in enumerate(self.stages)
-            )
-        )
+        count, each = len(self.stages), enumerate(self.stages)
+        return Partition(stages=tuple(evolve(one, device=devices[at * len(devices) // count]) for at, one in each))
 
 
 @frozen(kw_only=True)
