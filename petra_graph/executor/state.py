@@ -210,15 +210,11 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str
     Raises:
         RunFailed: it is neither a tensor nor a plain value.
     """
-    optimizer = updater.optimizer
-    if optimizer is None:
+    if (optimizer := updater.optimizer) is None:
         return
     own = set(map(id, named.values()))
     for other in (key for key in optimizer.state if id(key) not in own):
-        message = (
-            f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {other!r}"
-        )
-        raise RunFailed(message, hint="optimizers keep state of parameters, and plain values in their groups")
+        raise _unfit(optimizer, f"it keeps state of {other!r}")
     states: Facts = {}
     for name, parameter in named.items():
         if parameter not in optimizer.state:
@@ -276,8 +272,12 @@ def _plain(value: Any, what: str, optimizer: torch.optim.Optimizer) -> Any:
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError) as error:
-        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {what}: {error}"
-        raise RunFailed(message, hint="optimizers keep tensors, numbers, texts and lists of them") from None
+        raise _unfit(optimizer, f"{what}: {error}") from None
+
+
+def _unfit(optimizer: torch.optim.Optimizer, why: str) -> RunFailed:
+    hint = "optimizers keep tensors, numbers, texts and lists of them, of parameters and in their groups"
+    return RunFailed(f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: {why}", hint=hint)
 
 
 def _network(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:

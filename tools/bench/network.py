@@ -85,8 +85,8 @@ class PlainTraining:
 
 
 def trainer(runtime: Scheduler, data: Sequence[MicroBatch]) -> Train:
-    """Return a training of a runtime on some micro-batches."""
-    return lambda: runtime.train(data, range(len(data)), lambda _: None)
+    """Return a training of a runtime on some micro-batches, without metrics, as the plain module has none."""
+    return lambda: runtime.train(data, range(len(data)), None)
 
 
 def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
