@@ -1,4 +1,4 @@
-"""Other parameters than a stage's own, which its optimizer gives for one pass.
+"""Other parameters than a stage's own: copies of older ones, and those that its optimizer gives for one pass.
 
     `predicted_weights(d(m))`   the forward of micro-batch m, which is late by d(m) updates (`kinds.stage_facts`), uses the parameters that its
                                 backward is expected to find: weight prediction, SpecTrain (Chen et al. 2018,
@@ -21,20 +21,61 @@ time, until the update: between two updates, d of the forwards does not fall, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from attrs import define, field
 from torch import Tensor, nn
 
-from petra_graph.executor.runners import exchanged
 from petra_graph.executor.update import Updater
 from petra_graph.plugins.author_code import noted
+from petra_graph.program.weight_versions import WeightVersions
 
 if TYPE_CHECKING:
     from petra_graph.executor.stage import StageExecutor
+
+
+Parameters = Mapping[str, Mapping[str, Tensor]]
+"""By node, then by the parameter's name in its module."""
+ParameterVersions = WeightVersions[Parameters]
+"""One stage's parameters over time."""
+
+
+def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
+    copied = cache(lambda parameter: parameter.detach().clone())  # nodes of a stage may share one
+    return {
+        name: {key: copied(parameter) for key, parameter in module.named_parameters()}
+        for name, module in modules.items()
+    }
+
+
+@contextmanager
+def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
+    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes.
+
+    Gradients are added to their own `grad` all the while.
+    """
+    own: list[tuple[nn.Parameter, Tensor]] = []
+    try:
+        for parameter, value in values:
+            own.append((parameter, parameter.data))
+            parameter.data = value
+        yield
+    finally:
+        for parameter, data in reversed(own):  # nodes of a stage may share one
+            parameter.data = data
+
+
+def having(modules: Mapping[str, nn.Module], parameters: Parameters) -> AbstractContextManager[None]:
+    """Return a context in which modules have these parameters in place of their own."""
+    return exchanged(
+        (own, parameters[name][key].detach())
+        for name, module in modules.items()
+        for key, own in module.named_parameters()
+    )
 
 
 @define(eq=False)

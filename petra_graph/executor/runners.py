@@ -14,63 +14,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TypeVar, cast
 
 import torch
 from attrs import define, field
-from torch import Tensor, nn
+from torch import Tensor
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.blocks.differentiation import without_graph
+from petra_graph.executor.delayed_weights import ParameterVersions, having
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedSegment
-from petra_graph.program.weight_versions import WeightVersions
 
 _NOTHING = nullcontext()
-Parameters = Mapping[str, Mapping[str, Tensor]]
-"""By node, then by the parameter's name in its module."""
-ParameterVersions = WeightVersions[Parameters]
-"""One stage's parameters over time."""
-
-
-def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
-    copied = cache(lambda parameter: parameter.detach().clone())  # nodes of a stage may share one
-    return {
-        name: {key: copied(parameter) for key, parameter in module.named_parameters()}
-        for name, module in modules.items()
-    }
-
-
-@contextmanager
-def exchanged(values: Iterable[tuple[nn.Parameter, Tensor]]) -> Iterator[None]:
-    """Within the context, parameters have other memory; then they have their own again, so that not a bit of it changes.
-
-    Gradients are added to their own `grad` all the while.
-    """
-    own: list[tuple[nn.Parameter, Tensor]] = []
-    try:
-        for parameter, value in values:
-            own.append((parameter, parameter.data))
-            parameter.data = value
-        yield
-    finally:
-        for parameter, data in reversed(own):  # nodes of a stage may share one
-            parameter.data = data
-
-
-def having(modules: Mapping[str, nn.Module], parameters: Parameters) -> AbstractContextManager[None]:
-    """Return a context in which modules have these parameters in place of their own."""
-    return exchanged(
-        (own, parameters[name][key].detach())
-        for name, module in modules.items()
-        for key, own in module.named_parameters()
-    )
-
-
 T = TypeVar("T")
 
 

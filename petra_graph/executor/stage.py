@@ -27,12 +27,12 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from petra_graph.blocks import Block, Streams
 from petra_graph.errors import placed
-from petra_graph.executor.delayed_weights import DelayedWeights
+from petra_graph.executor.delayed_weights import DelayedWeights, copied_parameters
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
-from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct, StashGraph, copied_parameters
+from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.author_code import noted

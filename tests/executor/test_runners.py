@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from petra_graph.blocks import Buffered
+from petra_graph.executor.delayed_weights import copied_parameters
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.runners import Recompute, StashGraph, copied_parameters
+from petra_graph.executor.runners import Recompute, StashGraph
 from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.callback import Companion
 from petra_graph.plugins.kinds import BLOCK

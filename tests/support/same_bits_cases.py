@@ -195,7 +195,7 @@ def delay(executors: Sequence[Any], key: str) -> None:
 
     for executor in executors:
         if dice.random() < 0.7:
-            for verb in (*get_args(Verb), "evaluate"):
+            for verb in get_args(Verb):
                 setattr(executor, verb, late(getattr(executor, verb)))
 
 

@@ -32,7 +32,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.runners import copied_parameters
+from petra_graph.executor.delayed_weights import copied_parameters
 from petra_graph.executor.stage import StageExecutor, StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins import AtLeast, Callback, Problem

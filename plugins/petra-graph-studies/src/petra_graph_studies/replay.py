@@ -43,8 +43,8 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams, frozen_statistics
+from petra_graph.executor.delayed_weights import Parameters, copied_parameters, having
 from petra_graph.executor.head import HeadRunner
-from petra_graph.executor.runners import Parameters, copied_parameters, having
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.plugins.stage_facts import backwards_before, updates_after
