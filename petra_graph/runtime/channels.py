@@ -31,7 +31,7 @@ from contextlib import suppress
 from itertools import cycle
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -164,7 +164,7 @@ class _SlotEnd:
     """What both ends have: the slots in turn, and how many of them are this end's to use."""
 
     def __init__(
-        self, slots: Sequence[Tensor], own: int, hears: int, waker: Waker, hand_over: Callable[[Tensor], object]
+        self, slots: Sequence[Tensor], hears: int, waker: Waker, hand_over: Callable[[Tensor], object], own: int = 0
     ) -> None:
         """Begin with `own` slots; a byte in the pipe `hears` gives one more, and `hand_over` gives one to the other end."""
         self._slots, self._own, self._hears, self._hand_over = cycle(slots), own, hears, hand_over
@@ -186,9 +186,6 @@ class _SlotEnd:
 
 class SlotSender(_SlotEnd):
     """The sending end of a channel with slots, which are all its own at first."""
-
-    def __init__(self, slots: Sequence[Tensor], *others: Any) -> None:
-        super().__init__(slots, len(slots), *others)
 
     def send(self, message: EncodedTensors) -> None:
         """Copy a message into the next slot, which is free."""
@@ -228,7 +225,7 @@ def shared_memory_receiver(count: int, slot_bytes: int, waker: Waker) -> tuple[S
         what = f"{count} messages of {slot_bytes} bytes"
         raise RunFailed(f"no shared memory for {what}: {error.strerror or error}") from error
     ends = {"process": os.getpid(), "memory": memory, "filling": filling, "to_free": to_free}
-    receiver = SlotReceiver(made, 0, filled, waker, lambda _: _tell(freeing))
+    receiver = SlotReceiver(made, filled, waker, lambda _: _tell(freeing))
     return receiver, {**ends, "count": count, "slot_bytes": slot_bytes}
 
 
@@ -247,7 +244,7 @@ def shared_memory_sender(address: Address, waker: Waker) -> SlotSender:
     except OSError as error:
         message = f"cannot share memory with process {address['process']}: {error}"
         raise RunFailed(message, hint='set run.transport = "process-group"') from error
-    return SlotSender(theirs, freed, waker, lambda _: _tell(filling))
+    return SlotSender(theirs, freed, waker, lambda _: _tell(filling), own=count)
 
 
 def _tell(pipe: int) -> None:
@@ -266,7 +263,7 @@ class ProcessGroupReceiver(SlotReceiver):
 
     def __init__(self, rank: int, tag: int, slots: Sequence[Tensor], waker: Waker, lost: Lost) -> None:
         (come, tells), free = os.pipe2(_PIPE), SimpleQueue[Tensor]()
-        super().__init__(slots, 0, come, waker, free.put)
+        super().__init__(slots, come, waker, free.put)
         self._expected = expected = SimpleQueue[Form]()
         for slot in slots:
             free.put(slot)
@@ -301,7 +298,7 @@ def process_group_sender(rank: int, tag: int, slots: Sequence[Tensor], waker: Wa
             _tell(tells)
 
     _serve(serve, lost, f"channel {tag} to rank {rank}")
-    return SlotSender(slots, freed, waker, full.put)
+    return SlotSender(slots, freed, waker, full.put, own=len(slots))
 
 
 def _serve(serve: Callable[[], None], lost: Lost, name: str) -> None:
