@@ -5,15 +5,14 @@ Messages that NCCL carries from device to device are announced between hosts, by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
 
 import torch
-from attrs import define, field
 
 from petra_graph.executor.encoded import EncodedTensors
-from petra_graph.program.channels import Channel, ChannelKey
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.channels import (
@@ -33,36 +32,28 @@ from petra_graph.runtime.world import World
 from petra_graph.spec.model import Transport
 
 
-@define(kw_only=True)
 class ProcessChannels:
     """The ends of channels that a process holds."""
 
-    programs: Sequence[StageProgram]
-    """Of all stages."""
-    ranks: Sequence[int]
-    """The process of each stage."""
-    senders: dict[ChannelKey, Sender] = field(factory=dict)
-    receivers: dict[ChannelKey, Receiver] = field(factory=dict)
-    channels: Mapping[ChannelKey, Channel] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.channels = {channel.key: channel for program in self.programs for channel in program.channels}
+    def __init__(self, programs: Sequence[StageProgram], ranks: Sequence[int]) -> None:
+        """Hold no ends yet; programs are of all stages, and ranks the process of each."""
+        self.programs, self.ranks = programs, ranks
+        self.channels = {channel.key: channel for program in programs for channel in program.channels}
+        self.senders: dict[ChannelKey, Sender] = {}
+        self.receivers: dict[ChannelKey, Receiver] = {}
 
     def begin_training(self, cut: Cut) -> None:
         """Prepare for the micro-batches around a cut, of which the messages before it have been sent."""
-        for end in (self.receivers, self.senders):
-            for key in end:
-                channel = self.channels[key]
-                sent = cut.sent(self.programs[channel.sender - 1], channel)
-                form = channel.training, channel.training.samples
-                end[key].begin(repeat(form, len(cut.micro_batches) - sent))
+        for key, end in (*self.receivers.items(), *self.senders.items()):
+            channel = self.channels[key]
+            sent = cut.sent(self.programs[channel.sender - 1], channel)
+            end.begin(repeat((channel.training, channel.training.samples), len(cut.micro_batches) - sent))
 
     def begin_evaluation(self, samples: Sequence[int]) -> None:
         """Prepare for batches of these sizes; backward channels carry nothing."""
-        for end in (self.receivers, self.senders):
-            for key in end:
-                if (layout := self.channels[key].evaluation) is not None:
-                    end[key].begin(zip(repeat(layout), samples, strict=False))
+        for key, end in (*self.receivers.items(), *self.senders.items()):
+            if (layout := self.channels[key].evaluation) is not None:
+                end.begin(zip(repeat(layout), samples, strict=False))
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
         """Make a message the next one on a channel, behind those that were put back before it."""
