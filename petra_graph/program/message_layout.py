@@ -77,9 +77,6 @@ class TensorLayout:
         """Whether a float32 scale comes with the payload."""
         return self.stored == "int8" != self.dtype
 
-    def full_shape(self, samples: int) -> tuple[int, ...]:
-        return (samples, *self.shape) if self.per_sample else self.shape
-
     def gradient(self) -> TensorLayout:
         """Return the layout of this stream's gradient: of an integer stream an empty tensor, which the receiver does not read."""
         if self.dtype in FLOATING:
@@ -160,11 +157,10 @@ def _extents(tensors: tuple[TensorLayout, ...], samples: int) -> tuple[tuple[tup
     extents: list[tuple[Extent, Extent]] = []
     end = 0
     for tensor in tensors:
-        shape = tensor.full_shape(samples)
+        shape = (samples, *tensor.shape) if tensor.per_sample else tensor.shape
         strides = dense_strides(shape, channels_last=tensor.channels_last)
         payload = Extent(aligned(end), shape, strides, tensor.stored)
-        scale_shape, scale_strides = ((), ()) if tensor.scaled else ((0,), (1,))
-        scale = Extent(aligned(payload.end), scale_shape, scale_strides, "float32")
+        scale = Extent(aligned(payload.end), () if tensor.scaled else (0,), () if tensor.scaled else (1,), "float32")
         extents.append((payload, scale))
         end = scale.end
     return tuple(extents), end
