@@ -17,11 +17,9 @@ import torch
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError, kind_of
-from petra_graph.inference.evaluate import Evaluation, evaluate_run
 from petra_graph.inference.export import Exported, Format, export_network
-from petra_graph.inference.predict import Prediction, continued_text, predict_samples
-from petra_graph.inference.samples import Samples, as_samples, read_samples
-from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.predict import Prediction, Samples, as_samples, continued_text, predict_samples, read_samples
+from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan

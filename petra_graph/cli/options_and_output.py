@@ -87,27 +87,49 @@ Sets = Annotated[
 Json = Annotated[bool, Option("Print JSON, and nothing else, to stdout.", names=("-j", "--json"))]
 
 
-def verb(name: str | None = None) -> Callable[[Callable[..., int | None]], click.Command]:
+@frozen
+class Answer:
+    """What a verb has found, for programs and for people."""
+
+    record: Any
+    """In JSON's types."""
+    text: str
+    code: int = 0
+    """The exit code."""
+
+
+def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None]], click.Command]:
     """Make a function a verb; its signature says all of its parameters, as that of a plugin does.
 
         spec: Annotated[str, "SPEC"]               an argument, with its name in the help; a tuple takes several
         *, top: Annotated[int, Option("...")] = 3  an option; a flag if it is a bool, a choice if a Literal; a tuple may be repeated
 
-    The function returns the exit code, None as 0; its docstring is the help. What else prints to stdout meanwhile, such as code of plugins,
-    prints to stderr.
+    The function returns the exit code, None as 0; its docstring is the help. One that returns an `Answer` has the option --json, which chooses
+    what is printed. What else prints to stdout meanwhile, such as code of plugins, prints to stderr.
     """
 
-    def made(function: Callable[..., int | None]) -> click.Command:
+    def made(function: Callable[..., Answer | int | None]) -> click.Command:
+        hints, parameters = get_type_hints(function, include_extras=True), [*signature(function).parameters.values()]
+        if answers := hints["return"] is Answer:
+            parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False))
+
         @wraps(function)
         def called(**given: Any) -> int | None:
             click.get_current_context().meta.setdefault(_STDOUT, sys.stdout)
+            as_json = given.pop("as_json") if answers else False
             with redirect_stdout(sys.stderr):
-                return function(**given)
+                found = function(**given)
+            if not isinstance(found, Answer):
+                return found
+            if as_json:
+                print_json(found.record)
+            else:
+                echo(found.text)
+            return found.code
 
-        hints = get_type_hints(function, include_extras=True)
-        parameters = [_parameter(one, *get_args(hints[one.name])) for one in signature(function).parameters.values()]
+        made_of = [_parameter(one, *get_args(hints.get(one.name, Json))) for one in parameters]
         text = cleandoc(function.__doc__ or "")
-        return click.Command(name or function.__name__, callback=called, params=parameters, help=text)
+        return click.Command(name or function.__name__, callback=called, params=made_of, help=text)
 
     return made
 

@@ -16,7 +16,7 @@ import attrs
 import click
 
 import petra_graph
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover
@@ -42,7 +42,7 @@ _FILES = ("README.md", "example.toml", "petra_graph_convnext.py", "pyproject.tom
 
 
 @verb("list")
-def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json: Json = False) -> None:
+def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
     """List the installed plugins by kind, each with its distribution; what cannot be used with the reason.
 
     KIND is one of these, as in blocks. Of a PLUGIN, as in blocks/rev-basic or rev-basic, its options and its documentation are
@@ -50,8 +50,7 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
     """
     registry = discover()
     if what not in {None, *(kind.short for kind in KINDS)}:
-        _list_one(named_plugin(registry, str(what)), as_json=as_json)
-        return
+        return _list_one(named_plugin(registry, str(what)))
     rows = list[dict[str, str]]()
     for kind in (kind for kind in KINDS if what in {None, kind.short}):
         for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
@@ -59,21 +58,19 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None, *, as_json
             top = one.target.partition(":")[0].partition(".")[0]
             fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
             rows.append({"kind": kind.short, "name": one.name, "distribution": one.distribution, "fault": fault})
-    if as_json:
-        print_json(rows)
-    else:
-        for short, of_kind in groupby(rows, lambda row: row["kind"]):
-            echo(short)
-            _echo_below(list(row.values())[1:] for row in of_kind)
     for entry in registry.entries:
         if entry.group not in {VERBS, *(kind.group for kind in KINDS)}:
             unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
             echo(f"{entry.distribution} {unknown}", err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
+    lines = list[str]()
+    for short, of_kind in groupby(rows, lambda row: row["kind"]):
+        lines += [short, *_below(list(row.values())[1:] for row in of_kind)]
+    return Answer(rows, "\n".join(lines))
 
 
-def _list_one(plugin: Plugin, *, as_json: bool) -> None:
+def _list_one(plugin: Plugin) -> Answer:
     text, options = inspect.cleandoc(plugin.code.__doc__ or ""), list[dict[str, str]]()
     for one in attrs.fields(plugin.schema):
         default = "unset" if one.default is None else "required"
@@ -81,18 +78,20 @@ def _list_one(plugin: Plugin, *, as_json: bool) -> None:
             default = shown(toml_values(one.default, one.name))
         about = {"name": one.name, "type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
         options.append(about)
-    if as_json:
-        about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
-        print_json({**about, "documentation": text, "options": options})
-        return
-    echo(f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n")
-    echo("options" if options else "no options")
-    _echo_below(list(one.values()) for one in options)
+    lines = [
+        f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})",
+        "",
+        text,
+        "",
+        "options" if options else "no options",
+    ]
+    about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
+    record = {**about, "documentation": text, "options": options}
+    return Answer(record, "\n".join([*lines, *_below(list(one.values()) for one in options)]))
 
 
-def _echo_below(rows: Iterable[Sequence[str]]) -> None:
-    for line in aligned(rows):
-        echo(f"  {line}")
+def _below(rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in aligned(rows)]
 
 
 def named_plugin(registry: Registry, name: str) -> Plugin:
@@ -122,8 +121,7 @@ def check(
     *,
     overrides: Sets = (),
     inputs: Annotated[str | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES")] = None,
-    as_json: Json = False,
-) -> int:
+) -> Answer:
     """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
 
     SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
@@ -139,7 +137,7 @@ def check(
     from petra_graph.testing import examine
 
     torch.set_num_threads(1)
-    results, broken = list[dict[str, Any]](), False
+    results, lines, broken = list[dict[str, Any]](), list[str](), False
     for name in names:
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
         for label, trial, reason in cases:
@@ -148,13 +146,9 @@ def check(
             broken |= "broken" in counts
             results.append({"plugin": label, "reason": reason, "checks": [one._asdict() for one in outcomes]})
             said = [f"{counts[status]} {status}" for status in ("kept", "broken", "not tried") if counts[status]]
-            lines = [f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}"]
+            lines += [f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}"]
             lines += [f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found]
-            if not as_json:
-                echo("\n".join(lines))
-    if as_json:
-        print_json(results)
-    return PluginError.exit_code if broken else 0
+    return Answer(results, "\n".join(lines), PluginError.exit_code if broken else 0)
 
 
 def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Cases:

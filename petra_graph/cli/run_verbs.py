@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, print_json, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
@@ -26,24 +26,20 @@ def runs(
     folder: Annotated[Path | None, "[FOLDER]"] = None,
     *,
     order: Annotated[Literal["age", "metric"], Option("The newest or the best first.", names=("--sort",))] = "age",
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
     of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
     """
     from petra_graph.record.recorded_run import RUNS
-    from petra_graph.report.run_groups import HEADS, list_runs, run_row
+    from petra_graph.report.run_groups import list_runs, run_row
 
     chosen = folder or Path(RUNS)
     found = [] if folder is None and not chosen.exists() else list_runs(chosen, order)
-    if as_json:
-        print_json(found)
-    elif found:
-        echo("\n".join(aligned([HEADS, *map(run_row, found)])))
-    else:
-        echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
+    rows = list(map(run_row, found))
+    lines = aligned([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else []
+    return Answer(found, "\n".join(lines) or f"no runs in {chosen}: `petra-graph run SPEC` makes one")
 
 
 @verb()
@@ -51,8 +47,7 @@ def report(
     runs: Annotated[tuple[str, ...], "RUN..."],
     *,
     output: Annotated[Path | None, Option("The page. Default: report.html in RUN; for several runs, here.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Write one self-contained HTML page about one or several runs. RUN is a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
 
     Tables, and all curves in the same plots; runs that only differ in their seed share one line, with their spread. Of one run also its stages
@@ -61,10 +56,7 @@ def report(
     from petra_graph.report.pages.runs_page import report_runs
 
     written = report_runs(runs, output)
-    if as_json:
-        print_json(written)
-    else:
-        echo(written["output"])
+    return Answer(written, written["output"])
 
 
 def _open(run: str) -> Run:
@@ -83,8 +75,7 @@ def evaluate(
     weights: Weights = None,
     split: Annotated[Literal["test", "validation", "train"], Option("Which samples.")] = "test",
     device: Device = "cpu",
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Print loss and metrics of RUN's network on its data.
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
@@ -92,11 +83,8 @@ def evaluate(
     """
     opened = _open(run)
     found = opened.evaluate(overrides, weights=weights, split=split, device=device)
-    if as_json:
-        figures = attrs.asdict(found, filter=lambda one, _: one.name != "scales")
-        print_json({"run": str(opened.directory), **figures})
-    else:
-        echo(str(found))
+    figures = attrs.asdict(found, filter=lambda one, _: one.name != "scales")
+    return Answer({"run": str(opened.directory), **figures}, str(found))
 
 
 @verb()
@@ -109,13 +97,12 @@ def predict(
     changed: Changed = False,
     top: Annotated[int, Option("Print the N likeliest classes of each sample.", "N", least=1)] = 3,
     device: Device = "cpu",
-    as_json: Json = False,
     prompt: Annotated[str | None, Option("Text to continue.", "TEXT")] = None,
     tokens: Annotated[int | None, Option("Length of the continuation. Default: 200.", "N", least=1)] = None,
     temperature: Annotated[float | None, Option("Divides logits; 0: no draws. Default: 0.8.", "T", least=0)] = None,
     top_k: Annotated[int | None, Option("Draw from the K likeliest tokens. Default: all.", "K", least=1)] = None,
     seed: Annotated[int | None, Option("Seed of the draws. Default: 0.", "N", least=0)] = None,
-) -> None:
+) -> Answer:
     """Print what RUN's network says about FILES: images, arrays (.npy; .npz for several inputs), or what its data set reads.
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
@@ -135,16 +122,9 @@ def predict(
     more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
     if given:
         text = opened.sample(overrides, **more, **given)
-        if as_json:
-            print_json({**given, "text": text})
-        else:
-            echo(text.rstrip("\n"))
-        return
+        return Answer({**given, "text": text}, text.rstrip("\n"))
     found = opened.predict(files, overrides, top=top, **more)
-    if as_json:
-        print_json([prediction.record() for prediction in found])
-    else:
-        echo("\n".join(aligned(map(_row, found))))
+    return Answer([one.record() for one in found], "\n".join(aligned(map(_row, found))))
 
 
 def _row(one: Prediction) -> list[str]:
@@ -171,8 +151,7 @@ def export(
     weights: Weights = None,
     changed: Changed = False,
     output: Annotated[Path | None, Option("Default: RUN/network, with a suffix.", "FILE")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Write RUN's network: RUN is a name that `runs` prints, a run's directory, or `latest`.
 
     A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
@@ -180,7 +159,4 @@ def export(
     training, which the run has kept.
     """
     found = _open(run).export(kind, output, weights=weights, changed=changed)
-    if as_json:
-        print_json(attrs.asdict(found) | {"file": str(found.file)})
-    else:
-        echo(str(found))
+    return Answer(attrs.asdict(found) | {"file": str(found.file)}, str(found))

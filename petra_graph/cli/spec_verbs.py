@@ -12,6 +12,7 @@ import attrs
 import click
 
 from petra_graph.cli.options_and_output import (
+    Answer,
     Json,
     Option,
     Sets,
@@ -250,8 +251,7 @@ def profile(
     overrides: Sets = (),
     output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
 
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
@@ -266,7 +266,4 @@ def profile(
     times = measure(spec, overrides, micro_batches)
     path = output or Path(f"{times.name}.profile.json")
     write_profile(path, times)
-    if as_json:
-        print_json(attrs.asdict(times))
-    else:
-        echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")
+    return Answer(attrs.asdict(times), f"{times.device}; micro-batches of {times.micro_batch}; {path}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.record.recorded_run import grown_bytes
-from petra_graph.report.plan_tables import ranges_label
+from petra_graph.report.plan_text import ranges_label
 from petra_graph.report.tables import Column, name_column, table_lines, value_column
 from petra_graph.units import memory, seconds
 
@@ -40,7 +40,7 @@ def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mappin
     return {"stages": rows, "processes": sizes}
 
 
-def stage_columns(found: Mapping[str, Any]) -> list[Column]:
+def measured_columns(found: Mapping[str, Any]) -> list[Column]:
     """Return the seconds of stages as a table; columns in which nothing is known are left out."""
     columns = [value_column("stage", [stage["stage"] for stage in found["stages"]])]
     for verb in _VERBS:
@@ -64,5 +64,5 @@ def process_columns(found: Mapping[str, Any]) -> list[Column]:
 
 def comparison_text(found: Mapping[str, Any]) -> str:
     """Write what `compare_with_plan` has returned as two tables, one of stages and one of processes."""
-    tables = (stage_columns(found), process_columns(found))
+    tables = (measured_columns(found), process_columns(found))
     return "\n".join(line for columns in tables for line in ("", *table_lines(columns, _ANY_WIDTH)))

@@ -228,29 +228,25 @@ def run_record(directory: Path, run: RecordedRun | None, *, now: datetime | None
     }
 
 
-HEADS = ("run", "status", "epochs", "best", "age", "")
-"""Of the rows of `run_row`."""
-
-
-def run_row(record: Mapping[str, Any]) -> Sequence[str]:
-    """Return what `run_record` has returned as the row of a table."""
-    best, differs = record["best"], record["differs"]
+def run_row(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `run_record` has returned as the row of a table, by its heads."""
+    best, differs, checkpoints = record["best"], record["differs"], len(record["checkpoints"])
     words = in_words({key: [one] for key, one in differs.items() if not key.startswith("graph.")})
     words += ["another network"] * any(key.startswith("graph.") for key in differs)
-    checkpoints = len(record["checkpoints"])
-    remarks = (
+    remarks = [
         ", ".join(filter(None, words)),
         plural(checkpoints, "checkpoint") if checkpoints else "",
         (record["problem"] or "").partition("\n")[0],
-    )
-    return (
-        record["run"],
-        record["status"],
-        "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
-        f"{best['metric']} {value_text(best['metric'], best['value'], scales_in(record['metrics']))}" if best else "-",
-        duration(round(record["age_seconds"])),
-        "; ".join(filter(None, remarks)),
-    )
+    ]
+    scales = scales_in(record["metrics"])
+    return {
+        "run": record["run"],
+        "status": record["status"],
+        "epochs": "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
+        "best": f"{best['metric']} {value_text(best['metric'], best['value'], scales)}" if best else "-",
+        "age": duration(round(record["age_seconds"])),
+        "": "; ".join(filter(None, remarks)),
+    }
 
 
 def list_runs(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:

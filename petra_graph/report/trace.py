@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from petra_graph.compiler.plan import Plan
-from petra_graph.report.plan_tables import nodes_label
+from petra_graph.report.plan_text import nodes_label
 
 
 def trace(plan: Plan) -> str:

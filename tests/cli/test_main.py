@@ -24,7 +24,7 @@ profile SPEC --set --output --micro-batches -j --json
 runs [FOLDER] --sort -j --json
 report RUNS... --output -j --json
 evaluate RUN --set --weights --split --device -j --json
-predict RUN [FILES...] --set --weights --changed --top --device -j --json --prompt --tokens --temperature --top-k --seed
+predict RUN [FILES...] --set --weights --changed --top --device --prompt --tokens --temperature --top-k --seed -j --json
 export RUN --format --weights --changed --output -j --json
 list [WHAT] -j --json
 check NAMES... --set --inputs -j --json

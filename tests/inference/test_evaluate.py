@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate import evaluate_run
+from petra_graph.inference.saved_run import evaluate_run
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.training.prepare import prepare
 from tests.support.runs import SPEC, only_run, summary_of

@@ -20,9 +20,8 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference import export as exports
-from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.export import export_network
-from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.saved_run import SavedRun, open_data
 from petra_graph.version import __version__
 from tests.inference.own_networks import Drawn, Remainders
 

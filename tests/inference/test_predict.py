@@ -10,8 +10,8 @@ import torch
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.inference.evaluate import open_data
 from petra_graph.inference.predict import draw_tokens
+from petra_graph.inference.saved_run import open_data
 
 
 @pytest.fixture

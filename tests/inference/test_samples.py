@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.samples import as_samples, read_samples
+from petra_graph.inference.predict import as_samples, read_samples
 from petra_graph.plugins import DataFacts
 from petra_graph.plugins.kinds import DATA_SET
 from petra_graph.plugins.registry import discover

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate import open_data
-from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.saved_run import SavedRun, open_data
 from petra_graph.record import checkpoint
 from petra_graph.training.trained_network import Network
 from tests.support.runs import SPEC, only_run

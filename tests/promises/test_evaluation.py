@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from petra_graph.api import Run
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate import evaluate_run, open_data
-from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.saved_run import SavedRun, evaluate_run, open_data
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.recorded_run import read_run

@@ -13,8 +13,7 @@ from torch.nn import functional
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.evaluate import open_data
-from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.saved_run import SavedRun, open_data
 from petra_graph.training.data import order
 from petra_graph.training.trained_network import Network
 from tests.networks import networks_of_several_outputs as several

@@ -89,7 +89,6 @@ def render_page(
     *,
     answers: Sequence[tuple[str, str]],
     about: Sequence[str] = (),
-    state: Sequence[str] = (),
     warnings: Sequence[str] = (),
     predicted: bool = False,
 ) -> str:
@@ -110,7 +109,6 @@ def render_page(
         sections=[one for one in sections if one.pictures or one.tables or one.lines],
         about=about,
         answers=answers,
-        state=state,
         warnings=warnings,
         predicted=predicted,
         style=files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8"),

@@ -6,8 +6,7 @@ Runs of a group differ in their seed alone, and are one line of a curve: the mea
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -17,17 +16,14 @@ from typing import Any
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
-from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
 from petra_graph.report.pages.plan_page import memory_bars
-from petra_graph.report.plan_tables import nodes_label, title_lines
-from petra_graph.report.plan_tables import stage_columns as planned_columns
-from petra_graph.report.planned_and_measured import compare_with_plan, process_columns, stage_columns
+from petra_graph.report.plan_text import nodes_label, stage_columns, title_lines
+from petra_graph.report.planned_and_measured import compare_with_plan, measured_columns, process_columns
 from petra_graph.report.progress import FIRST, chosen_on
 from petra_graph.report.run_groups import (
-    HEADS,
     RunGroup,
     group_columns,
     group_runs,
@@ -84,8 +80,8 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
                 runs.setdefault(directory.resolve(), read_run(directory))
             except SpecError as error:
                 problems += error.problems
-    if problems:
-        raise SpecError(dict.fromkeys(problems))
+    if problems or not runs:
+        raise SpecError(dict.fromkeys(problems) or f"there is no run in {', '.join(names)}")
     found = list(runs.values())
     path = output or (found[0].directory / FILE if len(found) == 1 else Path(FILE))
     write_output(path, runs_page(found))
@@ -97,19 +93,18 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
     keys = listed(map(short_key, groups[0].values))
-    rows = [(group.name, *run_row(run_record(run.directory, run))) for group in groups for run in group.runs]
-    columns = zip(("group", *HEADS), zip(*rows, strict=True), strict=True)
+    rows = [{"group": group.name} | run_row(run_record(run.directory, run)) for group in groups for run in group.runs]
+    listed_runs = [name_column(head, [row[head] for row in rows]) for head in rows[0] if any(row[head] for row in rows)]
     sections = [
         Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
         Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
-        Section(name="runs", tables=[("", [name_column(head, cells) for head, cells in columns if any(cells)])]),
+        Section(name="runs", tables=[("", listed_runs)]),
     ]
     return render_page(
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
         sections + (_sections_of(runs[0]) if len(runs) == 1 else []),
         about=[str(runs[0].directory)] if len(runs) == 1 else [],
         answers=answers(groups),
-        state=[line for run in runs for line in _state(run)],
     )
 
 
@@ -131,27 +126,15 @@ def answers(groups: Sequence[RunGroup]) -> list[tuple[str, str]]:
     return [*found, ("judged by", f"{metric}: {which}; {chosen_on(metric)}")]
 
 
-def _state(run: RecordedRun) -> Iterator[str]:
-    """Yield what a reader must know of a run that is not done."""
-    if run.status == "done":
-        return
-    yield f"The run {run.directory.name} is {run.status}: {run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded."
-    if run.status == "failed":
-        yield from run.summary.get("error", [])
-    if run.status != "running" and numbers(run.directory):
-        resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
-        yield f"It continues from its latest checkpoint with: {resume}"
-
-
 def _sections_of(run: RecordedRun) -> list[Section]:
     """Return what a page has of a single run."""
     path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
     plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
     found = compare_with_plan(plan, len(nodes), run.processes)
-    index, *measured = stage_columns(found)
+    index, *measured = measured_columns(found)
     columns = [index, name_column("nodes", map(nodes_label, nodes))]
     if plan:
-        *columns, _forward, _backward, total = planned_columns(plan, brief=True)
+        *columns, _forward, _backward, total = stage_columns(plan, brief=True)
         columns.append(total)
     tables = [("stages", columns + measured)]
     if run.processes:
