@@ -110,7 +110,7 @@ def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None
 
     def made(function: Callable[..., Answer | int | None]) -> click.Command:
         hints, parameters = get_type_hints(function, include_extras=True), [*signature(function).parameters.values()]
-        if answers := hints["return"] is Answer:
+        if answers := hints.get("return") is Answer:
             parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False))
 
         @wraps(function)

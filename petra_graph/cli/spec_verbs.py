@@ -172,10 +172,8 @@ def plan(
     if form == "html":
         from petra_graph.report.pages.plan_page import page
 
-        text = page(found)
-        output = output or Path(
-            f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
-        )  # nobody reads it on a terminal
+        text, stem = page(found), "spec" if spec == "-" else Path(spec).stem
+        output = output or Path(f"{stem}.plan.html")  # nobody reads one on a terminal
     elif form == "trace":
         from petra_graph.report.trace import trace
 

@@ -106,7 +106,7 @@ def _read_file(file: str, data: Plugin, facts: DataFacts) -> tuple[Tree, str]:
     floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images") and data.ask("of_images")
     if not images or not (facts.dtype == "uint8" or floats):
         reason = f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}"
-        raise SpecError(reason, "give arrays (.npy), made as the data set makes its samples")
+        raise SpecError(reason, "give arrays (.npy; .npz for several inputs), made as the data set makes its samples")
     channels, height, width = facts.shape
     picture, note = decode(path, _MODES[channels]), ""
     if picture.size != (width, height):

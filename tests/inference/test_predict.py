@@ -1,17 +1,156 @@
-"""Predictions of saved runs: classes, of networks that give a class or values for each pixel too, and texts."""
+"""Files as samples, and predictions of saved runs: classes, of networks that give a class or values for each pixel too, and texts."""
 
 from __future__ import annotations
 
+import importlib
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.inference.predict import draw_tokens
+from petra_graph.errors import SpecError
+from petra_graph.inference.predict import as_samples, draw_tokens, read_samples
 from petra_graph.inference.saved_run import open_data
+from petra_graph.plugins import DataFacts
+from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.registry import discover
+from tests.support import ROOT
+
+PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)
+READER = """\
+import torch
+
+def read(path, *, shape):
+    return torch.full((2, *shape), len(path.read_text()), dtype=torch.uint8)
+"""
+
+
+@pytest.fixture
+def read(opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *files: read_samples(list(files), opened.network.checked.data, opened.facts)
+
+
+def test_an_image_of_the_right_size_is_taken_as_it_is(read):
+    Image.fromarray(PIXELS).save("image.png")
+    (found,) = read("image.png")
+    assert found.note == ""
+    assert torch.equal(found.values, torch.from_numpy(PIXELS).permute(2, 0, 1).unsqueeze(0))
+
+
+@pytest.mark.parametrize("size", [(60, 40), (40, 60), (7, 9), (3, 3)])
+def test_others_are_resized_and_cropped(read, size):
+    Image.new("L", size, 100).save("image.jpg")
+    (found,) = read("image.jpg")
+    assert found.values.shape == (1, 3, 8, 6)
+    assert found.note == f"resized and cropped from {size[0]} x {size[1]}"
+    assert (found.values.float() - 100).abs().max() < 3, "grey became three channels"
+
+
+def test_arrays(read):
+    np.save("one.npy", PIXELS.transpose(2, 0, 1))
+    np.save("many.npy", np.stack([PIXELS.transpose(2, 0, 1)] * 3).astype(np.int64))
+    one, many = read("one.npy", "many.npy")
+    assert one.values.shape == (1, 3, 8, 6)
+    assert many.values.shape == (3, 3, 8, 6)
+    assert many.values.dtype == torch.uint8
+    assert torch.equal(many.values[2], one.values[0])
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (
+            np.zeros((3, 8, 6)),
+            r"has float64 \[3, 8, 6\], and the network reads uint8 (.|\n)*the network itself normalises them",
+        ),
+        (np.full((3, 8, 6), 256), r"has int64 \[3, 8, 6\], and the network reads uint8 (.|\n)*from 0 to 255"),
+        (np.zeros((3, 8, 6), bool), r"has bool \[3, 8, 6\], and the network reads uint8 (.|\n)*array \* 255"),
+        (np.zeros((8, 6, 3), np.uint8), r"has uint8 \[8, 6, 3\], and the network reads uint8 \[3, 8, 6\]"),
+        (np.array([{}], dtype=object), "Object arrays cannot be loaded"),
+    ],
+)
+def test_arrays_that_are_no_samples(read, array, reason):
+    np.save("array.npy", array, allow_pickle=True)
+    with pytest.raises(SpecError, match=reason):
+        read("array.npy")
+
+
+def test_what_a_network_of_floats_reads():
+    """Images of uint8 were read as 0 to 255 by a network that was trained on 0 to 1."""
+    facts = DataFacts(shape=(2,), dtype="float32")
+    for kind in (np.float64, np.float32, np.int64):
+        assert torch.equal(as_samples(np.array([1, 2], kind), "x", facts), torch.tensor([[1.0, 2.0]]))
+    assert as_samples(torch.ones(3, 2, requires_grad=True), "x", facts).dtype == torch.float32
+    for kind, said in ((np.uint8, "array / 255"), (bool, "write true as the number"), (complex, "give real numbers")):
+        with pytest.raises(SpecError, match=said):
+            as_samples(np.zeros(2, kind), "x", facts)
+    with pytest.raises(SpecError, match="array / 255"):
+        as_samples(np.zeros((1, 2, 2), int), "x", DataFacts(shape=(1, 2, 2), dtype="float32"))
+    tokens = as_samples(np.array([1, 60_000], np.uint16), "x", DataFacts(shape=(2,), dtype="int64"))
+    assert tokens.tolist() == [[1, 60_000]]
+
+
+def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(SpecError) as caught:
+        read("broken.png", "nowhere.png", "notes.txt")
+    broken, nowhere, notes = (str(problem) for problem in caught.value.problems)
+    assert broken.startswith("broken.png cannot be read: ")
+    assert nowhere.startswith("there is no file nowhere.png")
+    assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
+
+
+def test_a_folder_is_all_files_in_it(read, tmp_path):
+    (tmp_path / "all/b/.cache").mkdir(parents=True)
+    for name in ("b/2.png", "a.png", "b/1.png", ".a.png", "b/.cache/3.png"):
+        Image.fromarray(PIXELS).save(tmp_path / "all" / name)
+    found = read("all", "all/a.png")
+    assert [one.name for one in found] == ["all/a.png", "all/b/1.png", "all/b/2.png", "all/a.png"]
+
+
+def test_the_digit_beside_the_specs_is_a_test_sample():
+    """README's command predicts it."""
+    digits, _ = discover().resolve(DATA_SET, "digits").read({})
+    samples, targets = digits.build().test.fetch(np.array([3]), seed=0, epoch=0)
+    with Image.open(ROOT / "specs/digit.png") as image:
+        assert np.array_equal(np.array(image), samples[0, 0])
+    assert targets.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("image-folder", {"size": 20}), ("imagenet", {"size": 20, "resize": 26, "classes": 2})]
+)
+def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
+    generator = np.random.default_rng(0)
+    for split, label in product(("train", "val", "test"), ("one", "two")):
+        (here / "images" / split / label).mkdir(parents=True)
+        pixels = generator.integers(0, 256, (37, 53, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(here / "images" / split / label / "a.png")
+    plugin, problems = discover().resolve(DATA_SET, name).read({"root": "images", **options})
+    assert problems == ()
+    data = plugin.build()
+    expected, _ = data.test.fetch(np.arange(2), seed=0, epoch=0)
+    split = "val" if name == "imagenet" else "test"
+    files = [f"images/{split}/{label}/a.png" for label in ("one", "two")]
+    found = read_samples(files, plugin, data.facts)
+    assert torch.equal(torch.cat([one.values for one in found]), expected)
+
+
+def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):
+    write("my_reader.py", READER)
+    write("notes.txt", "hello")
+    monkeypatch.syspath_prepend(str(here))
+    data = opened.network.checked.data
+    monkeypatch.setattr(data.code, "read", staticmethod(importlib.import_module("my_reader").read), raising=False)
+    (found,) = read_samples(["notes.txt"], data, opened.facts)
+    assert torch.equal(found.values, torch.full((2, 3, 8, 6), 5, dtype=torch.uint8))
 
 
 @pytest.fixture
