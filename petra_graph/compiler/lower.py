@@ -59,8 +59,7 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
         for producer, _ in edges if source > reader else ():
             wrong(f'stage {reader} reads "{producer}" of stage {source}, a later one', hint)
     refuse(problems)  # Without such edges the listed order is a topological one.
-    distance = distances(over)
-    position = {name: index for index, name in enumerate(graph.order)}
+    distance, position = distances(over), {name: index for index, name in enumerate(graph.order)}
     stages = (
         Stage(nodes=tuple(sorted(names, key=position.__getitem__)), device="", distance=distance[index])
         for index, names in enumerate(cuts, start=1)
@@ -78,21 +77,20 @@ class Lowering:
     accumulation: int
     """Micro-batches in one update."""
     messages: MessageTypes
-    """The streams that nodes return, and how messages hold them."""
     kept: KeepsByNode = field(factory=dict)
     """What single nodes keep, whatever the method."""
     allow_stored: bool = False
     """Nodes of delayed stages may be among them that keep their graphs."""
 
-    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
-        """Return the stages' programs, in the partition's order.
+    def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
+        own = self if placement.kept is None else evolve(self, kept=placement.kept)
+        return own.programs(placement, placement.schedule)
 
-        Args:
-            partition: the stages.
-            schedule: their depths, by its name or as a list.
-        """
-        flush = self.method.flush
-        depth = depths(schedule, [one.distance for one in partition.stages], self.accumulation)
+    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
+        """Return the programs of stages, in their order, with these depths."""
+        flush, messages, stages = self.method.flush, self.messages, partition.stages
+        depth = depths(schedule, [one.distance for one in stages], self.accumulation)
         modes = {
             name: self.method.mode(
                 self.graph.nodes[name].kind,
@@ -100,18 +98,37 @@ class Lowering:
                 delayed=is_delayed(ahead, flush),
                 allow_stored=self.allow_stored,
             )
-            for stage, ahead in zip(partition.stages, depth, strict=True)
+            for stage, ahead in zip(stages, depth, strict=True)
             for name in stage.nodes
         }
-        segments = [tuple(self._segment(run, modes) for run in self._runs(one, modes)) for one in partition.stages]
-        edges = stage_graph(self.graph.digraph, [stage.nodes for stage in partition.stages]).edges(data="edges")
+        segments = [tuple(self._segments(stage, modes)) for stage in stages]
+        edges = stage_graph(self.graph.digraph, [stage.nodes for stage in stages]).edges(data="edges")
         between = {Edge(*edge): (sender, receiver) for sender, receiver, inside in edges for edge in inside}
-        channels: list[list[Channel]] = [[] for _ in partition.stages]
+
+        # Two channels for each edge between two stages; both stages hold equal ones.
+        channels: list[list[Channel]] = [[] for _ in stages]
         for entry in (entry for own in segments for segment in own for entry in segment.inputs):
-            if entry.edge in between:
-                made = self._channels(entry, between[entry.edge], depth)
-                for stage in between[entry.edge]:
-                    channels[stage - 1] += made
+            if entry.edge not in between:
+                continue
+            sender, receiver = between[entry.edge]
+            forward = Channel(
+                key=ChannelKey(entry.edge, "forward"),
+                sender=sender,
+                receiver=receiver,
+                training=messages.forward(entry.edge.producer),
+                evaluation=messages.evaluation(entry.edge.producer),
+                capacity=capacity(depth[sender - 1], depth[receiver - 1]),
+            )
+            backward = evolve(
+                forward,
+                key=ChannelKey(entry.edge, "backward"),
+                sender=receiver,
+                receiver=sender,
+                training=messages.backward(entry.edge.producer, returns_activation=entry.returns_activation),
+                evaluation=None,
+            )
+            for stage in between[entry.edge]:
+                channels[stage - 1] += [forward, backward]
         return tuple(
             StageProgram(
                 index=index,
@@ -129,45 +146,38 @@ class Lowering:
                 sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
                 channels=tuple(channels[index - 1]),
             )
-            for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
+            for index, (stage, own) in enumerate(zip(stages, segments, strict=True), start=1)
         )
 
-    def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
-        """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
-        own = self if placement.kept is None else evolve(self, kept=placement.kept)
-        return own.programs(placement, placement.schedule)
-
-    def _runs(self, stage: Stage, modes: Mapping[str, Mode]) -> Iterator[tuple[str, ...]]:
-        """Yield the stage's segments: consecutive buffered nodes that keep the same, when nothing enters or leaves between them."""
-        run, graph = [stage.nodes[0]], self.graph
+    def _segments(self, stage: Stage, modes: Mapping[str, Mode]) -> Iterator[Segment]:
+        """Yield the stage's segments: consecutive buffered nodes that keep the same, when nothing enters or leaves between them, and others alone."""
+        graph, runs = self.graph, [[stage.nodes[0]]]
         for before, name in pairwise(stage.nodes):
             both_buffered = graph.nodes[before].kind == graph.nodes[name].kind == "buffered"
             alone = graph.consumers(before) == (name,) and graph.nodes[name].inputs == (before,)
             if both_buffered and modes[before] == modes[name] and alone:
-                run.append(name)
+                runs[-1].append(name)
             else:
-                yield tuple(run)
-                run = [name]
-        yield tuple(run)
-
-    def _segment(self, run: tuple[str, ...], modes: Mapping[str, Mode]) -> Segment:
-        first, (keeps, backward) = self.graph.nodes[run[0]], modes[run[0]]
-        return Segment(
-            nodes=run,
-            kind=first.kind,
-            keeps=keeps,
-            backward=backward,
-            inputs=tuple(
-                InputEdge(
-                    edge=edge,
-                    streams=self.messages.count(edge.producer),
-                    returns_activation=self._activation_from(edge.producer, modes) == edge,
-                )
-                for edge in (Edge(producer, first.name) for producer in first.inputs)
-            ),
-            outputs=tuple(Edge(run[-1], reader) for reader in self.graph.consumers(run[-1])),
-            activation_from=self._activation_from(run[-1], modes),
-        )
+                runs.append([name])
+        for run in runs:
+            first, last, (keeps, backward) = graph.nodes[run[0]], run[-1], modes[run[0]]
+            edges = [Edge(producer, first.name) for producer in first.inputs]
+            yield Segment(
+                nodes=tuple(run),
+                kind=first.kind,
+                keeps=keeps,
+                backward=backward,
+                inputs=tuple(
+                    InputEdge(
+                        edge=edge,
+                        streams=self.messages.count(edge.producer),
+                        returns_activation=self._activation_from(edge.producer, modes) == edge,
+                    )
+                    for edge in edges
+                ),
+                outputs=tuple(Edge(last, reader) for reader in graph.consumers(last)),
+                activation_from=self._activation_from(last, modes),
+            )
 
     def _activation_from(self, name: str, modes: Mapping[str, Mode]) -> Edge | None:
         """Return the edge whose backward message carries a node's output, None for a node that does not reconstruct.
@@ -179,27 +189,6 @@ class Lowering:
         readers = self.graph.consumers(name)
         exact = (one for one in readers if self.graph.nodes[one].kind == "head" or modes[one][0] != "nothing")
         return Edge(name, next(exact, readers[0]))
-
-    def _channels(self, entry: InputEdge, ends: tuple[int, int], depth: Sequence[int]) -> tuple[Channel, Channel]:
-        """Return the channels of an edge between two stages; both stages hold equal ones."""
-        producer, (sender, receiver) = entry.edge.producer, ends
-        forward = Channel(
-            key=ChannelKey(entry.edge, "forward"),
-            sender=sender,
-            receiver=receiver,
-            training=self.messages.forward(producer),
-            evaluation=self.messages.evaluation(producer),
-            capacity=capacity(depth[sender - 1], depth[receiver - 1]),
-        )
-        backward = evolve(
-            forward,
-            key=ChannelKey(entry.edge, "backward"),
-            sender=receiver,
-            receiver=sender,
-            training=self.messages.backward(producer, returns_activation=entry.returns_activation),
-            evaluation=None,
-        )
-        return forward, backward
 
 
 @frozen(kw_only=True)

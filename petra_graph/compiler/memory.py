@@ -1,8 +1,8 @@
 """The memory model: the bytes of every stage or device at its largest moment.
 
-The program is executed with tensors that are only sizes (`stage_memory`). A tensor counts on its device as long as Python holds it, and it is held
-where the executor holds it: in the queues of channels, in the inputs, graphs and parameters that wait for a backward, and in the
-variables of the operation that runs.
+The program is executed with tensors that are only sizes, in the containers of `executor.stage` and `executor.runners`; the functions of `_Stage` are
+to be read beside those. A tensor counts on its device as long as Python holds it, so where the executor drops a reference, so does the model.
+What an operation needs beside its arguments and results comes from running the executor's own segments once (`measure`).
 
 A device has one stage at work at a time. What another device sends is copied, and the sent tensor stays on the sender's device until
 then; between stages of one device it is one tensor in a queue. How many messages wait depends on the order in which stages take turns:
@@ -18,20 +18,25 @@ flat copies in which replicas sum gradients, and samples that are read ahead.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Literal, get_args
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from petra_graph.compiler.stage_memory import Device, EncodedShare, Message, Queues, StageMemory, Tensor
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.node_costs import CostTable
+from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.device_types import CUBLAS_BYTES
+from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
+from petra_graph.program.node_costs import CostTable, Operation
 from petra_graph.program.schedule import Action, Policy, Verb, program_order
 from petra_graph.program.simulation import static_order
-from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.spec.model import PrecisionSpec
 
 Part = Literal[
     "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "channels"
@@ -76,12 +81,37 @@ def summed(held: Iterable[StageBytes]) -> StageBytes:
 
 
 @frozen(kw_only=True)
+class EncodedShare:
+    """The share of a tensor's bytes that remains where it waits or travels in a smaller type or on another device."""
+
+    buffer: float = 1.0
+    """Of an input that waits for its backward; samples wait as they are."""
+    channel: float = 1.0
+    """Of messages between stages."""
+    targets: float = 1.0
+    """Of targets that wait for the head on the device that reads the samples; 0: they wait elsewhere."""
+    libraries: int = 0
+    """Bytes that a device's libraries keep from their first operation on."""
+
+
+def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
+    """Return the shares of a precision on devices of a kind, "cpu" or "cuda"."""
+    own = "float64" if precision.compute == "float64" else "float32"
+    buffer, channel = (
+        ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
+        for stored in (precision.buffer_dtype, precision.channel_dtype)
+    )
+    if kind == "cuda":
+        return EncodedShare(buffer=buffer, channel=channel, targets=0.0, libraries=CUBLAS_BYTES)
+    return EncodedShare(buffer=buffer, channel=channel)
+
+
+@frozen(kw_only=True)
 class MemoryModel:
     """What stages and devices hold under a table of costs."""
 
     costs: CostTable
     transport: EncodedShare = EncodedShare()
-    """The share of bytes in which tensors wait and travel."""
     policy: Policy = "arrival"
     """By which the stages of a device take turns, on which nothing else depends."""
     micro_batches: int | None = None
@@ -89,8 +119,8 @@ class MemoryModel:
 
     def apart(self, programs: Sequence[StageProgram]) -> tuple[StageBytes, ...]:
         """Return the memory of every stage, in the programs' order, as if each had a device of its own, without its libraries'."""
-        each = [attrs.evolve(program, device=str(program.index)) for program in programs]
-        model = attrs.evolve(self, policy="arrival", transport=attrs.evolve(self.transport, libraries=0))
+        each = [evolve(program, device=str(program.index)) for program in programs]
+        model = evolve(self, policy="arrival", transport=evolve(self.transport, libraries=0))
         return tuple(model.on_devices(each).values())
 
     def on_devices(
@@ -105,62 +135,55 @@ class MemoryModel:
         """Return the most bytes that every device that hosts a stage holds at once."""
         return {name: device.peak for name, device in self._execute(programs, {}).items()}
 
-    def _execute(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, Device]:
+    def _execute(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, _Device]:
         """Execute the operations between two drains, and return the devices; with known peaks, up to the last of them."""
         # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
         stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
         enough = (2 if stored else 1) * max(program.depth for program in programs) + 3 * programs[0].accumulation
+        micro_batches = range(self.micro_batches or enough)
         hosted = Counter(program.device for program in programs)
-        devices = {name: Device(self.transport.libraries, known.get(name)) for name in hosted}
+        devices = {name: _Device(self.transport.libraries, known.get(name)) for name in hosted}
         # A process with one stage waits for messages alone: what it holds does not depend on the policy, and is that of `arrival`.
         alone = {name for name, stages in hosted.items() if self.policy == "static" and stages == 1}
         turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (self.policy, hosted.keys() - alone))
         for policy, counted in turns:
-            if counted:
-                own = [devices[program.device] if program.device in counted else Device() for program in programs]
-                self._run(programs, own, policy, range(self.micro_batches or enough))
-        return devices
-
-    def _run(
-        self, programs: Sequence[StageProgram], devices: Sequence[Device], policy: Policy, micro_batches: range
-    ) -> None:
-        """Execute the operations of stages, each on its device, as long as a device waits for its known peak."""
-        queues: Queues = {channel.key: deque() for program in programs for channel in program.channels}
-        stages = {
-            program.index: StageMemory(program, self.costs, self.transport, device, queues)
-            for program, device in zip(programs, devices, strict=True)
-        }
-        source = next(one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives))
-        head = stages[programs[-1].index]
-        target_bytes = ceil(self.transport.targets * self.costs.target_bytes)
-        targets: deque[Tensor] = deque()
-        """On their way from the samples to the head, where both stages are on one device."""
-        looking = [device for device in devices if device.known_peak is not None]
-        for index, (verb, micro_batch) in _begun(programs, queues, policy, micro_batches):
-            stage = stages[index]
-            match verb:
-                case "forward":
+            if not counted:
+                continue
+            queues: _Queues = {channel.key: deque() for program in programs for channel in program.channels}
+            stages = dict[int, _Stage]()
+            for program in programs:
+                device = devices[program.device] if program.device in counted else _Device()
+                stages[program.index] = _Stage(program, self.costs, self.transport, device, queues)
+            source = next(
+                one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives)
+            )
+            head, targets = stages[programs[-1].index], deque[_Tensor]()
+            for index, (verb, micro_batch) in _begun(programs, queues, policy, micro_batches):
+                stage = stages[index]
+                if verb == "forward":
+                    # Where both are on one device, targets are there on their way from the samples to the head.
                     if stage is source is not head and source.device is head.device:
-                        targets.append(Tensor(target_bytes, stage.device))
+                        targets.append(_Tensor(ceil(self.transport.targets * self.costs.target_bytes), stage.device))
                     stage.forward(micro_batch)
                     if stage is head and targets:
                         targets.popleft()
-                case "backward":
+                elif verb == "backward":
                     stage.backward(micro_batch)
-                case "update":
+                else:
                     stage.update()
-            if looking and all(device.parts for device in looking):
-                break
+                if known and all(devices[name].parts for name in counted):
+                    break
+        return devices
 
 
 def _begun(
-    programs: Sequence[StageProgram], queues: Queues, policy: Policy, micro_batches: range
+    programs: Sequence[StageProgram], queues: _Queues, policy: Policy, micro_batches: range
 ) -> Iterator[tuple[int, Action]]:
     """Yield the operations in their order, each with its stage's index; what an operation sends is queued before the next one is asked for."""
     if policy == "static":
         yield from static_order(programs, micro_batches)
         return
-    reads: dict[tuple[int, Verb], list[deque[Message]]] = defaultdict(list)
+    reads: dict[tuple[int, Verb], list[deque[_Message]]] = defaultdict(list)
     """The queues that an operation needs a message from, by the stage's index."""
     for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
         reads[channel.receiver, channel.key.direction].append(queues[channel.key])
@@ -174,3 +197,293 @@ def _begun(
                     del following[index]
                 else:
                     following[index] = after
+
+
+class _Device:
+    """The bytes alive on one device, and the most at any moment."""
+
+    def __init__(self, libraries: int = 0, known_peak: int | None = None) -> None:
+        self.live, self.peak = libraries, 0
+        self.known_peak = known_peak
+        """The most, from an execution before: it is looked at when it comes."""
+        self.parts: dict[str, int] = {}
+        """What its bytes are for, those of the running operation under "working"."""
+        self.stages: list[_Stage] = []
+
+    def moment(self, working: int = 0) -> None:
+        """Look at a moment at which the running operation holds `working` bytes of its own."""
+        alive = self.live + working
+        self.peak = max(self.peak, alive)
+        if alive == self.known_peak and not self.parts:
+            counted, held = set[int](), [stage.held() for stage in self.stages]
+            for part in held[0]:
+                tensors = (one for own in held for one in own[part] if one.device is self)
+                new = {id(one): one.size for one in tensors if id(one) not in counted}
+                counted.update(new)
+                self.parts[part] = sum(new.values())
+            self.parts["working"] = alive - sum(self.parts.values())
+
+
+class _Tensor:
+    """A tensor that is only a size; it is alive as long as Python holds it."""
+
+    __slots__ = ("device", "size")
+
+    def __init__(self, size: int, device: _Device) -> None:
+        self.size, self.device = size, device
+        device.live += size
+
+    def __del__(self) -> None:
+        self.device.live -= self.size
+
+
+_Tensors = list[_Tensor]
+_Message = list[_Tensors]
+"""Of a forward the streams; of a backward the gradients, and the activation for a producer that reconstructs."""
+_Queues = Mapping[ChannelKey, deque[_Message]]
+_Graph = list[tuple[str, _Tensors, _Tensors, _Tensor]]
+"""A kept graph: for each node its name, its inputs, its outputs, and what is saved between them."""
+_DIFFERENTIATE = frozenset[Operation]({"reverse", "recompute", "replay", "forward_backward"})
+
+
+class _Stage:
+    """A stage between two drains, which begins with parameters alone."""
+
+    def __init__(
+        self, program: StageProgram, costs: CostTable, share: EncodedShare, device: _Device, queues: _Queues
+    ) -> None:
+        self.program, self.device, self._share, self._queues = program, device, share, queues
+        device.stages.append(self)
+        self._nodes = {name: costs.nodes[name] for name in program.nodes}
+        self._sizes = {
+            edge: costs.sample_bytes if edge.producer == INPUT else costs.nodes[edge.producer].output_bytes
+            for edge in (*program.receives, *program.sends)
+        }
+        nodes = self._nodes.values()
+        self._parameters = _Tensor(sum(node.parameter_bytes + node.statistics_bytes for node in nodes), device)
+        self._gradients: dict[str, _Tensor] = {}
+        """By node."""
+        self._state_bytes = sum(node.optimizer_bytes for node in nodes)
+        self._state = None if self._state_bytes else _Tensor(0, device)
+        """The optimizer's, from its first step on; without any, each step is like the first."""
+        self._first_step = max(node.work["first_update"].working_bytes - node.optimizer_bytes for node in nodes)
+        self._step = max(node.work["update"].working_bytes for node in nodes)
+        self._inputs: dict[str, deque[_Tensors]] = defaultdict(deque)
+        """What segments keep, by their first node."""
+        self._graphs: dict[str, deque[_Graph]] = defaultdict(deque)
+        self._of_head: deque[tuple[_Tensors, _Tensors]] = deque()
+        stored = (one for one in program.segments if one.backward == "stored" and one.kind != "head")
+        copied = sum(self._nodes[name].parameter_bytes for segment in stored for name in segment.nodes)
+        self._versions = WeightVersions(lambda: _Tensor(copied, device))
+        self._facts = program.facts(stages=program.index, replicas=1, micro_batches=sys.maxsize)
+        self._delayed: dict[Operation, tuple[int, _Tensor]] = {}
+        """The parameters that a late forward or backward has in place of the stage's own, and for which delay in updates."""
+        self._corrects = () if copied else tuple(nodes)
+        """The nodes whose optimizer may give such parameters."""
+
+    def held(self) -> dict[str, Iterable[_Tensor]]:
+        """Return the tensors that are held between operations, by what they are for; a tensor counts for the first of them."""
+        graphs = (node for waiting in self._graphs.values() for graph in waiting for node in graph)
+        sent = (one for queue in self._queues.values() for message in queue for tensors in message for one in tensors)
+        return {
+            "parameters": [self._parameters],
+            "gradients": self._gradients.values(),
+            "optimizer": [] if self._state is None else [self._state],
+            "parameter_buffer": [*self._versions.copies.values(), *(tensor for _, tensor in self._delayed.values())],
+            "input_buffer": (tensor for waiting in self._inputs.values() for kept in waiting for tensor in kept),
+            "graphs": (tensor for _, inputs, outputs, between in graphs for tensor in (*inputs, *outputs, between)),
+            "channels": sent,
+        }
+
+    # --- operations ---
+
+    def forward(self, micro_batch: int) -> None:
+        received: dict[Edge, _Tensors] = {}
+        for edge in self.program.receives:
+            if edge.producer == INPUT:
+                received[edge] = self._new(self._sizes[edge])
+                self.device.moment()
+            else:
+                (received[edge],) = self._received(edge, "forward")
+        self._hold_for_delay("predict", micro_batch)
+        self._versions.begin(micro_batch)
+        for segment in self.program.segments:
+            inputs = [tensor for entry in segment.inputs for tensor in received.pop(entry.edge)]
+            outputs = self._evaluate(segment, micro_batch, inputs)
+            for edge in segment.outputs:
+                if edge.consumer in self._nodes:
+                    received[edge] = outputs
+                else:
+                    self._send(edge, "forward", outputs)
+            del inputs, outputs
+
+    def backward(self, micro_batch: int) -> None:
+        # An entry of `received` has the gradients, and the activation where the producer reconstructs.
+        received = {edge: self._received(edge, "backward") for edge in self.program.sends}
+        self._hold_for_delay("estimate", micro_batch)
+        for segment in reversed(self.program.segments):
+            # The variables of the segment before live until these replace them, as in the executor.
+            gradients, outputs = self._joined([received.pop(edge) for edge in segment.outputs])
+            inputs, through = self._differentiate(segment, micro_batch, outputs, gradients)
+            first = 0
+            for entry in segment.inputs:
+                own = slice(first, first := first + entry.streams)
+                message = [through[own], inputs[own]] if entry.returns_activation else [through[own]]
+                if entry.edge.producer in self._nodes:
+                    received[entry.edge] = message
+                elif entry.edge.producer != INPUT:
+                    self._send(entry.edge, "backward", *message)
+        self._versions.end(micro_batch)
+
+    def update(self) -> None:
+        self._versions.before_step()
+        self._delayed.clear()
+        first = self._state is None
+        if first:
+            self._state = _Tensor(self._state_bytes, self.device)
+        self.device.moment(self._first_step if first else self._step)
+        self._gradients.clear()
+
+    # --- messages ---
+
+    def _send(self, edge: Edge, direction: Direction, *message: _Tensors) -> None:
+        queued: _Message = []
+        self._queues[ChannelKey(edge, direction)].append(queued)
+        for tensors in message:
+            if self._share.channel == 1:
+                queued.append(tensors)
+            else:
+                queued.append(self._new(ceil(self._share.channel * tensor.size) for tensor in tensors))
+                self.device.moment()
+
+    def _received(self, edge: Edge, direction: Direction) -> _Message:
+        """Take a message; it stays in its queue until it has been copied."""
+        queue, sizes, encoded = self._queues[ChannelKey(edge, direction)], self._sizes[edge], self._share.channel != 1
+        found: _Message = []
+        while waiting := queue[0]:
+            here = waiting[0][0].device is self.device
+            if here and not encoded:
+                found.append(waiting[0])
+            else:
+                found.append(self._new(sizes))
+                self.device.moment(ceil(self._share.channel * sum(sizes)) if encoded and not here else 0)
+            del waiting[0]
+        queue.popleft()
+        return found
+
+    def _joined(self, messages: list[_Message]) -> tuple[_Tensors, _Tensors]:
+        """Return the sum of the gradients of some consumers, and the activation that one of them returns."""
+        outputs = next((message[1] for message in messages if len(message) > 1), [])
+        if len(messages) < 2:  # noqa: PLR2004  one needs no addition
+            return (messages[0][0] if messages else []), outputs
+        sizes = [tensor.size for tensor in messages[0][0]]
+        # A sum of three needs the sum of two at the same time.
+        self.device.moment(sum(sizes) + (max(sizes, default=0) if len(messages) > 2 else 0))  # noqa: PLR2004
+        return self._new(sizes), outputs
+
+    # --- segments ---
+
+    def _evaluate(self, segment: Segment, micro_batch: int, inputs: _Tensors) -> _Tensors:
+        name = segment.nodes[0]
+        if segment.kind == "head":
+            self._of_head.append((inputs, self._do(name, "forward_backward", inputs)))
+            return []
+        if segment.keeps == "graph":
+            if segment.backward == "stored":
+                self._versions.copy_for(micro_batch)
+            return self._record(segment.nodes, inputs)
+        if segment.keeps == "input":
+            share = self._buffer_share(segment)
+            kept = inputs if share == 1 else self._new(ceil(share * tensor.size) for tensor in inputs)
+            self._inputs[name].append(kept)
+        streams = inputs
+        for name in segment.nodes:
+            streams = self._do(name, "forward", streams)
+        return streams
+
+    def _differentiate(
+        self, segment: Segment, micro_batch: int, outputs: _Tensors, gradients: _Tensors
+    ) -> tuple[_Tensors, _Tensors]:
+        """Return the input of a segment and its gradient."""
+        name = segment.nodes[0]
+        if segment.kind == "head":
+            return self._of_head.popleft()
+        if segment.keeps == "graph":
+            inputs = self._graphs[name][0][0][1]
+            return inputs, self._replay(name, gradients)
+        if segment.keeps == "nothing" and (segment.backward != "stored" or self._versions.older(micro_batch) is None):
+            both = self._do(name, "reverse", [*outputs, *gradients])
+            return both[: len(both) // 2], both[len(both) // 2 :]
+        if segment.keeps == "nothing":
+            inputs = self._do(name, "invert", outputs)
+        elif self._buffer_share(segment) == 1:
+            inputs = self._inputs[name][0]  # It counts as waiting until it has been used.
+        else:
+            inputs = self._new(self._nodes[name].input_bytes)
+            self.device.moment()
+            self._inputs[name].popleft()
+        if len(segment.nodes) > 1:
+            self._record(segment.nodes, inputs)
+            through = self._replay(name, gradients)
+        else:
+            through = self._do(name, "recompute", [*gradients, *inputs])
+        if segment.keeps == "input" and self._buffer_share(segment) == 1:
+            self._inputs[name].popleft()
+        return inputs, through
+
+    def _buffer_share(self, segment: Segment) -> float:
+        samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+        return 1.0 if samples else self._share.buffer
+
+    def _record(self, nodes: Iterable[str], streams: _Tensors) -> _Tensors:
+        """Evaluate nodes with a graph, and keep it."""
+        graph: _Graph = []
+        for name in nodes:
+            inputs, streams = streams, self._do(name, "record", streams)
+            graph.append((name, inputs, streams, _Tensor(self._nodes[name].work["record"].kept_bytes, self.device)))
+            if len(graph) == 1:
+                self._graphs[name].append(graph)
+        return streams
+
+    def _replay(self, first: str, through: _Tensors) -> _Tensors:
+        """Differentiate the oldest graph that is kept, node by node."""
+        graph = self._graphs[first][0]
+        while graph:
+            name, inputs = graph[-1][:2]
+            through = self._do(name, "replay", [*through, *inputs])
+            graph.pop()
+        self._graphs[first].popleft()
+        return through
+
+    def _do(self, name: str, operation: Operation, arguments: _Tensors) -> _Tensors:
+        """Return the results of an operation of a node, some of which may lie in the memory of an argument or of one another.
+
+        The first that differentiates makes the node's gradients, and others add to them.
+        """
+        node = self._nodes[name]
+        work, differentiates = node.work[operation], operation in _DIFFERENTIATE
+        adds = differentiates and name in self._gradients
+        self.device.moment(work.accumulating_bytes if adds else work.working_bytes)
+        if differentiates and not adds:
+            self._gradients[name] = _Tensor(node.gradient_bytes, self.device)
+        sizes = node.output_bytes if operation in {"forward", "record"} else node.input_bytes
+        known = list(arguments)
+        for share, size in zip(work.shares, sizes * 2 if operation == "reverse" else sizes, strict=True):
+            known.append(_Tensor(size, self.device) if share is None else known[share])
+        return known[len(arguments) :]
+
+    def _hold_for_delay(self, operation: Literal["predict", "estimate"], micro_batch: int) -> None:
+        """Hold what the optimizer gives for a pass of a micro-batch, once it has taken a step, in place of that for another delay."""
+        works = [node.work[operation] for node in self._corrects if operation in node.work]
+        size = sum(work.kept_bytes for work in works)
+        if self._state is None or not size:
+            return
+        delay = self._facts.staleness(micro_batch)
+        if operation in self._delayed and self._delayed[operation][0] != delay:
+            del self._delayed[operation]
+        if delay and operation not in self._delayed:
+            self._delayed[operation] = delay, _Tensor(size, self.device)
+            self.device.moment(max(work.working_bytes - work.kept_bytes for work in works))
+
+    def _new(self, sizes: Iterable[int]) -> _Tensors:
+        return [_Tensor(size, self.device) for size in sizes]

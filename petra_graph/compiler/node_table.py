@@ -29,8 +29,7 @@ from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
-from petra_graph.program.simulation import StageSeconds
-from petra_graph.program.stage_program import Placement, Segment, StageProgram
+from petra_graph.program.stage_program import Placement, Segment
 from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
 
 
@@ -48,15 +47,12 @@ class NodeSeconds(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What crosses an edge between two stages."""
+    """The bytes that cross an edge between two stages; nodes are positions in the graph's order."""
 
     producer: int
-    """The position of the node in the graph's order."""
     consumer: int
     forward: int
-    """Bytes."""
     backward: int
-    """Bytes."""
 
 
 class NodeBytes(NamedTuple):
@@ -67,7 +63,7 @@ class NodeBytes(NamedTuple):
     buffer: int
     """For each micro-batch in flight."""
     version: int
-    """One more version of the parameters."""
+    """One more version of the parameters: an older one, or one for a delay."""
     working: int
     """The largest operation's own."""
     joins: int | None
@@ -101,99 +97,72 @@ class NodeTable:
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
     """Return the table of a network, from the programs of a stage a node, and from those at a depth of 1."""
-    stages, schedule = partition(inputs.graph, per_block(inputs.graph), ["alone"]), inputs.schedule
-    alone = inputs.programs(stages, "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule)
+    stages, schedule, k = (
+        partition(inputs.graph, per_block(inputs.graph), ["alone"]),
+        inputs.schedule,
+        inputs.accumulation,
+    )
+    open_depths = schedule == "auto" or isinstance(schedule, tuple)
+    alone = inputs.programs(stages, "1f1b" if isinstance(schedule, tuple) or schedule == "auto" else schedule)
     undelayed = inputs.programs(stages, "sequential")
     position = {name: place for place, name in enumerate(inputs.graph.order)}
-    # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
-    size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
-    return NodeTable(
-        inputs=inputs,
-        seconds=_seconds(inputs, alone, undelayed),
-        messages=[
-            Message(position[a], position[b], *(size[ChannelKey(Edge(a, b), one)] for one in ("forward", "backward")))
-            for a, b in inputs.graph.digraph.edges
-        ],
-        nodes=_bytes(inputs, [program.segments[0] for program in alone], position),
-    )
 
-
-def _seconds(
-    inputs: PlannerInputs, alone: Sequence[StageProgram], undelayed: Sequence[StageProgram]
-) -> list[NodeSeconds]:
-    """Return the seconds of every node on every device.
-
-    They follow from the time model's own seconds of a stage, which are a sum over its nodes and a part that every stage has. A stage
-    reads the samples once, however many of its nodes do.
-    """
-    k, open_depths = inputs.accumulation, inputs.schedule == "auto" or isinstance(inputs.schedule, tuple)
-    reader = next(one.index for one in alone if any(edge.producer == INPUT for edge in one.receives))
-    inner, current = (
-        [
-            evolve(one, receives=tuple(edge for edge in one.receives if edge.producer == INPUT) * (one.index == reader))
-            for one in some
-        ]
-        for some in (alone, undelayed)
-    )
-    found: dict[Hashable, NodeSeconds] = {}
+    # A stage's own seconds are a sum over its nodes, and a part that every stage has.
+    seconds: dict[Hashable, NodeSeconds] = {}
     for device in inputs.devices:
-        if (kind := inputs.kind_of(device)) in found:
+        if (kind := inputs.kind_of(device)) in seconds:
             continue
-
-        def seconds(program: StageProgram, name: str = device.name) -> StageSeconds:
-            return inputs.seconds(evolve(program, device=name))
-
-        stage = seconds(evolve(inner[0], segments=(), receives=())).update / k
-        each = [[seconds(program) for program in some] for some in (inner, current)]
-        delayed, at_once = ([one.forward + one.backward + one.update / k - stage for one in some] for some in each)
-        found[kind] = NodeSeconds(
+        empty = inputs.seconds(evolve(alone[0], segments=(), receives=(), device=device.name)).update / k
+        each = [[inputs.seconds(evolve(one, device=device.name)) for one in some] for some in (alone, undelayed)]
+        delayed, at_once = ([one.forward + one.backward + one.update / k - empty for one in some] for some in each)
+        seconds[kind] = NodeSeconds(
             # Where depths are still to be found, a stage may turn out not to be delayed.
             inner=tuple(map(min, delayed, at_once) if open_depths else delayed),
             last=tuple(at_once),
             passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
-            stage=stage,
+            stage=empty,
         )
-    return [found[inputs.kind_of(device)] for device in inputs.devices]
 
+    # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
+    size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
+    messages = [
+        Message(position[a], position[b], *(size[ChannelKey(Edge(a, b), one)] for one in ("forward", "backward")))
+        for a, b in inputs.graph.digraph.edges
+    ]
 
-def _bytes(inputs: PlannerInputs, segments: Sequence[Segment], position: Mapping[str, int]) -> list[NodeBytes]:
-    stores_input = {one.nodes[0] for one in segments if one.kind == "buffered" and one.keeps == "input"}
-    delayed, found = not is_synchronous(inputs.schedule, inputs.method.flush), []
-    for segment in segments:
-        name = segment.nodes[0]
+    segments, nodes = {program.nodes[0]: program.segments[0] for program in alone}, list[NodeBytes]()
+    stores_input = {name for name, one in segments.items() if one.kind == "buffered" and one.keeps == "input"}
+    late = not is_synchronous(schedule, inputs.method.flush)
+    for name, segment in segments.items():
         node, read = inputs.costs.nodes[name], inputs.graph.nodes[name].inputs
-        one_reader = len(read) == 1 and read[0] != INPUT and inputs.graph.consumers(read[0]) == (name,)
-        done = operations(segment, delayed=delayed)
-        passes = (node.work[operation].working_bytes for operation in (*done["forward"], *done["backward"]))
-        buffer, version = _buffer_and_version(inputs, segment, name)
-        found.append(
-            NodeBytes(
-                resident=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
-                buffer=buffer,
-                version=version,
-                working=max(node.work["update"].working_bytes, max(passes) + sum(node.input_bytes)),
-                joins=position[read[0]] if one_reader and {read[0], name} <= stores_input else None,
-            )
-        )
-    return found
+        resident = node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes
+        done = operations(segment, delayed=late)
+        passes = max(node.work[one].working_bytes for one in (*done["forward"], *done["backward"]))
+        working = max(node.work["update"].working_bytes, passes + sum(node.input_bytes))
+        joins = {name, *read} <= stores_input and inputs.graph.consumers(read[0]) == (name,) and len(read) == 1
+        stored = _buffer_and_version(inputs, segment, name)
+        nodes.append(NodeBytes(resident, *stored, working, position[read[0]] if joins else None))
+    by_device = [seconds[inputs.kind_of(device)] for device in inputs.devices]
+    return NodeTable(inputs=inputs, seconds=by_device, messages=messages, nodes=nodes)
 
 
 def _buffer_and_version(inputs: PlannerInputs, segment: Segment, name: str) -> tuple[int, int]:
-    """Return the bytes that a node stores for each micro-batch in flight, and those of one more version of its parameters: an older one, or one for a delay."""
+    """Return the bytes that a node stores for each micro-batch in flight, and those of one more version of its parameters."""
     node = inputs.costs.nodes[name]
     if segment.kind == "head":
         return 0, 0
     for_delay = node.work.get("predict") or node.work.get("estimate") or Work()
     version = node.parameter_bytes if segment.backward == "stored" else for_delay.kept_bytes
-    match segment.keeps:
-        case "nothing":
-            return 0, version
-        case "input" if any(entry.edge.producer == INPUT for entry in segment.inputs):
-            return sum(inputs.costs.sample_bytes), version
-        case "input":
-            return int(sum(node.input_bytes) * inputs.transport.buffer), version
-        case "graph":
-            return sum(node.input_bytes) + node.work["record"].kept_bytes, version
+    if segment.keeps == "nothing":
+        return 0, version
+    if segment.keeps == "graph":
+        return sum(node.input_bytes) + node.work["record"].kept_bytes, version
+    if any(entry.edge.producer == INPUT for entry in segment.inputs):
+        return sum(inputs.costs.sample_bytes), version
+    return int(sum(node.input_bytes) * inputs.transport.buffer), version
+
+
+# --- what nodes keep ---
 
 
 def kept_by_kind(graph: NodeGraph, reversible: Keeps = "nothing", buffered: BufferedKeeps = "input") -> KeepsByNode:
@@ -218,10 +187,8 @@ def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
                 for name in segment.nodes if segment.kind != "head" else ():
                     spent = node_seconds(program, segment, name, seconds)
                     buffer, version = _buffer_and_version(inputs, segment, name)
-                    costs[name, segment.keeps] = (
-                        spent.forward + spent.backward + spent.update / k,
-                        program.depth * (buffer + (version / k if program.delayed else 0)),
-                    )
+                    held = program.depth * (buffer + (version / k if program.delayed else 0))
+                    costs[name, segment.keeps] = spent.forward + spent.backward + spent.update / k, held
 
     kept = kept_by_kind(inputs.graph)
     if placement.kept and not inputs.fits(evolve(placement, kept=kept)):

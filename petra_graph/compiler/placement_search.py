@@ -14,16 +14,17 @@ Cuts are counted, not seconds: the same specification gives the same stages on a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from heapq import heappop, heappush
 from math import inf
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve
 
-from petra_graph.compiler.cuts import Cut, Hosts, Space, starts
+from petra_graph.compiler.cuts import Cut, Space, starts
 from petra_graph.compiler.lower import partition
 from petra_graph.compiler.node_table import NodeTable, choices_by_kind, fill_memory, kept_by_kind, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -39,10 +40,8 @@ ABOUT_AS_FAST = 1.05
 """A tick over the best number's, of fewer stages that are taken: each stage more is a message more, and more delay."""
 _DETOUR = 1.25
 """Cuts with a larger bound, as part of the best tick, lead nowhere."""
-_EFFORT = 1500.0
-"""About that many operations of stages in all cuts that are timed."""
-_LEAST = 6
-"""Cuts that are timed, at least."""
+_EFFORT, _LEAST = 1500.0, 6
+"""About that many operations of stages in all cuts that are timed, and at least that many cuts."""
 _PATIENCE, _MOST = 60, 400
 """Cuts among which none is nearer to the limits, and cuts, after which the search for one that fits ends."""
 _ROUNDS = 3
@@ -58,8 +57,11 @@ Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
 
 
-@frozen(kw_only=True)
-class Found:
+_Tables = Callable[[tuple[Keeps, ...]], NodeTable]
+"""The table of a network by what every node keeps; of (), as the inputs say. It does not depend on the number of stages."""
+
+
+class Found(NamedTuple):
     """A cut that was measured."""
 
     cut: Cut
@@ -89,19 +91,19 @@ def place(
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice, for "auto" whatever the number; then of the largest one.
     """
+    tables, graph = cache(lambda keeps: node_table(_under(inputs, keeps))), inputs.graph
     if stages == "auto":
         if not isinstance(inputs.schedule, tuple):
-            return _fewest(inputs, keep)
+            return _fewest(inputs, tables, keep).placement
         stages = len(inputs.schedule)
     if isinstance(stages, int):
-        return _place(_Tables(inputs), stages, keep).placement
+        return _place(tables, keep, Space(inputs=inputs, stages=stages)).placement
     stage_of = {name: number for number, stage in enumerate(stages.stages) for name in stage.nodes}
-    given = tuple(stage_of[name] for name in inputs.graph.order)
-    on = None
+    given, on = tuple(stage_of[name] for name in graph.order), None
     if hosts is not None:
-        check_depths(inputs.schedule, inputs.graph, stages)
+        check_depths(inputs.schedule, graph, stages)
         on = tuple(map([device.name for device in inputs.devices].index, hosts))
-    return _place(_Tables(inputs), len(stages.stages), keep, given, on).placement
+    return _place(tables, keep, Space(inputs=inputs, stages=len(stages.stages), given=given, hosts=on)).placement
 
 
 def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None:
@@ -114,70 +116,51 @@ def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None
     return [stage.device for stage in stages.spread_over([device.name for device in devices][:count]).stages]
 
 
-def _fewest(inputs: PlannerInputs, keep: Keep | None) -> Placement:
-    tables, ticks = _Tables(inputs), dict[int, float]()
+def _under(inputs: PlannerInputs, keeps: tuple[Keeps, ...]) -> PlannerInputs:
+    """Return the inputs under which nodes keep something; of (), as they are."""
+    names = zip(inputs.graph.order[:-1], keeps[:-1], strict=True) if keeps else ()  # the head keeps nothing
+    return evolve(inputs, kept=dict(names)) if keeps else inputs
+
+
+def _fewest(inputs: PlannerInputs, tables: _Tables, keep: Keep | None) -> Found:
+    tried, best = dict[int, Found | NoFeasiblePlan](), inf
     # Seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work. Nodes
     # that share a stage may take less than apart: they hand nothing on.
     choices = [()] if keep is None else [_keeps(inputs, kept) for kept in choices_by_kind(inputs.graph)]
-    devices = [own for keeps in choices for own in tables[keeps].seconds]
+    devices = [own for keeps in choices for own in tables(keeps).seconds]
     nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
     most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
     bounds = {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
-    found, refused = dict[int, Found](), dict[int, NoFeasiblePlan]()
 
-    def search(stages: int) -> float:
+    def seconds(stages: int) -> float:
         """Place a number of stages, once, and return its tick; infinite if nothing fits."""
-        if stages not in ticks:
+        if stages not in tried:
             try:
-                found[stages] = _place(tables, stages, keep)
+                tried[stages] = _place(tables, keep, Space(inputs=inputs, stages=stages))
             except NoFeasiblePlan as error:
-                refused[stages] = error
-            ticks[stages] = found[stages].seconds if stages in found else inf
-        return ticks[stages]
+                tried[stages] = error
+        return one.seconds if isinstance(one := tried[stages], Found) else inf
 
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
-        if bounds[stages] < min(ticks.values(), default=inf):
-            search(stages)
-    best = min(sorted(ticks, reverse=True), key=ticks.__getitem__)
-    if best in refused:
-        raise refused[best]
-    enough = ABOUT_AS_FAST * ticks[best]
-    fewest = next(one for one in bounds if ticks.get(one, bounds[one]) <= enough and search(one) <= enough)
-    return found[fewest].placement
+        if bounds[stages] < best:
+            best = min(best, seconds(stages))
+    enough = ABOUT_AS_FAST * best
+    fewest = next(one for one in bounds if (one in tried or bounds[one] <= enough) and seconds(one) <= enough)
+    found = tried[fewest if best < inf else most]
+    if isinstance(found, NoFeasiblePlan):
+        raise found
+    return found
 
 
-class _Tables(dict[tuple[Keeps, ...], NodeTable]):
-    """The tables of a network by what every node keeps; of (), as the inputs say. They do not depend on the number of stages."""
-
-    def __init__(self, inputs: PlannerInputs) -> None:
-        super().__init__()
-        self.inputs = inputs
-
-    def under(self, keeps: tuple[Keeps, ...]) -> PlannerInputs:
-        """Return the inputs under which nodes keep something."""
-        if not keeps:
-            return self.inputs
-        names = zip(self.inputs.graph.order, keeps, strict=True)
-        return evolve(self.inputs, kept={name: own for name, own in names if name != self.inputs.graph.head})
-
-    def __missing__(self, keeps: tuple[Keeps, ...]) -> NodeTable:
-        self[keeps] = node_table(self.under(keeps))
-        return self[keeps]
-
-
-def _place(
-    tables: _Tables, stages: int, keep: Keep | None, given: Hosts | None = None, hosts: Hosts | None = None
-) -> Found:
+def _place(tables: _Tables, keep: Keep | None, space: Space) -> Found:
     """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
-    inputs = tables.inputs
+    inputs = space.inputs
+    if keep is None:
+        return _Search(tables, space).run()
 
     def search(kept: KeepsByNode, *begin: Cut) -> Found:
-        keeps = _keeps(inputs, kept) if keep else ()
-        space = Space(table=tables[keeps], stages=stages, given=given, hosts=hosts)
-        return _Search(tables=tables, space=space, keeps=keeps).run(begin)
+        return _Search(tables, space, _keeps(inputs, kept)).run(begin)
 
-    if keep is None:
-        return search(inputs.kept)
     latest = search(kept_by_kind(inputs.graph))
     found, tried = [latest], list[KeepsByNode]()
     if keep == "fill":
@@ -198,33 +181,28 @@ def _keeps(inputs: PlannerInputs, kept: KeepsByNode) -> tuple[Keeps, ...]:
     return tuple(kept.get(name, "nothing") for name in inputs.graph.order)
 
 
-@define(kw_only=True, slots=False)
 class _Search:
-    """The search among the cuts of one space."""
+    """The search among the cuts of one space; `keeps` is what every node keeps, by the inputs, if it may keep something else so that a cut fits."""
 
-    tables: _Tables
-    space: Space
-    keeps: tuple[Keeps, ...]
-    """What every node keeps, by the inputs, if it may keep something else so that a cut fits."""
-    best: Found | None = field(init=False, default=None)
-    measured: int = field(init=False, default=0)
-    _vain: int = field(init=False, default=0)
-    """Cuts since the best."""
-    _left: float = field(init=False, default=inf)
-    """Of the effort."""
-    _seen: set[Cut] = field(init=False, factory=set)
-    _waiting: list[tuple[float, float, Cut, int]] = field(init=False, factory=list)
-    """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
-    _links: dict[tuple[int, int], Link] = field(init=False, factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        inputs = self.tables.inputs
+    def __init__(self, tables: _Tables, space: Space, keeps: tuple[Keeps, ...] = ()) -> None:
+        inputs = self._inputs = space.inputs
+        self._tables, self._space, self._keeps = tables, space, keeps
         limits = [limit for limit in inputs.limits if limit is not None]
         self._proportions = [inf if one is None else one / max(limits) for one in inputs.limits] if limits else []
         """Each limit over the largest one; empty without limits."""
-        slower = (3 if inputs.schedule == "auto" else 1) * (8 if self.space.stages > len(inputs.devices) else 1)
-        self._cost = 4 + self.space.stages * (1 + inputs.accumulation / 4) * slower
-        """The operations of timing a cut, about, as parts of the effort: stages that share devices are simulated, and depths that are open searched for."""
+        # Stages that share devices are simulated, and depths that are open searched for.
+        slower = (3 if inputs.schedule == "auto" else 1) * (8 if space.stages > len(inputs.devices) else 1)
+        self._cost = 4 + space.stages * (1 + inputs.accumulation / 4) * slower
+        """The operations of timing a cut, about, as parts of the effort."""
+        self._left = inf
+        """Of the effort."""
+        self._best: Found | None = None
+        self._measured = self._vain = 0
+        """Cuts in all, and since the best."""
+        self._seen = set[Cut]()
+        self._waiting = list[tuple[float, float, Cut, int]]()
+        """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
+        self._links: dict[tuple[int, int], Link] = {}
 
     def run(self, begin: Iterable[Cut] = ()) -> Found:
         """Return the best cut that is found from the starts, and from further ones.
@@ -233,37 +211,48 @@ class _Search:
             SpecError: the listed depths do not fit the stages.
             NoFeasiblePlan: no cut was found that fits.
         """
-        effort, graph = max(_EFFORT, _LEAST * self._cost), self.tables.inputs.graph
-        self._left = inf if self._proportions else effort
+        inputs, effort = self._inputs, max(_EFFORT, _LEAST * self._cost)
+        if not self._proportions:
+            self._left = effort
         for cut in begin:
             self._look_at(cut, self._bound(cut))
-        self._start(self.keeps)
-        for kept in choices_by_kind(graph)[1:] if self.keeps and not self._fits else ():
-            self._start(_keeps(self.tables.inputs, kept))
-        while not self._fits and self._waiting and self._vain < _PATIENCE and self.measured < _MOST:
+        self._start(self._keeps)
+        for kept in choices_by_kind(inputs.graph)[1:] if self._keeps and not self._fits else ():
+            self._start(_keeps(inputs, kept))
+        while not self._fits and self._waiting and self._vain < _PATIENCE and self._measured < _MOST:
             self._look_around()
+        assert self._best is not None
         if not self._fits:
-            raise self._refused()
-        self._left = effort if self._proportions else self._left
+            # The device that is short of most in the nearest cut, and its bytes.
+            device, share = inputs.devices[self._best.fullest], self._best.share
+            limit = device.memory_bytes or 0
+            held, what = round(share * limit), "cut" if self._space.given is None else "placement"
+            tried = f"found no {what} that fits, of {self._measured} tried; in the nearest, " * (self._measured > 1)
+            all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
+            message = (
+                f"{tried}device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may "
+                f"hold{all_of_it}"
+            )
+            raise NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
+        if self._proportions:  # What it took to find one that fits was not counted.
+            self._left = effort
         while self._waiting and self._left > 0 and self._waiting[0][:2] < (0.0, _DETOUR * self._limit):
             self._look_around()
-        assert self.best is not None
-        return self.best
+        return self._best
 
     @property
     def _fits(self) -> bool:
-        return self.best is not None and self.best.seconds < inf
+        return self._best is not None and self._best.seconds < inf
 
     @property
     def _limit(self) -> float:
         """The tick that a cut has to undercut."""
-        return inf if self.best is None else self.best.seconds * _EQUAL
+        return inf if self._best is None else self._best.seconds * _EQUAL
 
     def _start(self, keeps: tuple[Keeps, ...]) -> None:
-        cuts = [
-            cut._replace(keeps=keeps) for cut in starts(evolve(self.space, table=self.tables[keeps]), self._proportions)
-        ]
-        refused: list[SpecError] = []
+        """Look at the starts for what nodes keep, until the effort is spent."""
+        refused = list[SpecError]()
+        cuts = [one._replace(keeps=keeps) for one in starts(self._space, self._tables(keeps), self._proportions)]
         for bound, cut in sorted(((self._bound(cut), cut) for cut in cuts), key=itemgetter(0)):
             if self._left <= 0:
                 break
@@ -271,25 +260,22 @@ class _Search:
                 self._look_at(cut, bound)
             except SpecError as error:
                 refused.append(error)
-        if self.best is None:
+        if self._best is None:
             raise refused[0]
 
     def _look_around(self) -> None:
         """Look at the neighbours of the first cut that waits, until one is the best so far."""
-        share, value, cut, fullest = heappop(self._waiting)
-        near = [other for other in self.space.neighbours(cut, fullest if share else None) if other not in self._seen]
+        share, _, cut, fullest = first = heappop(self._waiting)
+        near = [one for one in self._space.neighbours(cut, fullest if share else None) if one not in self._seen]
         self._left -= len(near) * len(cut.stages) / 50
-        bounds = [self._bound(other) for other in near] if self._fits else [0.0] * len(near)
-        for bound, other in sorted(zip(bounds, near, strict=True), key=itemgetter(0)):
+        bounds = [self._bound(one) if self._fits else 0.0 for one in near]
+        for bound, one in sorted(zip(bounds, near, strict=True), key=itemgetter(0)):
             if self._fits and self._left <= 0:
                 return
-            try:
-                better = self._look_at(other, bound)
-            except SpecError:  # The listed depths do not fit this cut.
-                continue
-            if better:
-                heappush(self._waiting, (share, value, cut, fullest))  # It has other neighbours.
-                return
+            with suppress(SpecError):  # The listed depths may not fit this cut.
+                if self._look_at(one, bound):
+                    heappush(self._waiting, first)  # It has other neighbours.
+                    return
 
     def _look_at(self, cut: Cut, bound: float) -> bool:
         """Measure a cut unless its bound rules it out, and return whether it is the best so far."""
@@ -299,19 +285,8 @@ class _Search:
         if self._fits and bound >= self._limit:
             heappush(self._waiting, (0.0, bound, cut, -1))
             return False
-        found = self._measure(cut)
-        self.measured += 1
-        self._vain += 1
-        self._left -= self._cost
-        fits = found.seconds < inf
-        heappush(self._waiting, (0.0 if fits else found.share, found.seconds if fits else 0.0, cut, found.fullest))
-        if self.best is None or found.seconds < self._limit or (not self._fits and found.share < self.best.share):
-            self.best, self._vain = found, 0
-            return True
-        return False
 
-    def _measure(self, cut: Cut) -> Found:
-        inputs = self.tables.under(cut.keeps)
+        inputs = _under(self._inputs, cut.keeps)
         members: list[list[str]] = [[] for _ in cut.hosts]
         for name, stage in zip(inputs.graph.order, cut.stages, strict=True):
             members[stage].append(name)
@@ -325,17 +300,25 @@ class _Search:
         held = inputs.held_bytes(placement) if self._proportions else []
         shares = [used / limit if limit else 0.0 for used, limit in zip(held, inputs.limits, strict=False)]
         share = max(shares, default=0.0)
-        value = tick(inputs.pipeline(programs)).seconds if share <= 1 else inf
-        return Found(
-            cut=cut, placement=placement, share=share, fullest=shares.index(share) if shares else -1, seconds=value
-        )
+        fullest = shares.index(share) if shares else -1
+        seconds = tick(inputs.pipeline(programs)).seconds if share <= 1 else inf
+
+        self._measured += 1
+        self._vain += 1
+        self._left -= self._cost
+        fits = seconds < inf
+        heappush(self._waiting, (0.0 if fits else share, seconds if fits else 0.0, cut, fullest))
+        if self._best is None or seconds < self._limit or (not self._fits and share < self._best.share):
+            self._best, self._vain = Found(cut, placement, share, fullest, seconds), 0
+            return True
+        return False
 
     def _bound(self, cut: Cut) -> float:
         """Return a number that the tick is not below: the seconds of the busiest device or link, or of a chain's way to the head and back, shared by the micro-batches on it.
 
         The time model waits in addition.
         """
-        table, (stages, hosts, _) = self.tables[cut.keeps], cut
+        table, devices, (stages, hosts, _) = self._tables(cut.keeps), self._inputs.devices, cut
         last, way = len(hosts) - 1, 0.0
         busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
         for host in hosts:
@@ -346,31 +329,16 @@ class _Search:
             way += own.passes[node]
         for producer, consumer, forward, backward in table.messages:
             ends = sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
-            if sender != receiver:
-                if ends not in self._links:
-                    self._links[ends] = table.inputs.devices[sender].link_to(table.inputs.devices[receiver])
-                link = self._links[ends]
-                for direction, size in ((ends, forward), ((receiver, sender), backward)):
-                    busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
-                    way += link.seconds(size) if consumer == producer + 1 else 0.0
+            if sender == receiver:
+                continue
+            if (link := self._links.get(ends)) is None:
+                link = self._links[ends] = devices[sender].link_to(devices[receiver])
+            for direction, size in ((ends, forward), ((receiver, sender), backward)):
+                busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
+                way += link.seconds(size) if consumer == producer + 1 else 0.0
         if not table.is_chain or table.inputs.schedule == "auto":
             return max(busy.values())
         return max(*busy.values(), way / table.in_flight(last)[0])
-
-    def _refused(self) -> NoFeasiblePlan:
-        """Return the error: the device that is short of most in the nearest cut, and its bytes."""
-        assert self.best is not None
-        device = self.tables.inputs.devices[self.best.fullest]
-        limit = device.memory_bytes or 0
-        held = round(self.best.share * limit)
-        what = "cut" if self.space.given is None else "placement"
-        tried = f"found no {what} that fits, of {self.measured} tried; in the nearest, " if self.measured > 1 else ""
-        all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
-        message = (
-            f"{tried}device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may "
-            f"hold{all_of_it}"
-        )
-        return NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
 
 
 def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:

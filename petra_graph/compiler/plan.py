@@ -22,7 +22,6 @@ from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, 
 
 VERSION = 1
 """Of the keys and their meaning."""
-_SAVE = "save one with `petra-graph plan SPEC --json`"
 
 
 @frozen(kw_only=True)
@@ -43,7 +42,6 @@ class PlannedStage:
     """The head's, else "buffered" where any of its nodes is."""
     device: str
     depth: int
-    distance: int
     staleness: float
     """Updates between a micro-batch's forward and its backward, once the pipeline is full."""
     parameters: int
@@ -97,8 +95,6 @@ class PlannedNode:
     inputs: tuple[str, ...]
     outputs: tuple[tuple[int, ...], ...]
     """The shapes of its streams, without the batch dimension."""
-    flops: BothWays
-    seconds: StageSeconds
 
 
 @frozen(kw_only=True)
@@ -113,12 +109,11 @@ class PlannedRun:
 
 @frozen(kw_only=True)
 class Totals:
-    """Sums over all stages."""
+    """Sums over all stages, and the bytes of all devices."""
 
     parameters: int
     trained: int
     bytes: StageBytes
-    """Of all devices."""
 
 
 @frozen(kw_only=True)
@@ -162,23 +157,16 @@ class Plan:
     warnings: tuple[str, ...] = ()
     """Each with the key to change, the most important first."""
 
-    @property
-    def peak_bytes(self) -> int:
-        """What the fullest device holds."""
-        return max(device.bytes.total for device in self.devices)
-
     def as_json(self) -> dict[str, Any]:
         return attr.asdict(self, retain_collection_types=False)
 
 
 class Figures(NamedTuple):
-    """What plans are chosen by."""
+    """What plans are chosen by: also staleness, in updates, and the bytes of the fullest device."""
 
     samples_per_second: float
     staleness: float
-    """In updates."""
     memory_peak: int
-    """Bytes of the fullest device."""
 
 
 @frozen(kw_only=True)
@@ -247,17 +235,17 @@ def read_plan(text: str | bytes, source: str) -> Plan:
     """
     from cattrs import Converter, transform_error  # takes a tenth of a second to import, which new plans need not
 
+    save, again, converter = "save one with `petra-graph plan SPEC --json`", "restore it, or make it again", Converter()
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{source} is no JSON: {error}", _SAVE) from error
+        raise SpecError(f"{source} is no JSON: {error}", save) from error
     if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
-        raise SpecError(f"{source} is not a plan", _SAVE)
+        raise SpecError(f"{source} is not a plan", save)
     if (version := values["version"]) != VERSION:
         raise SpecError(
-            f"{source} is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}", _SAVE
+            f"{source} is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}", save
         )
-    converter, again = Converter(), "restore it, or make it again"
     converter.register_structure_hook_func(
         lambda one: one == Schedule, lambda value, _: tuple(value) if isinstance(value, list) else value
     )

@@ -28,12 +28,11 @@ from typing import get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import Lowering
-from petra_graph.compiler.memory import MemoryModel
+from petra_graph.compiler.memory import EncodedShare, MemoryModel
 from petra_graph.compiler.plan import BothWays
-from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction
-from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
+from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType, Link
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.program.simulation import ChannelTiming, Pipeline, StageSeconds
@@ -46,15 +45,14 @@ _FOR_DELAY: tuple[Operation, ...] = ("predict", "estimate")
 """What an optimizer may make once an update for late passes."""
 
 
-@frozen(kw_only=True, eq=False, slots=False)
+@frozen(eq=False, slots=False)
 class Clock:
     """The seconds of operations on a device, or on a GPU beside a host that queues them."""
 
     device: Seconds
     host: Seconds | None = None
-    """Of an update nothing."""
+    """Of an update nothing: a stage's host takes `host_update` for it, however many nodes the stage has."""
     host_update: float = 0.0
-    """Of a stage's host, for an update."""
 
     @cached_property
     def longer(self) -> Seconds:
@@ -72,44 +70,24 @@ def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock
 
     An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
     rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and the host has to dispatch it. A CPU
-    dispatches and computes in turn, so the seconds add up. The host of a GPU is ahead of it or behind it. An update was counted tensor
-    by tensor; on a GPU torch's optimizers step all of a stage's tensors at once.
+    dispatches and computes in turn, so the seconds add up. The host of a GPU is ahead of it or behind it.
     """
-    rate = EFFICIENCY * device.flops_per_second(products)
-    bandwidth = EFFICIENCY * device.memory_bandwidth
-    computing: dict[str, dict[Operation, float]] = {}
-    dispatching: dict[str, dict[Operation, float]] = {}
-    steps = [0]
-    """Operations of a step, by node, as if it were over one tensor."""
+    rate, bandwidth = EFFICIENCY * device.flops_per_second(products), EFFICIENCY * device.memory_bandwidth
+    computing, dispatching, most = dict[str, dict[Operation, float]](), dict[str, dict[Operation, float]](), 0
     for name, cost in costs.nodes.items():
         copy = Work(traffic_bytes=2 * cost.parameter_bytes, kernels=cost.parameter_tensors)
         work: Mapping[Operation, Work] = {**cost.work, "copy": copy}
         computing[name] = {key: max(one.flops / rate, one.traffic_bytes / bandwidth) for key, one in work.items()}
         dispatching[name] = {key: one.kernels * device.host_seconds for key, one in work.items()}
         if "update" in work:
-            steps.append(ceil(work["update"].kernels / max(1, cost.parameter_tensors)))
+            most = max(most, ceil(work["update"].kernels / max(1, cost.parameter_tensors)))
     if device.kind == "cpu":
-        both = {
-            name: {key: one + dispatching[name][key] for key, one in own.items()} for name, own in computing.items()
-        }
-        return Clock(device=both)
-    return Clock(device=computing, host=_without_updates(dispatching), host_update=max(steps) * device.host_seconds)
-
-
-def profiled(profile: Profile, factor: float) -> Clock:
-    """Return the operations' seconds on a device that was timed, or on one that takes `factor` times as long.
-
-    A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
-    """
-    device = {name: {key: factor * one for key, one in own.items()} for name, own in profile.nodes.items()}
-    if profile.kind == "cpu":
-        return Clock(device=device)
-    host_update = fmean(own["update"] for own in profile.host.values())
-    return Clock(device=device, host=_without_updates(profile.host), host_update=host_update)
-
-
-def _without_updates(host: Seconds) -> Seconds:
-    return {name: {key: one for key, one in own.items() if key != "update"} for name, own in host.items()}
+        for name, own in computing.items():
+            computing[name] = {key: one + dispatching[name][key] for key, one in own.items()}
+        return Clock(device=computing)
+    # An update was counted tensor by tensor; on a GPU torch's optimizers step all of a stage's tensors at once.
+    host: Seconds = {name: {**own, "update": 0.0} for name, own in dispatching.items()}
+    return Clock(device=computing, host=host, host_update=most * device.host_seconds)
 
 
 def clocks_of(
@@ -118,14 +96,22 @@ def clocks_of(
     """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
     first, clocks = devices[0].type.flops_per_second(products), dict[DeviceType, Clock]()
     for kind in {device.type for device in devices}:
-        slower = first / kind.flops_per_second(products)
-        made = estimated(costs, kind, products) if profile is None else profiled(profile, slower)
+        if profile is None:
+            made = estimated(costs, kind, products)
+        else:
+            slower = first / kind.flops_per_second(products)
+            made = Clock({name: {key: slower * one for key, one in own.items()} for name, own in profile.nodes.items()})
+            if (
+                profile.kind == "cuda"
+            ):  # A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
+                host = {name: {**own, "update": 0.0} for name, own in profile.host.items()}
+                made = evolve(made, host=host, host_update=fmean(own["update"] for own in profile.host.values()))
         # The update of a parameter that several nodes of a stage share is counted in one of them. A profile may have nodes that are gone.
-        own = {
+        own_seconds = {
             name: {key: cost.updated * one if key == "update" else one for key, one in made.device[name].items()}
             for name, cost in costs.nodes.items()
         }
-        clocks[kind] = evolve(made, device=own)
+        clocks[kind] = evolve(made, device=own_seconds)
     return {device.name: clocks[device.type] for device in devices}
 
 
@@ -153,13 +139,6 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, seconds: Se
     return StageSeconds(**{verb: sum((own.get(key, 0.0) for key in some), 0.0) for verb, some in done.items()})
 
 
-def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> BothWays:
-    """Return the floating-point operations of a node's forward and of its backward."""
-    done, work = operations(segment, delayed=program.delayed), costs.nodes[name].work
-    forward, backward = (sum(work[operation].flops for operation in done[one]) for one in get_args(Direction))
-    return BothWays(forward=forward, backward=backward)
-
-
 def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 0.0) -> StageSeconds:
     """Return the seconds of a stage's operations, with those of its host for an update."""
     nodes = [node_seconds(program, segment, name, seconds) for segment in program.segments for name in segment.nodes]
@@ -168,6 +147,17 @@ def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 
         backward=sum(node.backward for node in nodes),
         update=sum(node.update for node in nodes) + host_update,
     )
+
+
+def stage_flops(program: StageProgram, costs: CostTable) -> BothWays:
+    """Return the floating-point operations of a stage's forward and of its backward."""
+    found = dict.fromkeys(get_args(Verb), 0)
+    for segment in program.segments:
+        for verb, done in operations(segment, delayed=program.delayed).items():
+            found[verb] += sum(
+                costs.nodes[name].work[one].flops for name in segment.nodes for one in done if verb != "update"
+            )
+    return BothWays(forward=found["forward"], backward=found["backward"])
 
 
 @frozen(kw_only=True)
@@ -265,14 +255,12 @@ class PlannerInputs(Lowering):
         host += self.outside_seconds + len(programs) * clock.host_update / k
         larger += self.outside_seconds
         share = max(host, device) / larger if larger else 1.0
-        if share == 1:
-            return stages
         return [
-            StageSeconds(
+            evolve(
+                one,
                 forward=share * one.forward,
                 backward=share * one.backward,
                 update=share * (one.update - one.exchange) + one.exchange,
-                exchange=one.exchange,
             )
             for one in stages
         ]
@@ -287,15 +275,15 @@ class PlannerInputs(Lowering):
         for key in (ChannelKey(edge, direction) for direction in get_args(Direction) for edge in edges):
             channel = compiled[key]
             sender, receiver = host[channel.sender], host[channel.receiver]
-            timed = channels[key] = ChannelTiming(sender=channel.sender, receiver=channel.receiver)
-            if sender != receiver:
-                link = sender.link_to(receiver)
-                channels[key] = evolve(
-                    timed,
-                    link=(sender.name, receiver.name),
-                    occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
-                    latency_seconds=link.latency_seconds,
-                )
+            apart = sender != receiver
+            link = sender.link_to(receiver) if apart else Link()
+            channels[key] = ChannelTiming(
+                sender=channel.sender,
+                receiver=channel.receiver,
+                link=(sender.name, receiver.name) if apart else None,
+                occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
+                latency_seconds=link.latency_seconds,
+            )
         return Pipeline(
             stages=tuple(programs), seconds=tuple(self.paced(programs)), channels=channels, policy=self.policy
         )

@@ -33,9 +33,8 @@ from petra_graph.program.simulation import Pipeline, Simulation
 TOLERANCE = 1e-3
 """Of throughput, which least depths may lose."""
 _ROUNDING = 1e-9
-_OPERATIONS = 6_000
-"""Operations in the longest simulation that waits for a state to recur."""
-_FILLS = 6
+_OPERATIONS, _FILLS = 6_000, 6
+"""Operations in the longest simulation that waits for a state to recur, and times what it takes to fill the pipeline."""
 _OF_OVERHEAD = 150_000
 """Operations in the longest simulation for the overhead."""
 _FURTHER = (1, 2, 4, 8, 16)
@@ -52,13 +51,12 @@ class Tick(NamedTuple):
 
 def tick(pipeline: Pipeline) -> Tick:
     """Simulate a pipeline, whose depths grow along no edge, until a state recurs at the source, whole windows apart."""
-    least = full_speed(pipeline)
+    least, window = full_speed(pipeline), pipeline.accumulation
     if len(pipeline.hosted) == 1:  # Some stage always has its messages.
         return Tick(least, exact=True)
-    simulation, window = Simulation(pipeline, range(sys.maxsize)), pipeline.accumulation
+    simulation, seen = Simulation(pipeline, range(sys.maxsize)), dict[Hashable, int]()
     # Four windows at least, and some times what it takes to fill the pipeline: before that, no stage has its pace.
     most = max(_OPERATIONS, 8 * window * len(pipeline.stages), _FILLS * sum(stage.depth for stage in pipeline.stages))
-    seen: dict[Hashable, int] = {}
     first, head = pipeline.stages[0], pipeline.stages[-1]
     starts: dict[int, list[int]] = {first.index: [], head.index: []}
     source = starts[first.index]
@@ -79,11 +77,8 @@ def tick(pipeline: Pipeline) -> Tick:
         if operations > most:
             break
     filled = first.depth // window + 1  # Until then the source runs ahead.
-    means = (
-        mean(times, max(1, min(len(times) * 2 // 3, len(times) - 1 - filled)))
-        for times in starts.values()
-        if len(times) > 1
-    )
+    late = [times for times in starts.values() if len(times) > 1]
+    means = (mean(times, max(1, min(len(times) * 2 // 3, len(times) - 1 - filled))) for times in late)
     return Tick(max(*means, least), exact=False)
 
 
@@ -120,10 +115,10 @@ class Event:
 def simulate(pipeline: Pipeline, micro_batches: int) -> tuple[Event, ...]:
     """Run `micro_batches` from start to drain, and return the operations in the order of their starts."""
     simulation = Simulation(pipeline, range(micro_batches))
-    events = [
+    events = (
         Event(stage.index, stage.device, *action, simulation.seconds(start), simulation.seconds(end))
         for stage, action, start, end in simulation
-    ]
+    )
     return tuple(sorted(events, key=lambda event: event.start))
 
 
@@ -146,16 +141,12 @@ class Timing:
     bubble_fraction: float
     """The share of all devices' time in which nothing is computed."""
     exposed_communication: Exposed
-    utilisation: tuple[float, ...]
-    """For each device with a stage, the share of the steady state in which it works."""
     fill_seconds: float
     """Until the head starts its first forward."""
     drain_seconds: float
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
     """Of a run between two drains, beyond its ticks."""
-    outside_seconds: float
-    """Of the tick: loading samples, with what a profile counts to no stage."""
     exact: bool
     """The tick is a period of the simulation, not a mean over it."""
     speedup: float | None = None
@@ -164,28 +155,26 @@ class Timing:
 
 def device_shares(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, tuple[float, float]]:
     """Return the shares of the steady state in which each device works, and waits for the all-reduce of replicas."""
-    k = pipeline.accumulation
+    k, per_tick = pipeline.accumulation, tick_seconds or 1.0
     return {
         device: (
-            sum(one.per_micro_batch(k) for one in stages) / tick_seconds if tick_seconds else 0.0,
-            sum(one.exchange / k for one in stages) / tick_seconds if tick_seconds else 0.0,
+            sum(one.per_micro_batch(k) for one in stages) / per_tick,
+            sum(one.exchange / k for one in stages) / per_tick,
         )
         for device, stages in pipeline.hosted.items()
     }
 
 
-def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1, outside: float = 0.0) -> Timing:
+def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1) -> Timing:
     """Return the speed of a pipeline.
-
-    The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
-    in which one micro-batch goes forward to the head and back.
 
     Args:
         steady: its tick, if that is known.
         samples: in a micro-batch of all replicas.
-        outside: the seconds of a micro-batch that the first stage's forward includes and no node takes.
     """
     steady, head = steady or tick(pipeline), pipeline.stages[-1].index
+    # The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
+    # in which one micro-batch goes forward to the head and back.
     windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
     count = windows * pipeline.accumulation
     small = 2 * count * len(pipeline.stages) <= _OF_OVERHEAD
@@ -204,11 +193,9 @@ def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1, out
         samples_per_second=samples / steady.seconds if steady.seconds else 0.0,
         bubble_fraction=max(0.0, 1 - sum(used) / len(used)),
         exposed_communication=Exposed(all_reduce=sum(waiting) / len(waiting), links=exposed),
-        utilisation=used,
         fill_seconds=fill,
         drain_seconds=drain,
         overhead_seconds=ends - count * steady.seconds if small else fill + drain,
-        outside_seconds=outside,
         exact=steady.exact,
     )
 
@@ -228,15 +215,13 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
         return tick(pipeline.with_depths(depths)).seconds
 
     full = full_speed(pipeline) * (1 + tolerance)
-    least = _bounds(pipeline, full)
-    depths, reached = least, seconds(least)
-    if reached <= full:
+    depths = least = _bounds(pipeline, full)
+    if (reached := seconds(least)) <= full:
         return tuple(depths)
     distance = distances(pipeline.graph)
     for further in _FURTHER:
         deeper = [bound + further * distance[stage.index] for bound, stage in zip(least, pipeline.stages, strict=True)]
-        faster = seconds(deeper)
-        if faster >= reached * (1 - tolerance):
+        if (faster := seconds(deeper)) >= reached * (1 - tolerance):
             break
         depths, reached = deeper, faster
         if reached <= full:
@@ -262,8 +247,7 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
     backward's own time, lie between a forward and the one that is `depth` later. Where forwards and backwards alternate,
     that later forward also ends before the next backward starts, so `apart` grows to fit whole ticks.
     """
-    apart: dict[int, float] = {}
-    depths: dict[int, int] = {}
+    apart, depths = dict[int, float](), dict[int, int]()
     for stage in reversed(pipeline.stages):
         own = pipeline.seconds[stage.index - 1]
         least, depth = own.forward, 1

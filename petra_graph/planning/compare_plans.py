@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import evolve
 
 from petra_graph.compiler.plan import ComparedPlan, Comparison, Figures, Plan
-from petra_graph.compiler.planner_inputs import node_flops
+from petra_graph.compiler.planner_inputs import stage_flops
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.plan_spec import Estimate, Planner, described_plan, paper_accounting
@@ -224,12 +224,7 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
     if method.schedule == "auto":
         notes.append(schedule_text(found.placement.schedule))
     sent = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
-    work = [
-        node_flops(program, segment, name, inputs.costs)
-        for program in programs
-        for segment in program.segments
-        for name in segment.nodes
-    ]
+    work = [stage_flops(program, inputs.costs) for program in programs]
     # Where it is known of every device how much it may hold, a plan's hold no more.
     hosts = [device for device in inputs.devices if device.name in found.peaks]
     fits = True if all(device.memory_bytes or device.type.memory_bytes for device in hosts) else None

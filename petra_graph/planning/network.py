@@ -17,9 +17,9 @@ from typing import Any
 from attrs import asdict, evolve, field, frozen
 
 from petra_graph.compiler.lower import Lowering, MessageTypes
+from petra_graph.compiler.memory import transport_of
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
 from petra_graph.compiler.spec_checks import checked_profile, refuse
-from petra_graph.compiler.stage_memory import transport_of
 from petra_graph.errors import Problem, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.build_block import listing

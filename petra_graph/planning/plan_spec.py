@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from petra_graph.compiler.memory import summed
 from petra_graph.compiler.plan import (
@@ -19,7 +19,7 @@ from petra_graph.compiler.plan import (
     PlannedStage,
     Totals,
 )
-from petra_graph.compiler.planner_inputs import PlannerInputs, node_flops, node_seconds
+from petra_graph.compiler.planner_inputs import PlannerInputs, stage_flops
 from petra_graph.compiler.timing import Event, Tick, device_shares, simulate, tick, timing
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.node_shapes import Memo
@@ -167,7 +167,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
     """
     network, inputs, programs, pipeline = found.network, found.inputs, found.programs, found.pipeline
     spec, placement, costs, batch = network.spec, found.placement, inputs.costs, inputs.costs.micro_batch
-    speed = timing(pipeline, found.tick, batch * inputs.replicas, inputs.outside_seconds)
+    speed = timing(pipeline, found.tick, batch * inputs.replicas)
 
     nodes = tuple(
         PlannedNode(
@@ -179,17 +179,14 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             keeps=None if segment.kind == "head" else segment.keeps,
             inputs=tuple(producer for producer in inputs.graph.nodes[name].inputs if producer != INPUT),
             outputs=tuple(tuple(shape) for shape in network.shapes[name].outputs),
-            flops=node_flops(program, segment, name, costs),
-            seconds=node_seconds(program, segment, name, inputs.clocks[program.device].longer),
         )
         for program in programs
         for segment in program.segments
         for name in segment.nodes
     )
     apart, stages = inputs.memory.apart(programs), list[PlannedStage]()
-    for program, placed, seconds, held in zip(programs, placement.stages, pipeline.seconds, apart, strict=True):
-        mine = [node for node in nodes if node.stage == program.index]
-        kinds, sent = {node.kind for node in mine}, {"forward": 0, "backward": 0}
+    for program, seconds, held in zip(programs, pipeline.seconds, apart, strict=True):
+        kinds, sent = {segment.kind for segment in program.segments}, {"forward": 0, "backward": 0}
         for channel in program.channels:
             if channel.sender == program.index:
                 sent[channel.key.direction] += channel.training.payload_bytes
@@ -200,13 +197,10 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
                 kind=next(kind for kind in ("head", "buffered", "reversible") if kind in kinds),
                 device=program.device,
                 depth=program.depth,
-                distance=placed.distance,
                 staleness=program.staleness,
                 # A parameter that several nodes of a stage share counts once.
                 parameters=sum(costs.nodes[name].parameters for name in program.nodes),
-                flops=BothWays(
-                    forward=sum(node.flops.forward for node in mine), backward=sum(node.flops.backward for node in mine)
-                ),
+                flops=stage_flops(program, costs),
                 seconds=seconds,
                 bytes=held,
                 channel_bytes=BothWays(**sent),
@@ -253,7 +247,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             bytes=summed(device.bytes for device in devices),
         ),
         paper_accounting=paper_accounting(programs, costs),
-        timing=evolve(speed, utilisation=tuple(device.utilisation for device in devices)),  # in the order of devices
+        timing=speed,
         run=PlannedRun(
             epochs=spec.run.epochs,
             micro_batches_per_epoch=many,

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from math import inf
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import ge, gt
 
-from petra_graph.spec.model import DeviceSpec, PartitionSpec, Products
+from petra_graph.spec.model import PartitionSpec, Products
 from petra_graph.units import byte_count
 
 EFFICIENCY = 0.5
@@ -69,11 +69,9 @@ class DeviceType:
     name: str
     kind: Literal["cpu", "cuda"]
     float32_flops: float
-    """A second."""
+    """A second, as all rates."""
     bfloat16_flops: float
-    """A second."""
     memory_bandwidth: float
-    """Bytes a second."""
     memory_bytes: int | None
     """None: unknown, without a limit."""
     link: Link
@@ -81,9 +79,9 @@ class DeviceType:
     operation_seconds: float
     """Of the host, for each dispatched operation: a CPU computes afterwards, a GPU meanwhile."""
     tf32_flops: float | None = None
-    """A second; None: half of bfloat16's, at least float32's."""
+    """None: half of bfloat16's, at least float32's."""
     float64_flops: float | None = None
-    """A second; None: half of float32's."""
+    """None: half of float32's."""
     multiprocessors: int | None = None
     """Of a GPU; they tell its variants apart."""
     guess: str = ""
@@ -168,28 +166,27 @@ DEVICE_TYPES = {
 
 def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
     """Return the types that `device_type` may name: those of data sheets and those of `[partition.device]`, which come first."""
-    return {**DEVICE_TYPES, **{name: _stated(name, given) for name, given in partition.device.items()}}
-
-
-def _stated(name: str, given: DeviceSpec) -> DeviceType:
-    return DeviceType(
-        name=name,
-        kind=given.kind,
-        float32_flops=given.flops.float32,
-        bfloat16_flops=given.flops.float32 if given.flops.bfloat16 is None else given.flops.bfloat16,
-        tf32_flops=given.flops.tf32,
-        float64_flops=given.flops.float64,
-        memory_bandwidth=given.memory_bandwidth,
-        memory_bytes=byte_count(given.memory),
-        link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),
-        operation_seconds=OPERATION_SECONDS[given.kind] if given.operation_seconds is None else given.operation_seconds,
-    )
+    stated = {
+        name: DeviceType(
+            name=name,
+            kind=given.kind,
+            float32_flops=given.flops.float32,
+            bfloat16_flops=given.flops.float32 if given.flops.bfloat16 is None else given.flops.bfloat16,
+            tf32_flops=given.flops.tf32,
+            float64_flops=given.flops.float64,
+            memory_bandwidth=given.memory_bandwidth,
+            memory_bytes=byte_count(given.memory),
+            link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),
+            operation_seconds=OPERATION_SECONDS[given.kind]
+            if given.operation_seconds is None
+            else given.operation_seconds,
+        )
+        for name, given in partition.device.items()
+    }
+    return {**DEVICE_TYPES, **stated}
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:
     """Return the usual link, with the figures that the specification states in place of its own."""
-    latency, bandwidth = partition.link_latency, partition.link_bandwidth
-    return Link(
-        latency_seconds=usual.latency_seconds if latency is None else latency,
-        bytes_per_second=usual.bytes_per_second if bandwidth is None else bandwidth,
-    )
+    stated = {"latency_seconds": partition.link_latency, "bytes_per_second": partition.link_bandwidth}
+    return evolve(usual, **{key: one for key, one in stated.items() if one is not None})

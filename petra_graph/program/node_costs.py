@@ -109,7 +109,7 @@ class NodeCost:
     optimizer_bytes: int
     """State after the first step."""
     input_values: tuple[int, ...]
-    """Of each input stream."""
+    """Of each input stream, as the bytes."""
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
     work: Mapping[Operation, Work]
@@ -117,24 +117,6 @@ class NodeCost:
     """Parameters that other nodes have too, by the one name that a parameter has in all of them."""
     updated: float = 1.0
     """The share of its parameters' bytes that its own update steps; another node of its stage steps the rest."""
-
-    def without(self, label: str) -> NodeCost:
-        """Return the cost where another node of the stage counts a shared parameter, with its share of the optimizer's state."""
-        one, first = self.shared[label], self.work["first_update"]
-        left = self.parameter_bytes - one.parameter_bytes
-        state = self.optimizer_bytes * one.gradient_bytes // max(1, self.gradient_bytes)
-        # Its first step makes that state no more, and what is beside the state is unchanged.
-        first = evolve(first, working_bytes=first.working_bytes - state)
-        return evolve(
-            self,
-            parameters=self.parameters - one.values,
-            parameter_tensors=self.parameter_tensors - 1,
-            parameter_bytes=left,
-            gradient_bytes=self.gradient_bytes - one.gradient_bytes,
-            optimizer_bytes=self.optimizer_bytes - state,
-            work={**self.work, "first_update": first},
-            updated=self.updated * left / self.parameter_bytes,
-        )
 
 
 @frozen(kw_only=True)
@@ -159,7 +141,22 @@ class CostTable:
         nodes = dict(self.nodes)
         for label, names in shared:
             owner = max(names, key=lambda name: (nodes[name].shared[label].gradient_bytes > 0, names.index(name)))
-            nodes |= {name: nodes[name].without(label) for name in names if name != owner}
+            for name in (name for name in names if name != owner):
+                node = nodes[name]
+                one, first = node.shared[label], node.work["first_update"]
+                left = node.parameter_bytes - one.parameter_bytes
+                # Its share of the optimizer's state; its first step makes that state no more, and what is beside the state is unchanged.
+                state = node.optimizer_bytes * one.gradient_bytes // max(1, node.gradient_bytes)
+                nodes[name] = evolve(
+                    node,
+                    parameters=node.parameters - one.values,
+                    parameter_tensors=node.parameter_tensors - 1,
+                    parameter_bytes=left,
+                    gradient_bytes=node.gradient_bytes - one.gradient_bytes,
+                    optimizer_bytes=node.optimizer_bytes - state,
+                    work={**node.work, "first_update": evolve(first, working_bytes=first.working_bytes - state)},
+                    updated=node.updated * left / node.parameter_bytes,
+                )
         return evolve(self, nodes=nodes)
 
     def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> CostTable:
@@ -194,9 +191,9 @@ class Profile:
     nodes: Mapping[str, Mapping[Operation, float]]
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step. Of a GPU, those of its own work."""
     host: Mapping[str, Mapping[Operation, float]] = field(factory=dict)
-    """The same of the host that queues a GPU's work (medians); of no node on a CPU, which does both."""
+    """The same of the host that queues a GPU's work; of no node on a CPU, which does both."""
     workspace: Mapping[str, Mapping[Operation, int]] = field(factory=dict)
-    """By node and operation: bytes that a GPU's allocator handed out beyond the operation's tensors, at most; of no node on a CPU."""
+    """By node and operation: bytes that a GPU's allocator handed out beyond the operation's tensors, at most."""
     sizes: Mapping[str, tuple[int, int]]
     """By node: trained values, and bytes of its output; they distinguish networks."""
     outside: float

@@ -163,12 +163,16 @@ class Simulation:
         """Begin; `micro_batches` and `filled` are as of `program.schedule.order`."""
         channels = pipeline.channels.values()
         of_stages = (getattr(seconds, verb) for seconds in pipeline.seconds for verb in _VERBS)
-        self._digits = _UNITS - frexp(max(*of_stages, *(one.seconds for one in channels), 0.0))[1]
+        self._digits = digits = _UNITS - frexp(max(*of_stages, *(one.seconds for one in channels), 0.0))[1]
+
+        def units(seconds: float) -> int:
+            return round(ldexp(seconds, digits))
+
         self._in_order = pipeline.policy == "static"
         self._stages: list[_Stage] = []
         for program, seconds in zip(pipeline.stages, pipeline.seconds, strict=True):
             operations = program_order(program, micro_batches, filled)
-            times = {verb: self._units(getattr(seconds, verb)) for verb in _VERBS}
+            times = {verb: units(getattr(seconds, verb)) for verb in _VERBS}
             self._stages.append(_Stage(program, times, operations, next(operations, None)))
         self._free = {stage.device: 0 for stage in pipeline.stages}
         """When each device has done what was begun."""
@@ -179,14 +183,11 @@ class Simulation:
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
             nearer, deeper = sorted((sender.program.depth, receiver.program.depth))
-            times_on_link = self._units(timing.occupies_seconds), self._units(timing.seconds)
+            times_on_link = units(timing.occupies_seconds), units(timing.seconds)
             channel = _Channel(sender, receiver, capacity(deeper, nearer), timing.link, *times_on_link)
             receiver.reads[key.direction].append(channel)
             sender.sends[key.direction].append(channel)
             self._channels.append(channel)
-
-    def _units(self, seconds: float) -> int:
-        return round(ldexp(seconds, self._digits))
 
     def seconds(self, time: float) -> float:
         return ldexp(time, -self._digits)
@@ -243,11 +244,9 @@ class Simulation:
         (_, (_, micro_batch), now, _) = begun
         # Of what is over, an operation that is begun at `now` or later does not depend on when it was.
         after: Callable[[int], int] = (lambda time: time - now) if self._in_order else (lambda time: max(0, time - now))
+        following = [stage.following for stage in self._stages]
         return (
-            tuple(
-                (stage.following.verb, stage.following.micro_batch - micro_batch) if stage.following else None
-                for stage in self._stages
-            ),
+            tuple(None if one is None else (one.verb, one.micro_batch - micro_batch) for one in following),
             tuple(map(after, self._free.values())),
             tuple(map(after, self._link_free.values())),
             tuple(tuple(map(after, channel.arrivals)) for channel in self._channels),
@@ -259,17 +258,14 @@ def static_order(
 ) -> Iterator[tuple[int, Action]]:
     """Yield the operations of all stages in the order of `static`, each with its stage's index; what they take does not count.
 
-    Args:
-        programs: of all stages.
-        micro_batches: as of `program.schedule.order`.
-        filled: the same.
+    The arguments are those of `program.schedule.program_order`, of all stages.
     """
-    nothing = StageSeconds(forward=0.0, backward=0.0)
+    nothing = (StageSeconds(forward=0.0, backward=0.0),) * len(programs)
     channels = {
         channel.key: ChannelTiming(sender=channel.sender, receiver=channel.receiver)
         for program in programs
         for channel in program.channels
     }
-    pipeline = Pipeline(stages=tuple(programs), seconds=(nothing,) * len(programs), channels=channels, policy="static")
+    pipeline = Pipeline(stages=tuple(programs), seconds=nothing, channels=channels, policy="static")
     for begun in Simulation(pipeline, micro_batches, filled):
         yield begun.stage.index, begun.action

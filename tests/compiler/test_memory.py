@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.memory import MemoryModel
-from petra_graph.compiler.stage_memory import EncodedShare
+from petra_graph.compiler.memory import EncodedShare, MemoryModel
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Work

@@ -39,7 +39,7 @@ def test_waiting_for_an_all_reduce_is_no_work():
     made = timing_per_block(1, schedule="1f1b", replicas=2, link=Link(latency_seconds=10.0))
     exchange = 5 * 2 * 10.0  # of each stage
     assert made.tick_seconds == pytest.approx(alone.tick_seconds + exchange)
-    assert made.utilisation[0] == pytest.approx(19 / (19 + exchange))
+    assert 1 - made.bubble_fraction == pytest.approx(19 / (19 + exchange))
     assert made.exposed_communication.all_reduce == made.bubble_fraction == pytest.approx(exchange / (19 + exchange))
 
 
@@ -141,7 +141,7 @@ def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
         pytest.approx(7 * each), pytest.approx(computing),
     )  # fmt: skip
     assert clock.longer[name]["forward"] == max(7 * each, computing)
-    assert "update" not in clock.host[name]
+    assert clock.host[name]["update"] == 0.0
     assert clock.host_update == pytest.approx(4 * each)
     faster = estimated(costs, evolve(device, operation_seconds=0.0), "ieee")
     assert faster.host[name]["forward"] == pytest.approx(7 * GPU_LAUNCH_SECONDS)

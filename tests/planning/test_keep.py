@@ -37,7 +37,7 @@ def spec(write):
 
 
 def fullest(found):
-    return found.peak_bytes
+    return max(device.bytes.total for device in found.devices)
 
 
 def between(spec, share):

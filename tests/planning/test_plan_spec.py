@@ -119,7 +119,7 @@ def refusal(spec, memory):
 
 
 def test_too_little_memory_says_what_fits_and_each_of_it_does(spec):
-    memory = f"partition.memory={Planner(spec).plan().peak_bytes * 8 // 10}B"
+    memory = f"partition.memory={max(device.bytes.total for device in Planner(spec).plan().devices) * 8 // 10}B"
     problem = refusal(spec, memory)
     assert str(problem.where) == f"--set {memory}"
     assert re.search(r"would hold .* more than the .* that it may hold", problem.message)

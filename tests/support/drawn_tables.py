@@ -11,9 +11,9 @@ from typing import get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import MessageTypes, partition
+from petra_graph.compiler.memory import EncodedShare
 from petra_graph.compiler.placement_search import Keep, place, resolved_placement
 from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
-from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import evolve
 
+from petra_graph.compiler.memory import EncodedShare
 from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
-from petra_graph.compiler.stage_memory import EncodedShare
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, Operation
