@@ -142,8 +142,7 @@ class placed:  # noqa: N801  it is used like a function: `with placed(...):`
 def at_path(*path: str | int) -> Iterator[None]:
     """Give the problems of specification and plugins inside this path, where they have none: the place that names the plugin.
 
-    Raises:
-        SpecError, PluginError: with that path.
+    Raises SpecError, PluginError: with that path.
     """
     try:
         yield

@@ -35,11 +35,7 @@ _PLAIN_GREY = ((16,), 1)
 
 
 def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
-    """Return the first picture of a file in one of PIL's modes of eight bits.
-
-    Raises:
-        ValueError: it cannot be decoded.
-    """
+    """Return the first picture of a file in one of PIL's modes of eight bits. Raises ValueError: it cannot be decoded."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # they name no file; what spoils pixels is raised
         try:
@@ -64,11 +60,7 @@ def resize_and_crop(image: Image.Image, resized: tuple[int, int], size: tuple[in
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return an image whose channels have eight bits, itself if they have.
-
-    Raises:
-        ValueError: its mode does not say what is black and what is white.
-    """
+    """Return an image whose channels have eight bits, itself if they have. Raises ValueError: its mode does not say what is black and what is white."""
     if image.mode in _EIGHT_BITS:
         return image
     found, tags = "", getattr(image, "tag_v2", {})
@@ -85,8 +77,7 @@ def eight_bits(image: Image.Image) -> Image.Image:
 def visible_files(folder: Path) -> Iterator[str]:
     """Yield the files below a folder in no order; a directory entry tells a file from a pipe without opening it.
 
-    Raises:
-        OSError: a folder cannot be read, or a link leads back to a folder that it is in.
+    Raises OSError: a folder cannot be read, or a link leads back to a folder that it is in.
     """
     waiting = [(str(folder), frozenset({os.path.realpath(folder)}))]
     while waiting:

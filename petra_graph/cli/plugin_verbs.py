@@ -78,13 +78,8 @@ def _list_one(plugin: Plugin) -> Answer:
             default = shown(toml_values(one.default, one.name))
         about = {"name": one.name, "type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
         options.append(about)
-    lines = [
-        f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})",
-        "",
-        text,
-        "",
-        "options" if options else "no options",
-    ]
+    lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n"]
+    lines.append("options" if options else "no options")
     about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
     record = {**about, "documentation": text, "options": options}
     return Answer(record, "\n".join([*lines, *_below(list(one.values()) for one in options)]))
@@ -97,9 +92,7 @@ def _below(rows: Iterable[Sequence[str]]) -> list[str]:
 def named_plugin(registry: Registry, name: str) -> Plugin:
     """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute".
 
-    Raises:
-        SpecError: no plugin has this name, or plugins of several kinds have it.
-        PluginError: its code cannot be imported, or breaks the contract of its kind.
+    Raises SpecError: no plugin has this name, or plugins of several kinds have it; PluginError: its code cannot be imported, or breaks the contract of its kind.
     """
     short, slash, plain = name.rpartition("/")
     kinds = [kind for kind in KINDS if (kind.short == short if slash else name in registry.names(kind))]

@@ -114,9 +114,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
 
     The file, None: `network` in the run's directory, is whole or as it was.
 
-    Raises:
-        SpecError: the form needs a package that is not installed.
-        RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
+    Raises SpecError: the form needs a package that is not installed; RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
     """
     file, facts = file or run.directory / f"network{_SUFFIXES[form]}", run.facts
     make_folder_of(file)
@@ -175,8 +173,7 @@ def _compared(
 ) -> Exported:
     """Compare a program with the network on samples.
 
-    Raises:
-        RunFailed: outputs differ by more than the tolerance, or the program cannot be run; the message begins with what is done.
+    Raises RunFailed: outputs differ by more than the tolerance, or the program cannot be run; the message begins with what is done.
     """
     try:
         expected, found = main(network(samples)), program(samples)

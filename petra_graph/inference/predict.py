@@ -55,11 +55,7 @@ class Samples:
 
 
 def read_samples(files: Sequence[str], data: Plugin, facts: DataFacts) -> list[Samples]:
-    """Read files: images, arrays, or what the data set reads; or folders of them.
-
-    Raises:
-        SpecError: files cannot be read as samples; all of them.
-    """
+    """Read files: images, arrays, or what the data set reads; or folders of them. Raises SpecError: files cannot be read as samples; all of them."""
     found, problems = list[Samples](), list[Problem]()
 
     @contextmanager
@@ -123,8 +119,7 @@ def as_samples(values: Any, name: str, facts: DataFacts) -> Tree:
 
     Of several inputs, it is a dictionary of arrays by their names. `name` is for messages.
 
-    Raises:
-        SpecError: the network does not read them.
+    Raises SpecError: the network does not read them.
     """
     if not facts.several_inputs:
         return _as_input(values, name, facts.shape, facts.dtype)
@@ -248,8 +243,7 @@ def continued_text(
         network: of the run, in evaluation mode.
         drawing: `temperature`, `top_k` and `seed`, as of `draw_tokens`.
 
-    Raises:
-        SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
+    Raises SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
     """
     data, facts = run.network.checked.data, run.facts
     if not hasattr(data.code, "codec"):

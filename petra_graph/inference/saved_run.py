@@ -67,9 +67,7 @@ class SavedRun:
             overrides: `--set` assignments, over what the run was resolved to.
             changed: also where its network computes something else than in the training.
 
-        Raises:
-            SpecError: there is no such run, or it or an override is wrong, or it has changed.
-            PluginError: a plugin of the run is no longer installed, or is at fault.
+        Raises SpecError: there is no such run, or it or an override is wrong, or it has changed; PluginError: a plugin of the run is no longer installed, or is at fault.
         """
         directory, overrides = find_run(str(run)), tuple(overrides)
         resolved = directory / "resolved.toml"
@@ -115,8 +113,7 @@ class SavedRun:
             which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or the path of a
                 file of weights, from the run's directory or from here; or the weights themselves, by name.
 
-        Raises:
-            SpecError: there are none, they are damaged, or they are of another network.
+        Raises SpecError: there are none, they are damaged, or they are of another network.
         """
         weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
         network = Network.of(self.network, self.facts)
@@ -201,9 +198,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key. Training samples
     come in their order, augmented as in the first epoch.
 
-    Raises:
-        SpecError: the data is missing, or its samples or classes are not the network's.
-        RunFailed: the network cannot be run, or a sample cannot be read.
+    Raises SpecError: the data is missing, or its samples or classes are not the network's; RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
     data, spec, checked = open_data(run, validation=split != "test"), run.spec, run.network.checked
@@ -244,8 +239,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
 def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
     """Open a run's data set, whose samples are checked as in training; with `validation`, as the run has parted them.
 
-    Raises:
-        SpecError: it is missing, or its samples are not those that the network reads.
+    Raises SpecError: it is missing, or its samples are not those that the network reads.
     """
     changed = {("data", "validation"), ("run", "seed")}.intersection(run.changed_keys)
     if validation and isinstance(run.spec.data.validation, float) and changed:
@@ -265,8 +259,7 @@ def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
 def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Callable[[Any], Any]:
     """Return a function from targets of the data to the network's: the same where classes are alike, or one of them has no names.
 
-    Raises:
-        SpecError: they are other classes.
+    Raises SpecError: they are other classes.
     """
     if own is None or names is None or tuple(own) == tuple(names):
         return lambda targets: targets

@@ -254,8 +254,7 @@ def list_runs(folder: Path, order: Order = "age", now: datetime | None = None) -
 
     Runs without a metric are last.
 
-    Raises:
-        SpecError: the folder does not exist.
+    Raises SpecError: the folder does not exist.
     """
     found = list[dict[str, Any]]()
     by_name: dict[str, list[RecordedRun]] = {}

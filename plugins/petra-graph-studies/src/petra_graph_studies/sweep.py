@@ -130,8 +130,7 @@ def verb(
 def read_values(texts: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     """Return the values of each key that KEY=VALUE,VALUE describes, as KEY=VALUE; commas in quotes, lists and tables part no values.
 
-    Raises:
-        SpecError: a key or a value is missing or is no TOML, or a key cannot be varied.
+    Raises SpecError: a key or a value is missing or is no TOML, or a key cannot be varied.
     """
     found: dict[str, list[str]] = {}
     fixed = {".".join(parse_override(text).keys) for text in overrides}
@@ -167,8 +166,7 @@ def prepare_members(
 ) -> list[Member]:
     """Prepare all combinations as their runs will be, so that whatever a run refuses is refused here; seeds change nothing of that.
 
-    Raises:
-        SpecError, PluginError, NoFeasiblePlan: with all problems of all combinations; or two of them are the same run.
+    Raises SpecError, PluginError, NoFeasiblePlan: with all problems of all combinations; or two of them are the same run.
     """
     from petra_graph.training.identity import resolved
     from petra_graph.training.prepare import prepare
@@ -268,8 +266,7 @@ def carry_out(spec: str, members: Sequence[Member], at_once: int, processes: int
 
     A second signal kills what is still running.
 
-    Raises:
-        RunFailed: the folder cannot be written, or another process carries out this sweep, or trains one of its runs.
+    Raises RunFailed: the folder cannot be written, or another process carries out this sweep, or trains one of its runs.
     """
     folder, asked, insists, told = members[0].folder, list[str](), list[bool](), False
     running: dict[int, tuple[Member, subprocess.Popen[bytes]]] = {}
