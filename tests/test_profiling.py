@@ -14,9 +14,9 @@ from attrs import define, evolve, field
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.profiles import write_profile
 from petra_graph.profiling import Stopwatch, profile
 from petra_graph.program.node_costs import Profile
-from petra_graph.record.profile_files import write_profile
 from tests.support.runs import SPEC
 
 

@@ -255,8 +255,8 @@ def profile(
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
     import_torch()
+    from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
-    from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
 
     if output is not None:

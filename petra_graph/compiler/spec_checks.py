@@ -1,25 +1,17 @@
-"""The choices of a specification, checked against each other: method, schedule, depths, devices, processes, profile."""
+"""The choices of a specification, checked against each other: method, schedule, depths, devices, processes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
-from petra_graph.program.device_types import DeviceType, device_types
+from petra_graph.program.device_types import device_types
 from petra_graph.program.method import METHODS, Method, is_synchronous
-from petra_graph.program.node_costs import PROFILED, CostTable, Profile
 from petra_graph.program.stage_program import Partition
-from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, RequestedSchedule, Spec, interval
 from petra_graph.units import plural
-
-_PROFILE = ("partition", "profile")
 
 
 def _wrong(message: str, hint: str, *path: str | int) -> Problem:
@@ -157,55 +149,3 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
         yield _wrong(message, hint, "optimizer", "clip", "scope")
-
-
-# --- profiles ---
-
-
-def checked_profile(
-    spec: Spec, graph: NodeGraph, costs: CostTable, settings: Mapping[str, Any], device: DeviceType
-) -> Profile | None:
-    """Read the profile; None where the specification names none.
-
-    Args:
-        settings: of `settings_of`.
-        device: type of the first device.
-
-    Raises:
-        SpecError: the profile cannot be read, or is of another network, of other settings or of another kind of device.
-    """
-    if spec.partition.profile is None:
-        return None
-    try:
-        profile = read_profile(Path(spec.partition.profile).expanduser())
-    except SpecError as error:
-        raise SpecError([attrs.evolve(problem, path=_PROFILE) for problem in error.problems]) from None
-    compared: list[tuple[str, Any, Any]] = [
-        ("micro-batches of", profile.micro_batch, spec.data.batch),
-        ("run.threads =", profile.threads, spec.run.threads),
-        ("a device of kind", profile.kind, device.kind),
-    ]
-    if profile.kind == device.kind:
-        compared.append(("a device of type", profile.device_type, device.name))
-    tables = dict.fromkeys((*settings, *profile.settings))
-    compared += [(f"[{table}] =", profile.settings.get(table), settings.get(table)) for table in tables]
-    said = [f"the profile is of {what} {shown(one)}, not {shown(own)}" for what, one, own in compared if one != own]
-    if other := next(_other_network(profile, graph, costs), ""):
-        said.append(other)
-    take_one = "take one of this specification, on such a device: petra-graph profile SPEC"
-    refuse(_wrong(text, take_one, *_PROFILE) for text in said)
-    return profile
-
-
-def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[str]:
-    """Yield the nodes that the profile does not have, not with the same sizes, or not timed in all operations."""
-    for name, node in graph.nodes.items():
-        cost, operations = costs.nodes[name], profile.nodes.get(name)
-        if operations is None:
-            yield f"the profile has no node {shown(name)}"
-        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
-            yield f"the profile's node {shown(name)} has other sizes than the network's"
-        else:
-            timed = operations.keys() & (profile.host.get(name, {}) if profile.kind == "cuda" else operations).keys()
-            if missing := PROFILED[node.kind].keys() - timed:
-                yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"

@@ -10,10 +10,10 @@ updates its own parameters at its own time (`planning.network`).
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from attrs import evolve
@@ -32,6 +32,7 @@ from petra_graph.record.weights import SEPARATOR, is_named
 if TYPE_CHECKING:
     from petra_graph.measure.node_shapes import NodeShapes
 
+T = TypeVar("T")
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
 """The base class of a block, by the kind of its node; a buffered node takes any block."""
 
@@ -61,17 +62,31 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     return block
 
 
-@uncompiled()
-def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
-    """Build a node's module on the meta device, or on the CPU where that refuses it; errors as `build_block`."""
-    with torch.random.fork_rng(devices=[]):
+def without_values(run: Callable[[str], T]) -> T:
+    """Return what `run("meta")` returns; or `run("cpu")`, where a block is refused because tensors of the meta device have no values.
+
+    Torch uses several classes for that error, but each message names the device, save that of `torch.autocast(x.device.type)`. An assertion
+    may be about a device.
+    """
+    with uncompiled(), torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"):
-                return build_block(node, inputs)
+            return run("meta")
         except SpecError as error:
-            if not needs_values(error.__cause__):
+            cause, text = error.__cause__, str(error.__cause__).lower()
+            asked = isinstance(cause, NotImplementedError | AssertionError) or text == "unsupported scalartype"
+            if not (asked or "meta" in text):
                 raise
-        return build_block(node, inputs)
+        return run("cpu")
+
+
+def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
+    """Build a node's module to see its tensors' names and shapes; errors as `build_block`."""
+
+    def built(device: str) -> Block:
+        with torch.device(device):
+            return build_block(node, inputs)
+
+    return without_values(built)
 
 
 def _check_class(node: Node, block_class: Any) -> None:
@@ -147,15 +162,6 @@ def _of_node(node: Node, problem: Problem) -> Problem:
     """
     path = (*node.path, "options", *problem.path) if node.path[:1] == ("graph",) else node.path
     return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
-
-
-def needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device.
-
-    Only `torch.autocast(x.device.type, enabled=False)` says something else.
-    """
-    text = str(error).lower()
-    return isinstance(error, NotImplementedError) or "meta" in text or text == "unsupported scalartype"
 
 
 @contextmanager

@@ -21,7 +21,7 @@ of 3 updates: its first step, which no stage makes late, and a late one. The sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -73,22 +73,17 @@ class Conditions:
 
 @uncompiled()
 def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
-    """Run the operations of all nodes.
-
-    Raises:
-        SpecError: a block can be run neither without values nor on the CPU.
-        PluginError: a block's code cannot be imported.
-    """
-    meta = torch.device("meta")
+    """Run the operations of all nodes; errors as `build_block`, and SpecError where a block can be run neither without values nor on the CPU."""
+    meta, facts = torch.device("meta"), conditions.facts
     samples = tuple(
         torch.empty(conditions.batch, *shape, dtype=getattr(torch, dtype), device=meta)
-        for shape, dtype in conditions.facts.inputs.values()
+        for shape, dtype in facts.inputs.values()
     )
     measured = dict(each_node(graph, samples, partial(_measure, conditions)))
     return CostTable(
         micro_batch=conditions.batch,
         sample_bytes=tuple(one.nbytes for one in samples),
-        target_bytes=sum(one.nbytes for one in leaves(zero_targets(conditions.facts, conditions.batch, meta))),
+        target_bytes=sum(one.nbytes for one in leaves(zero_targets(facts, conditions.batch, meta))),
         nodes={name: cost for name, (cost, _) in measured.items()},
         assumptions=tuple(
             f"node {name} needs values ({found}): run on the CPU" for name, (_, found) in measured.items() if found
@@ -101,22 +96,24 @@ def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple
     obstacle = ""
     try:
         try:
-            module, outputs, work = _run(node, inputs, conditions, _DEVICES[conditions.precision.compute])
+            ran = _run(node, inputs, conditions, "fake" if conditions.precision.compute == "bfloat16" else "meta")
         except NotOnMeta:
-            module, outputs, work = _run(node, inputs, conditions, "fake")
+            ran = _run(node, inputs, conditions, "fake")
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
-        module, outputs, work = _run_on_cpu(node, inputs, conditions)
+        ran = _run_on_cpu(node, inputs, conditions)
+    module, outputs, work = ran
     with at_path("optimizer", "name"):
         state_bytes, of_optimizer = measure_update(module, conditions)
     parameters, buffers = dict(module.named_parameters()), list(module.buffers())
+    gradient_bytes = {name: one.nbytes * one.requires_grad for name, one in parameters.items()}
     cost = NodeCost(
         kind=node.kind,
         parameters=sum(one.numel() for one in parameters.values()),
         parameter_tensors=len(parameters),
         parameter_bytes=distinct_bytes(parameters.values()),
-        gradient_bytes=sum(map(_gradient_bytes, parameters.values())),
+        gradient_bytes=sum(gradient_bytes.values()),
         statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
         statistics_bytes=distinct_bytes(buffers),
         optimizer_bytes=state_bytes,
@@ -125,38 +122,25 @@ def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple
         output_bytes=tuple(stream.nbytes for stream in outputs),
         work={**work, **of_optimizer},
         shared={
-            label: SharedCost(values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=_gradient_bytes(one))
-            for label, one in ((label, parameters.get(key)) for key, label in module.shared_parameters.items())
-            if one is not None
+            label: SharedCost(values=one.numel(), parameter_bytes=one.nbytes, gradient_bytes=gradient_bytes[key])
+            for key, label in module.shared_parameters.items()
+            if (one := parameters.get(key)) is not None
         },
     )
     return (cost, obstacle), outputs
 
 
-def _gradient_bytes(parameter: Tensor) -> int:
-    return parameter.nbytes if parameter.requires_grad else 0
-
-
 # --- on what a node runs ---
 
-_Device = Literal["meta", "fake", "cpu"]
-_DEVICES: Mapping[str, _Device] = {"float32": "meta", "float64": "meta", "bfloat16": "fake"}
 _Ran = tuple[Block, Streams, Mapping[Operation, Work]]
 """A node's module, its outputs, and the work of its operations."""
 
 
-@frozen(kw_only=True, slots=False)
-class _Numerics(NumericsContext):
-    """Numerics without autocast on the meta device, whose tensors autocast does not know."""
-
-    def arithmetic(self) -> AbstractContextManager[None]:
-        """Return a context with the arithmetic of a device with values."""
-        return nullcontext() if self.device.type == "meta" else super().arithmetic()
-
-
-def _run(node: Node, inputs: Streams, conditions: Conditions, device: _Device) -> _Ran:
+def _run(node: Node, inputs: Streams, conditions: Conditions, device: Literal["meta", "fake", "cpu"]) -> _Ran:
     def numerics(device: str) -> NumericsContext:
-        return _Numerics(device=torch.device(device), precision=conditions.precision, seed=0, facts=conditions.facts)
+        return NumericsContext(
+            device=torch.device(device), precision=conditions.precision, seed=0, facts=conditions.facts
+        )
 
     built_on, runs_on = numerics("cpu" if device == "cpu" else "meta"), numerics("meta" if device == "meta" else "cpu")
     with torch.device(built_on.device):
@@ -174,11 +158,6 @@ def _run(node: Node, inputs: Streams, conditions: Conditions, device: _Device) -
 
 
 def _run_on_cpu(node: Node, inputs: Streams, conditions: Conditions) -> _Ran:
-    """Run with values.
-
-    Raises:
-        SpecError: the CPU cannot run the block either.
-    """
     try:
         with torch.random.fork_rng(devices=[]):
             return _run(node, inputs, conditions, "cpu")
@@ -337,42 +316,39 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
 
 
 def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
-    options, owner = conditions.optimizer.options, conditions.optimizer.owned
-    optimizer = conditions.optimizer.build(groups, stage=DELAYED)
+    plugin, lr = conditions.optimizer, conditions.optimizer.options.lr
+    optimizer = plugin.build(groups, stage=DELAYED)
     updater = Updater(
         [*groups.decayed, *groups.undecayed],
         optimizer,
-        lambda _: options.lr,
+        lambda _: lr,
         None,
-        owner=owner,
-        ratios=rate_ratios(optimizer, options.lr),
+        owner=plugin.owned,
+        ratios=rate_ratios(optimizer, lr),
         stage=DELAYED,
     )
+
+    def metered(run: Callable[[], object], failed: str) -> Work:
+        """Run it; what its answer takes counts as kept."""
+        with Tally() as tally, author_code(f"{plugin.owned} {failed}"):
+            answer = run()
+            found: Work = tally.lap()
+            del answer
+        return found
 
     def step(micro_batch: int) -> Work:
         """Step with the gradients of a micro-batch of the run, the first of which are not late."""
         for parameter in updater.parameters:
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         updater.accumulated(micro_batch)
-        with Tally() as tally, author_code(f"{owner} cannot be measured"):
-            updater.step()
-            work: Work = tally.lap()
-        return evolve(work, kept_bytes=0)
-
-    def asked(method: str) -> Work:
-        """Ask for the parameters of a delay, whose own bytes are kept."""
-        with torch.no_grad(), Tally() as tally, author_code(f"{owner} failed at {method}(1)"):
-            answer = getattr(optimizer, method)(1)
-            work: Work = tally.lap()
-            del answer
-        return work
+        return evolve(metered(updater.step, "cannot be measured"), kept_bytes=0)
 
     work: dict[Operation, Work] = {"first_update": step(0)}
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
-    if hasattr(optimizer, PREDICTED):
-        work["predict"] = asked(PREDICTED)
-    if hasattr(optimizer, EARLIER):
-        work["estimate"] = asked(EARLIER)
+    asked: Mapping[Operation, str] = {"predict": PREDICTED, "estimate": EARLIER}
+    for operation, method in asked.items():
+        if hasattr(optimizer, method):
+            work[operation] = metered(torch.no_grad()(partial(getattr(optimizer, method), 1)), f"failed at {method}(1)")
     work["update"] = step(DELAYED.depth)
     return state_bytes, work
 

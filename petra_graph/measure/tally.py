@@ -25,6 +25,7 @@ convolution             on the meta device the contiguous layout comes out whate
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
+sums, ReLU's gradient   torch has them in Python, and there are many
 """
 
 from __future__ import annotations
@@ -54,20 +55,24 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._counted: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and count the new storages of its result."""
-        before = set(map(id, storages((args, kwargs))))
+        """Run an operation and count the new storages of its result."""
+        given = tensors((args, kwargs))
         result = func(*args, **(kwargs or {}))
-        for storage in storages(result):
-            if id(storage) not in before:
-                self.count(storage)
+        self.saw(given, tensors(result))
         return result
 
+    def saw(self, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
+        """Count the storages of an operation's results that were not those of its arguments."""
+        before = {id(one.untyped_storage()) for one in given}
+        for storage in (one.untyped_storage() for one in made):
+            if id(storage) not in before:
+                self.count(storage)
+
     def count(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage from now on, unless it counts already."""
-        key = id(storage)
+        """Count a storage from now until it is freed, unless it counts already."""
+        key, size = id(storage), storage.nbytes()
         if key in self._counted and self._counted[key]() is storage:
             return
-        size = storage.nbytes()
         owner = self.grow(size)
 
         def freed(_: object) -> None:
@@ -129,11 +134,18 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         self._start = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, or its replacement, and add what it did."""
-        result = super().__torch_dispatch__(_replaced(func, args), types, args, kwargs)
-        self._flops += flops_of(func, args, kwargs or {}, result)
-        if not (func.is_view or _moves_nothing(func)):
-            self._traffic += _bytes((args, kwargs)) + _bytes(result)
+        """Run an operation, or its replacement, and add what it did."""
+        kwargs = kwargs or {}
+        given = tensors((args, kwargs))
+        result = _replaced(func, args)(*args, **kwargs)
+        made = tensors(result)
+        self.saw(given, made)
+        self._flops += flops_of(func, args, kwargs, result)
+        # What only makes a view, allocates, or asks (fake tensors ask for devices) moves nothing.
+        allocates = str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
+        if not (func.is_view or func.namespace == "prim" or allocates):
+            # Of an expanded tensor count the bytes that there are.
+            self._traffic += sum(min(one.nbytes, one.untyped_storage().nbytes()) for one in (*given, *made))
             self._kernels += 1
         return result
 
@@ -150,16 +162,6 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         self._flops = self._traffic = self._kernels = 0
         self._start = self.peak = self.live
         return work
-
-
-def _moves_nothing(func: Any) -> bool:
-    """Whether an operation only allocates, or only asks (fake tensors ask for devices)."""
-    return func.namespace == "prim" or str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
-
-
-def _bytes(tree: Any) -> int:
-    """Return the bytes of tensors; of an expanded one, those that there are."""
-    return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors(tree))
 
 
 _OF_TORCH = frozenset({"aten", "prim", "prims", "profiler"})
@@ -217,8 +219,17 @@ def _replaced(func: Any, args: Sequence[Any]) -> Callable[..., Any]:
     if isinstance(first, FakeTensor):
         return _ANYWHERE.get(func, func)
     if isinstance(first, Tensor) and first.is_meta:
+        if func in _POINTWISE and _are_alike(args):
+            return lambda x, *_, **__: torch.empty_like(x)
         return _ANYWHERE.get(func) or _ON_META.get(func) or func
     return func  # type: ignore[no-any-return]
+
+
+def _are_alike(args: Sequence[Any]) -> bool:
+    """Whether two dense tensors have one shape, type and layout, which are those of what is computed of them element by element."""
+    x, other = args[:2]
+    alike = isinstance(other, Tensor) and other.is_meta and (other.shape, other.dtype) == (x.shape, x.dtype)
+    return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
 def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
@@ -269,6 +280,7 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
+_POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _convolution_backward,

@@ -1,62 +1,85 @@
-"""A context in which torch does not import its compiler, for measurements on the meta device and trials before a run; no run trains inside it.
+"""A context in which torch imports neither its compiler nor sympy, for measurements on the meta device and trials before a run; no run trains inside it.
 
-Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first called:
-the decompositions of the meta device are among them, and the import takes longer than all measurements of a plan. No code is compiled here, so
-the mark may be left out; it is possible again afterwards.
+Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first called: the
+decompositions of the meta device are among them. They also ask about sizes that may be symbols, in a module that imports sympy. Either import
+takes longer than all measurements of a plan. No code is compiled here and sizes are numbers, so the marks may be left out, and what is asked of
+numbers is answered here. Whatever else is wanted of the two modules comes from the real ones, which can be imported again afterwards.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_NAME = "torch._dynamo"
+_COMPILER, _SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
+_SAME = (
+    *("expect_true", "guard_bool", "guard_int", "guard_or_false", "guard_or_true", "guard_size_oblivious"),
+    *("guarding_hint_or_throw", "statically_known_true"),
+)
+_OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys(_SAME, lambda value, *_: value),
+    "has_guarding_hint": lambda _: True,
+    "is_nested_int": lambda _: False,
+    "sym_and": lambda *values: all(values),
+    "sym_or": lambda *values: any(values),
+    "sym_eq": lambda one, other: one == other if isinstance(one, int) else [*one] == [*other],
+}
+"""What the functions of these names return where no value is a symbol."""
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Turn marks off inside the context, unless the compiler is already imported."""
-    if _NAME in sys.modules:
-        yield
-        return
-    stand_in = _StandIn(_NAME)
-    sys.modules[_NAME] = stand_in
+    """Stand in for both modules inside the context, unless they are already imported."""
+    unmarked: list[Callable[..., Any]] = []
+
+    def disable(function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+        unmarked.append(function)
+        return function
+
+    # Outside compilation the real `graph_break`, which torch's optimizers call, does nothing either.
+    marks = _StandIn(_COMPILER, {"disable": disable, "graph_break": lambda: None})
+    answers = _StandIn(_SYMBOLS, {name: _answer(name, of_numbers) for name, of_numbers in _OF_NUMBERS.items()})
+    present = [one for one in (marks, answers) if one.__name__ not in sys.modules]
+    sys.modules.update((one.__name__, one) for one in present)
     try:
         yield
     finally:
-        stand_in.withdraw()
+        for one in present:
+            one.withdraw()
+        for function in unmarked:  # torch stores a mark as an attribute of the function
+            vars(function).pop("__dynamo_disable", None)
 
 
 class _StandIn(ModuleType):
-    """A module in the compiler's place that marks nothing; any other attribute comes from the real compiler."""
+    """A module in another one's place with a few of its functions; any other attribute comes from the real one."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(name)
-        self.unmarked: list[Callable[..., Any]] = []
-
-    def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
-        """Return the function without a mark."""
-        self.unmarked.append(function)
-        return function
-
-    def graph_break(self) -> None:
-        """Do nothing, as the real function outside compilation; torch's optimizers call it."""
+        vars(self).update(functions)
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its file.
-        if name.startswith("__") and name != "__path__":
+        # `inspect` asks every module for its file, and an import whether it is a package, as the compiler is.
+        if name.startswith("__") and (name, self.__name__) != ("__path__", _COMPILER):
             raise AttributeError(name)
         self.withdraw()
-        return getattr(importlib.import_module(_NAME), name)
+        return getattr(importlib.import_module(self.__name__), name)
 
     def withdraw(self) -> None:
-        """Give the compiler its place back, and torch its marks: it stores a mark as an attribute of the function."""
-        if sys.modules.get(_NAME) is self:
-            del sys.modules[_NAME]
-        for function in self.unmarked:
-            vars(function).pop("__dynamo_disable", None)
-        self.unmarked.clear()
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
+def _answer(name: str, of_numbers: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that answers of numbers, and asks the real one of symbols: a module that is imported meanwhile keeps it."""
+
+    def answer(*values: Any) -> Any:
+        flat = [part for value in values for part in (value if isinstance(value, tuple | list) else (value,))]
+        if all(isinstance(part, int | float) for part in flat):
+            return of_numbers(*values)
+        return getattr(importlib.import_module(_SYMBOLS), name)(*values)
+
+    return answer

@@ -60,53 +60,34 @@ class ProblemCollector:
         """Return the same collector for the problems of a part of the specification, whose paths begin there."""
         return attrs.evolve(self, path=path)
 
-    @property
-    def any(self) -> bool:
-        return bool(self.wrong or self.broken)
+    def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
+        (self.broken if of_plugin else self.wrong).extend(map(self._under_path, problems))
+
+    def _under_path(self, problem: Problem) -> Problem:
+        return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))
 
     def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Return the value of a step, or None where the step raised SpecError or PluginError.
-
-        Raises:
-            NoFeasiblePlan: the step did, and nothing else is wrong; located.
-        """
+        """Return the value of a step, or None where the step raised SpecError or PluginError; NoFeasiblePlan passes, located, if nothing else is wrong."""
         try:
             return step(*args, **kwargs)
-        except SpecError as error:
-            self.add(error.problems)
-        except PluginError as error:
-            self.add(error.problems, of_plugin=True)
+        except (SpecError, PluginError) as error:
+            self.add(error.problems, of_plugin=isinstance(error, PluginError))
         except NoFeasiblePlan as error:
             self.raise_any()
             raise NoFeasiblePlan(self.loaded.in_order(map(self._under_path, error.problems))) from None
         return None
 
     def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the value of the last step, or raise all problems.
-
-        Raises:
-            SpecError, PluginError: as `raise_any`.
-        """
+        """Return the value of the last step, or raise all problems as `raise_any`."""
         value = self.attempt(step, *args, **kwargs)
         self.raise_any()
         return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
 
-    def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
-        (self.broken if of_plugin else self.wrong).extend(map(self._under_path, problems))
-
     def raise_any(self) -> None:
-        """Raise all problems that were found, with their places, in reading order; do nothing if there are none.
-
-        Raises:
-            SpecError: the specification is wrong, and perhaps plugins are too.
-            PluginError: only plugins are at fault.
-        """
-        if self.any:
+        """Raise all problems that were found, located and in reading order: SpecError, or PluginError if only plugins are at fault."""
+        if self.wrong or self.broken:
             kind = SpecError if self.wrong else PluginError
             raise kind(self.loaded.in_order([*self.wrong, *self.broken]))
-
-    def _under_path(self, problem: Problem) -> Problem:
-        return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))
 
 
 @frozen(kw_only=True)
@@ -135,11 +116,7 @@ class CheckedSpec:
     """What has written out the graph; None where the specification lists its nodes."""
 
     def variant(self, spec: Spec) -> CheckedSpec:
-        """Return the same network under another specification.
-
-        Raises:
-            SpecError: the other specification's method or stages are wrong.
-        """
+        """Return the same network under another specification; SpecError: its method or stages are wrong."""
         method, schedule = check_method(spec.method, spec.optimizer.clip)
         refuse(old_graph_problems(spec, method))
         stages = given_stages(self.graph, spec, schedule)
@@ -163,33 +140,31 @@ class CheckedSpec:
     @property
     def plugins(self) -> list[Plugin]:
         """All plugins that the specification uses, blocks among them."""
-        tables = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.callbacks, *self.metrics)
         blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
-        return [*tables, *blocks]
+        return [self.loss, self.optimizer, self.lr_schedule, self.data, *self.callbacks, *self.metrics, *blocks]
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
-        SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages, or nodes cannot keep what is
-            listed for them.
+        SpecError: the stages do not fit the network, or the listed depths the stages, or nodes cannot keep what is listed for them.
     """
     refuse(keep_problems(spec.method, graph))
-    stages = spec.partition.stages
+    stages, depths = spec.partition.stages, schedule if isinstance(schedule, tuple) else None
     if stages == "auto":
-        stages = len(schedule) if isinstance(schedule, tuple) else 1
-    if isinstance(stages, int):
-        if stages > (nodes := len(graph.order)):
-            message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
-            raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
-        if isinstance(schedule, tuple) and len(schedule) != stages:
-            message = f"{plural(len(schedule), 'depth')} for {plural(stages, 'stage')}"
-            raise SpecError(Problem(message=message, path=("method", "schedule")))
-        return None
-    given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
-    check_depths(schedule, graph, given)
-    return given
+        stages = 1 if depths is None else len(depths)
+    if not isinstance(stages, int):
+        given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
+        check_depths(schedule, graph, given)
+        return given
+    if stages > (nodes := len(graph.order)):
+        message = f"{stages} stages for {plural(nodes, 'node')}: each stage needs at least one"
+        raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
+    if depths is not None and len(depths) != stages:
+        message = f"{plural(len(depths), 'depth')} for {plural(stages, 'stage')}"
+        raise SpecError(Problem(message=message, path=("method", "schedule")))
+    return None
 
 
 def check_spec(
@@ -236,19 +211,17 @@ def check_spec(
         if any(problem.path[:2] == ("partition", "device") for problem in loaded.problems):
             devices = attrs.evolve(devices, device_type=None)  # it may name what could not be read
         problems.add(device_problems(devices))
-
-    stages = samples = None
-    if spec is not None and not problems.any:  # Only a graph without problems can be cut.
-        if graph is not None and method is not None:
-            stages = problems.attempt(given_stages, graph, spec, method[1])
-        samples = None if data is None else of_data.attempt(declared_samples, data)
-        if samples is not None and isinstance(share := spec.data.validation, float):
-            samples -= count_of_share(samples, share)
-    problems.raise_any()
+    problems.raise_any()  # only a graph without problems can be cut
     assert spec is not None
     assert facts is not None
     assert graph is not None
     assert method is not None
+    assert data is not None
+    stages = problems.attempt(given_stages, graph, spec, method[1])
+    samples = of_data.attempt(declared_samples, data)
+    problems.raise_any()
+    if samples is not None and isinstance(share := spec.data.validation, float):
+        samples -= count_of_share(samples, share)
     if patterns := spec.init.freeze:
         graph = NodeGraph(nodes={name: attrs.evolve(node, frozen=patterns) for name, node in graph.nodes.items()})
     return CheckedSpec(

@@ -19,12 +19,13 @@ from attrs import asdict, evolve, field, frozen
 from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.memory import transport_of
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
-from petra_graph.compiler.spec_checks import checked_profile, refuse
+from petra_graph.compiler.spec_checks import refuse
 from petra_graph.errors import Problem, at_path
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.build_block import listing
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector
+from petra_graph.planning.profiles import checked_profile
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device, stated_link
 from petra_graph.program.node_costs import CostTable
@@ -71,14 +72,12 @@ class MeasuredNetwork:
 
     def owners(self, names: Iterable[str], *, trained: bool = False) -> Mapping[str, Sequence[str]]:
         """Return which of some nodes have each shared parameter, where several have; with `trained`, of those that one of them trains."""
-        found: dict[str, list[str]] = {}
-        moved: set[str] = set()
+        found: dict[str, dict[str, bool]] = {}
         for name in names:
             for one in self.shapes[name].shared.values():
-                found.setdefault(one.label, []).append(name)
-                moved |= {one.label} if one.trained else set()
-        nodes = {label: [*dict.fromkeys(owners)] for label, owners in found.items()}
-        return {label: own for label, own in nodes.items() if len(own) > 1 and (label in moved or not trained)}
+                own = found.setdefault(one.label, {})
+                own[name] = own.get(name, False) or one.trained
+        return {label: [*own] for label, own in found.items() if len(own) > 1 and (any(own.values()) or not trained)}
 
     @property
     def bound(self) -> Mapping[str, Sequence[str]]:
@@ -86,7 +85,7 @@ class MeasuredNetwork:
         return {} if self.spec.partition.untie else self.owners(self.graph.order, trained=True)
 
     def shared_in_stages(self, stages: Sequence[Sequence[str]] | None) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the shared parameters by their names, with nodes that have them and are known to be in one stage.
+        """Yield the shared parameters by their names, with nodes that have them and are in one stage, as far as that is known.
 
         Args:
             stages: those that are given; None: they are still to be cut.
@@ -113,19 +112,14 @@ class MeasuredNetwork:
         """Yield a sentence for each parameter that nodes of several stages share and one of them trains."""
         stage_of = {name: number for number, names in enumerate(stages, start=1) for name in names}
         for label, owners in self.owners(stage_of, trained=True).items():
-            first: dict[int, str] = {}
-            for name in owners:
-                first.setdefault(stage_of[name], name)
+            first = {stage_of[name]: name for name in reversed(owners)}  # of each stage
             if len(first) > 1:
-                numbers = " and ".join(map(str, first))
-                yield f"{_named(first.values())} share the parameter {label}, and are in {noun(len(first), 'stage')} {numbers}"
+                numbers = " and ".join(map(str, reversed(first)))
+                named = _named(reversed(first.values()))
+                yield f"{named} share the parameter {label}, and are in {noun(len(first), 'stage')} {numbers}"
 
     def check_shared(self, stages: Stages | int) -> None:
-        """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages.
-
-        Raises:
-            SpecError: they are in several, and `partition.untie` is not set.
-        """
+        """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages; SpecError: they are not."""
         bound, found = self.bound, list[str]()
         most = self.graph.most_stages(self.graph.inseparable(bound.values()))
         if not isinstance(stages, int):
@@ -188,14 +182,7 @@ class MeasuredNetwork:
         }
 
     def costs(self) -> CostTable:
-        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
-
-        A step calls it only where costs decide something.
-
-        Raises:
-            SpecError: a block can be run neither without values nor on the CPU.
-            PluginError: code cannot be imported.
-        """
+        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping; errors as of `measure_costs`."""
         from petra_graph.measure.costs import Conditions, measure_costs
 
         spec, checked = self.spec, self.checked
@@ -216,21 +203,20 @@ class MeasuredNetwork:
         return self.known_costs.get((kinds, spec.data.batch, spec.precision, spec.optimizer.clip), measured)
 
     def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
-        """Return the inputs of placement and prediction; this measures costs.
+        """Return the inputs of placement and prediction; this measures costs, which a step asks for only where they decide something.
 
         Raises:
-            SpecError: a block cannot be run, or the profile does not belong to the specification.
-            PluginError: code cannot be imported.
+            SpecError, PluginError: as `costs`, or the profile does not belong to the specification.
         """
-        spec, kind, costs = self.spec, devices[0].type.kind, self.costs()
+        spec, kind, costs, given = self.spec, devices[0].type.kind, self.costs(), self.checked.stages
         profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
-        given = self.checked.stages
-        stages = None if given is None else [stage.nodes for stage in given.stages]
-        costs = costs.counted_once(self.shared_in_stages(stages))
+        costs = costs.counted_once(
+            self.shared_in_stages(None if given is None else [stage.nodes for stage in given.stages])
+        )
         if profile is not None:
             costs = costs.with_workspaces(profile.workspace)
-        if profile is not None and profile.link is not None:
-            devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
+            if (link := profile.link) is not None:
+                devices = tuple(evolve(device, link=stated_link(spec.partition, link)) for device in devices)
         return PlannerInputs(
             **asdict(self.lowering, recurse=False),
             costs=costs,
@@ -251,23 +237,14 @@ def _named(names: Iterable[str]) -> str:
 
 
 def policy_of(spec: Spec, kind: str) -> Policy:
-    """Return the order in which a process begins operations; on a GPU in one order.
-
-    Args:
-        kind: kind of the devices, "cpu" or "cuda".
-    """
+    """Return the order in which a process on devices of a kind begins operations; on a GPU in one order."""
     if spec.run.scheduling != "auto":
         return spec.run.scheduling
     return "static" if kind == "cuda" else "arrival"
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:
-    """Measure the shapes of every node.
-
-    Raises:
-        SpecError: a block refuses its input, or what is to be frozen cannot be.
-        PluginError: code cannot be imported, or has failed.
-    """
+    """Measure the shapes of every node; errors as of `measure_shapes`, and SpecError: what is to be frozen cannot be."""
     shapes = measure_shapes(checked.graph, checked.facts)
     if patterns := checked.spec.init.freeze:
         refuse(_freeze_problems(shapes, patterns))
@@ -281,10 +258,8 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
         SpecError, PluginError: as `measure`, one of them refuses its options, or the head does not fit the data.
     """
     problems = ProblemCollector(loaded=checked.loaded)
-    problems.attempt(checked.loss.build)
-    problems.attempt(lambda: checked.tried_optimizer)
-    for metric in checked.metrics:
-        problems.attempt(metric.build)
+    for build in (checked.loss.build, lambda: checked.tried_optimizer, *(one.build for one in checked.metrics)):
+        problems.attempt(build)
     network = problems.require(measure, checked)
     problems.add(head_problems(network, checked.facts))
     problems.raise_any()
@@ -294,19 +269,23 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
 def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:
     """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, and that nothing is left."""
     names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
-    path = ("init", "freeze")
-    for pattern in patterns:
-        if not any(is_named([pattern], name) for name in names):
-            hint = f"name nodes or parameters: {listed(names, 8)}"
-            yield Problem(message=f"{pattern!r} names no parameter of the network", hint=hint, path=path)
     trained: dict[str, set[bool]] = {}
     for shared in (shared for one in shapes.values() for shared in one.shared.values()):
         trained.setdefault(shared.label, set()).add(shared.trained)
-    for label, found in trained.items():
-        if len(found) > 1:
-            yield Problem(message=f"{label} is one parameter of several nodes: freeze it in all of them", path=path)
+    found = [
+        (f"{pattern!r} names no parameter of the network", f"name nodes or parameters: {listed(names, 8)}")
+        for pattern in patterns
+        if not any(is_named([pattern], name) for name in names)
+    ]
+    found += [
+        (f"{label} is one parameter of several nodes: freeze it in all of them", "")
+        for label, both in trained.items()
+        if len(both) > 1
+    ]
     if not any(one.trained for one in shapes.values()):
-        yield Problem(message="nothing of the network would be trained", hint="freeze less", path=path)
+        found.append(("nothing of the network would be trained", "freeze less"))
+    for message, hint in found:
+        yield Problem(message=message, hint=hint, path=("init", "freeze"))
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:

@@ -39,8 +39,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.profiles import write_profile
 from petra_graph.profiling import profile
-from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.store import rank_info_from
