@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from attrs import evolve, frozen
@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from petra_graph.executor.stage import StageObserver
 from petra_graph.executor.update import wait_for
 from petra_graph.planning.check_spec import ProblemCollector, check_spec
-from petra_graph.planning.share_devices import clip_by_stage
+from petra_graph.planning.share_devices import changed, clip_by_stage
 from petra_graph.planning.spec_devices import gpu_type
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.device_types import Link
@@ -43,6 +43,7 @@ from petra_graph.runtime.system import keep_freed_memory
 from petra_graph.spec.model import MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 
+T = TypeVar("T")
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
 BURST = 5
@@ -69,9 +70,8 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         RunFailed: the network does not run.
     """
     checked = check_spec(path, overrides)
-    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
-    problems = ProblemCollector(loaded=checked.loaded)
-    ready = prepare(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
+    apart = changed(checked.spec, partition={"stages": "per-block", "memory": None, "profile": None, "replicas": 1})
+    ready = prepare(ProblemCollector(loaded=checked.loaded).require(checked.variant, apart))
     fix_arithmetic(ready)
     keep_freed_memory()
     trainings = {method: TimedTraining(ready, method) for method in _SCHEDULES}
@@ -81,8 +81,8 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     network, spec, costs = ready.network, ready.spec, ready.network.costs()
     devices = [torch.device(program.device) for program in ready.programs]
 
-    def of_operations(of: Callable[[Stopwatch, Verb], Any]) -> dict[str, dict[Operation, Any]]:
-        """Return what was measured of each operation, by node."""
+    def by_node(of: Callable[[Stopwatch, Verb], T]) -> dict[str, dict[Operation, T]]:
+        """Return what was measured of each operation."""
         return {
             name: {
                 key: of(trainings[method].watches[name], verb) for key, (method, verb) in PROFILED[node.kind].items()
@@ -90,34 +90,38 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
             for name, node in network.graph.nodes.items()
         }
 
-    def seconds(of: Callable[[Stopwatch, Verb], float]) -> Mapping[str, Mapping[Operation, float]]:
+    def seconds(of: Callable[[Stopwatch, Verb], list[float]]) -> Mapping[str, Mapping[Operation, float]]:
         """Return medians, of which some are what a training has beyond another one's."""
-        found = of_operations(of)
+        found = by_node(lambda watch, verb: median(of(watch, verb)))
         for own in found.values():
-            for key, beside in (("invert", own.get("recompute", 0.0)), ("copy", own["update"])):
-                if key in own:
-                    own[key] = max(0.0, own[key] - beside)
+            if "invert" in own:
+                own["invert"] = max(0.0, own["invert"] - own["recompute"])
+            if "copy" in own:
+                own["copy"] = max(0.0, own["copy"] - own["update"])
         return found
 
-    measured: dict[str, Any] = {
-        "name": spec.name,
-        "micro_batch": spec.data.batch,
-        "threads": spec.run.threads,
-        "settings": network.settings,
-        "nodes": seconds(lambda watch, verb: median(watch.times[verb])),
-        "sizes": {name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
-        "outside": median(trainings["petra"].outside),
-        "link": time_link(devices),
-    }
+    found = Profile(
+        name=spec.name,
+        device=f"cpu ({platform.machine()})",
+        device_type="cpu",
+        kind="cpu",
+        micro_batch=spec.data.batch,
+        threads=spec.run.threads,
+        settings=network.settings,
+        nodes=seconds(lambda watch, verb: watch.times[verb]),
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        outside=median(trainings["petra"].outside),
+        link=time_link(devices),
+    )
     if devices[0].type != "cuda":
-        return Profile(device=f"cpu ({platform.machine()})", device_type="cpu", kind="cpu", **measured)
-    return Profile(
+        return found
+    return evolve(
+        found,
         device=torch.cuda.get_device_name(devices[0]),
         device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
         kind="cuda",
-        host=seconds(lambda watch, verb: median(watch.host_times[verb])),
-        workspace=of_operations(lambda watch, verb: watch.workspace[verb]),
-        **measured,
+        host=seconds(lambda watch, verb: watch.host_times[verb]),
+        workspace=by_node(lambda watch, verb: watch.workspace[verb]),
     )
 
 
@@ -126,16 +130,12 @@ class TimedTraining:
 
     def __init__(self, ready: Prepared, method: str) -> None:
         """Warm it up, and weigh its operations on a GPU."""
-        schedule = _SCHEDULES[method]
-        spec = evolve(
-            ready.spec,
-            method=MethodSpec(name=method, schedule=schedule),  # every micro-batch an update
-            optimizer=clip_by_stage(ready.spec.optimizer),
-        )
-        network, placement = ready.network.variant(spec), evolve(ready.placement, schedule=schedule)
-        executors = evolve(
-            ready, network=network, placement=placement, programs=network.lowering.placed(placement)
-        ).executors()
+        schedule = _SCHEDULES[method]  # every micro-batch an update
+        table, clipped = MethodSpec(name=method, schedule=schedule), clip_by_stage(ready.spec.optimizer)
+        network = ready.network.variant(evolve(ready.spec, method=table, optimizer=clipped))
+        placement = evolve(ready.placement, schedule=schedule)
+        programs = network.lowering.placed(placement)
+        executors = evolve(ready, network=network, placement=placement, programs=programs).executors()
         self.watches: dict[str, Stopwatch] = {}
         """Of each node's stage."""
         for executor in executors:
@@ -148,7 +148,7 @@ class TimedTraining:
         self.outside: list[float] = []
         """Seconds of a micro-batch that no operation takes, burst by burst."""
         self.burst(WARM_UP)
-        if ready.on_cuda and not spec.run.compile:  # compiled code is not called kernel by kernel
+        if ready.on_cuda and not ready.spec.run.compile:  # compiled code is not called kernel by kernel
             for watch in self.watches.values():
                 watch.weighs = True
             self.burst(2)

@@ -6,7 +6,7 @@ can say. Of several that are equally late, one that needs clearly less memory is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from attrs import evolve
@@ -71,20 +71,20 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
     plan = described_plan(own, with_timeline=with_timeline)
     over, name = _baseline(planner)
     if over is not None:
-        speedup = own.samples_per_second / over
-        plan = evolve(plan, timing=evolve(plan.timing, speedup=speedup, speedup_over=name))
+        plan = evolve(plan, timing=evolve(plan.timing, speedup=own.samples_per_second / over, speedup_over=name))
 
     tried = [own, *(one for spec in other_uses(given) if (one := _fitting(planner, spec)) is not None)]
-    figures = [one.figures for one in tried]
-    best = recommended(figures) or 0
-    found, first, better = figures[best], figures[0], list[str]()
-    faster = found.samples_per_second >= _FASTER * first.samples_per_second
-    if faster or found.memory_peak < _CLEARLY_SMALLER * first.memory_peak or found.staleness < first.staleness:
+    best = recommended([one.figures for one in tried]) or 0
+    found, first, better = tried[best].figures, own.figures, list[str]()
+    times = found.samples_per_second / first.samples_per_second if first.samples_per_second else 1.0
+    if (
+        times >= _FASTER
+        or found.memory_peak < _CLEARLY_SMALLER * first.memory_peak
+        or found.staleness < first.staleness
+    ):
         late = f"{plural(found.staleness, 'update')} late" if found.staleness else "without staleness"
-        better.append(
-            f"set {'; '.join(keys_to_set(given, tried[best].network.spec))}: "
-            f"{factor(found.samples_per_second / first.samples_per_second)} as fast, {late}, in {memory(found.memory_peak)} a device"
-        )
+        keys = "; ".join(keys_to_set(given, tried[best].network.spec))
+        better.append(f"set {keys}: {factor(times)} as fast, {late}, in {memory(found.memory_peak)} a device")
     not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
     return evolve(plan, assumptions=(*plan.assumptions, not_looked_at), warnings=(*better, *plan.warnings))
 
@@ -123,9 +123,8 @@ def _baseline(planner: Planner) -> tuple[float | None, str]:
     if found := [one for spec in alone(planner.spec) if (one := _fitting(planner, spec))]:
         best = max(found, key=lambda one: one.samples_per_second)
         return best.samples_per_second, f"plain backpropagation on one {best.inputs.devices[0].type.name}"
-    for spec in synchronous(planner.spec):
-        if one := _fitting(planner, spec):
-            return one.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
+    for one in filter(None, (_fitting(planner, spec) for spec in synchronous(planner.spec))):
+        return one.samples_per_second, "the synchronous pipeline 1f1b-flush, since no device holds the network"
     return None, "nothing: not even a synchronous pipeline fits"
 
 
@@ -154,7 +153,7 @@ def compare_methods(planner: Planner) -> Comparison:
         one = _try(planner, spec)
         same = (spec.method.name, spec.partition.replicas, one.figures) if isinstance(one, Estimate) else one
         tried.setdefault(same, (spec, one))
-    _raise_if_all_are_refused([one for _, one in tried.values()])
+    assumed = _assumptions([one for _, one in tried.values()])
     over, name = _baseline(planner)
     rows = tuple(_row(given, spec, one, over) for spec, one in tried.values())
     return Comparison(
@@ -162,7 +161,7 @@ def compare_methods(planner: Planner) -> Comparison:
         rows=rows,
         recommended=recommended([row.figures for row in rows]),
         speedup_over=name,
-        assumptions=(*_assumptions(one for _, one in tried.values()), _NOT_LOOKED_AT),
+        assumptions=(*assumed, _NOT_LOOKED_AT),
     )
 
 
@@ -176,7 +175,7 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
         SpecError: every specification is wrong.
         PluginError: as of `Planner`.
     """
-    rows, tried, title = list[ComparedPlan](), list[Tried](), ""
+    rows, tried, first = list[ComparedPlan](), list[Tried](), None
     over: tuple[float | None, str] = None, "nothing: no plan fits"
     for name, make in planners.items():
         try:
@@ -186,22 +185,23 @@ def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
             tried.append(error)
             rows.append(_refused(ComparedPlan(name=name), error))
             continue
-        if not title:
-            title, over = planner.spec.name, _baseline(planner)
+        if first is None:
+            first, over = planner, _baseline(planner)
         rows.append(evolve(_row(planner.spec, planner.spec, tried[-1], over[0]), name=name))
-    _raise_if_all_are_refused(tried)
     return Comparison(
-        name=title or "plans",
+        name="plans" if first is None else first.spec.name,
         rows=tuple(rows),
         speedup_over=f"{over[1]}, by the first plan",
         assumptions=_assumptions(tried),
     )
 
 
-def _raise_if_all_are_refused(tried: Sequence[Tried]) -> None:
+def _assumptions(tried: Sequence[Tried]) -> tuple[str, ...]:
+    """Return the assumptions of several plans, each sentence once; raise the first SpecError where every specification is wrong."""
     refused = [one for one in tried if isinstance(one, SpecError)]
     if len(refused) == len(tried):
         raise refused[0]
+    return tuple(dict.fromkeys(text for one in tried if isinstance(one, Estimate) for text in one.assumptions))
 
 
 def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedPlan:
@@ -227,7 +227,6 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
     work = [stage_flops(program, inputs.costs) for program in programs]
     # Where it is known of every device how much it may hold, a plan's hold no more.
     hosts = [device for device in inputs.devices if device.name in found.peaks]
-    fits = True if all(device.memory_bytes or device.type.memory_bytes for device in hosts) else None
     return evolve(
         row,
         stages=len(programs),
@@ -236,7 +235,7 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
         paper_total=paper_accounting(programs, inputs.costs)["total"] if in_paper else None,
         channel_bytes=round(samples * sum(sent.values())),
         flops=round(samples * sum(one.forward + one.backward for one in work)),
-        fits=fits,
+        fits=all(device.memory_bytes or device.type.memory_bytes for device in hosts) or None,
         staleness=found.figures.staleness,
         samples_per_second=found.samples_per_second,
         speedup=found.samples_per_second / over if over else None,
@@ -249,8 +248,3 @@ def _refused(row: ComparedPlan, error: NoFeasiblePlan | SpecError) -> ComparedPl
     if isinstance(error, NoFeasiblePlan):
         return evolve(row, fits=False, note=reason)
     return evolve(row, note=f"a run would be refused: {reason}")
-
-
-def _assumptions(tried: Iterable[Tried]) -> tuple[str, ...]:
-    """Return the assumptions of several plans, each sentence once."""
-    return tuple(dict.fromkeys(text for one in tried if isinstance(one, Estimate) for text in one.assumptions))

@@ -52,10 +52,7 @@ def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
 
 
 def place_on_present(network: MeasuredNetwork, present: tuple[str, ...]) -> Placement:
-    """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
-
-    Args:
-        present: names of devices, as many as the specification names, or one.
+    """Place a network on devices that are present, as many as the specification names or one: each planned device in its order, or all stages on the only one.
 
     Raises:
         SpecError, NoFeasiblePlan: as `place_network`; of the devices that are present.
@@ -63,7 +60,6 @@ def place_on_present(network: MeasuredNetwork, present: tuple[str, ...]) -> Plac
     devices, names = planned_devices(network.spec.partition), tuple(dict.fromkeys(present))
     if list(names) == [device.name for device in devices]:
         return place_network(network, devices)
-
     placement = place_network(network, devices) if len(names) > 1 else _place_as_planned(network, devices)
     hosts = names if len(names) > 1 else names * len(devices)
     present_name = dict(zip([device.name for device in devices], hosts, strict=True))
@@ -74,13 +70,10 @@ def place_on_present(network: MeasuredNetwork, present: tuple[str, ...]) -> Plac
 
 
 def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
-    """Place a network on as many devices as processes, by cost if the planned devices are fewer or more.
+    """Place a network on as many devices as a pipeline has processes, by cost if the planned devices are fewer or more.
 
     The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
     the least of them, if they are not as many.
-
-    Args:
-        processes: in one pipeline.
 
     Raises:
         SpecError: as `place_network`, or there are more processes than stages.
@@ -108,10 +101,7 @@ def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
 
 
 def _place_as_planned(network: MeasuredNetwork, devices: Devices) -> Placement:
-    """Return the placement of the plan; without limits if the planned devices, which need not be used, would break them.
-
-    Nodes then keep least, if what they keep is open.
-    """
+    """Return the placement of the plan; where the planned devices, which need not be used, would break their limits, without these: open nodes then keep least."""
     try:
         return place_network(network, devices)
     except NoFeasiblePlan:
@@ -119,11 +109,7 @@ def _place_as_planned(network: MeasuredNetwork, devices: Devices) -> Placement:
 
 
 def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
-    """Check that devices keep their limits, and need no more than they have.
-
-    Raises:
-        NoFeasiblePlan: they do not.
-    """
+    """Check that devices keep their limits, and need no more than they have; NoFeasiblePlan: they do not."""
     limited = _with_own_limits(placement.devices)
     if any(device.memory_bytes is not None for device in limited):
         hosts = [stage.device for stage in placement.stages]
@@ -137,45 +123,45 @@ def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
         SpecError: nodes that share a parameter are apart, or a node cannot keep in its stage what it is to keep.
     """
     network.check_shared([stage.nodes for stage in placement.stages])
-    listed, problems = network.spec.method.keep, list[Problem]()
+    listed = network.spec.method.keep
     graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()
-    for program, segment in ((one, segment) for one in network.lowering.placed(placement) for segment in one.segments):
-        for name in segment.nodes if segment.keeps != "graph" else ():
-            if name not in graphs:
-                continue
-            message = (
-                f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its parameters "
-                "change before the backward"
-            )
-            hint = 'set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well'
-            problems.append(Problem(message=message, hint=hint, path=("method", "keep", name)))
-    refuse(problems)
+    refuse(
+        Problem(
+            message=f"node {shown(name)} cannot keep its graph: its stage, {program.index}, has depth {program.depth}, so its "
+            "parameters change before the backward",
+            hint='set it to "input", or set method.allow_stored = true, which stores the parameters of the forward as well',
+            path=("method", "keep", name),
+        )
+        for program in network.lowering.placed(placement)
+        for segment in program.segments
+        for name in segment.nodes
+        if segment.keeps != "graph" and name in graphs
+    )
 
 
 def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "least"] = "fill") -> Placement:
     """Place a network under the limits that devices state; `keep` is how much nodes keep, if that is open."""
-    checked, given, listed = network.checked, network.checked.stages, network.spec.partition.devices
-    open_keep = keep if network.spec.method.keep == "auto" else None
-    limited = any(device.memory_bytes is not None for device in devices)
+    checked, given, spec = network.checked, network.checked.stages, network.spec
+    number, listed = spec.partition.stages, spec.partition.devices
+    open_keep = keep if spec.method.keep == "auto" else None
+    by_cost = checked.schedule == "auto" or bool(open_keep) or any(one.memory_bytes is not None for one in devices)
     hosts: list[str] | None = None
-    if network.spec.partition.stages == 1 == len(devices) and not (limited or checked.schedule == "auto" or open_keep):
+    if number == 1 == len(devices) and not by_cost:
         # There is nothing to choose, and costs of a large network take longer to measure than a small run of it.
         given = partition(network.graph, [network.graph.order], [""])
         check_depths(checked.schedule, network.graph, given)
     if given is not None:
         each = isinstance(listed, tuple) and len(listed) == len(given.stages)
         hosts = [*listed] if isinstance(listed, tuple) and each else only_hosts(given, devices)
-    if given is not None and hosts is not None and not (limited or checked.schedule == "auto" or open_keep):
+    if given is not None and hosts is not None and checked.schedule != "auto" and not by_cost:
         placement = Placement(stages=given.spread_over(hosts).stages, devices=devices, schedule=checked.schedule)
+    elif given is not None:
+        placement = evolve(place(network.planner_inputs(devices), given, open_keep, hosts), by_cost=True)
     else:
-        inputs, number = network.planner_inputs(devices), network.spec.partition.stages
-        if given is not None:
-            placement = place(inputs, given, open_keep, hosts)
-        else:
-            depths = len(checked.schedule) if isinstance(checked.schedule, tuple) else 1
-            network.check_shared(number if isinstance(number, int) else depths)
-            placement = place(inputs, number if isinstance(number, int) else "auto", open_keep)
-        placement = evolve(placement, by_cost=True)
+        inputs, depths = network.planner_inputs(devices), checked.schedule
+        least = len(depths) if isinstance(depths, tuple) else 1
+        network.check_shared(number if isinstance(number, int) else least)
+        placement = evolve(place(inputs, number if isinstance(number, int) else "auto", open_keep), by_cost=True)
     check_stages(network, placement)
     return placement
 
@@ -183,8 +169,7 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
 def _as_placed(network: MeasuredNetwork, placement: Placement, devices: Devices) -> PlannerInputs:
     """Return inputs on some devices under which stages keep the depths of a placement, and nodes what they keep there."""
     inputs = network.planner_inputs(devices)
-    kept = inputs.kept if placement.kept is None else placement.kept
-    return evolve(inputs, schedule=placement.schedule, kept=kept)
+    return evolve(inputs, schedule=placement.schedule, kept=inputs.kept if placement.kept is None else placement.kept)
 
 
 def _with_own_limits(devices: Devices) -> Devices:

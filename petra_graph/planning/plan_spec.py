@@ -95,16 +95,7 @@ class Planner:
     """Plans of one specification and its variants: the network is checked and measured once, and each variant placed once."""
 
     def __init__(self, given: Given, overrides: Iterable[str] = ()) -> None:
-        """Check the specification.
-
-        Args:
-            given: a TOML file, or "-" for the standard input, or a specification made in code.
-            overrides: `--set` assignments, KEY=VALUE.
-
-        Raises:
-            SpecError: the specification is wrong; all problems, located.
-            PluginError: only plugins are at fault.
-        """
+        """Check the specification; arguments and errors as of `check_spec`."""
         self.checked = check_spec(given, overrides)
         self._known = Memo[Estimate]()
 
@@ -141,8 +132,7 @@ class Planner:
         problems.raise_any()
         assert devices is not None
         assert network is not None
-        placement = problems.require(place_network, network, devices)
-        found = problems.require(Estimate.of, network, placement)
+        found = problems.require(lambda: Estimate.of(network, place_network(network, devices)))
         problems.add(delay_problems(network, found.programs))
         problems.raise_any()
         return found
@@ -224,10 +214,9 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
     )
     slowest, fastest = throughput_range(inputs, spec, speed.samples_per_second)
 
-    many, epoch_seconds = network.micro_batches, None
-    if many is not None:  # The pipeline drains at the end of each epoch.
-        epoch_seconds = many * speed.tick_seconds + max(0.0, speed.overhead_seconds)
-    shown: tuple[Event, ...] = ()
+    many, shown = network.micro_batches, tuple[Event, ...]()
+    # The pipeline drains at the end of each epoch.
+    epoch_seconds = None if many is None else many * speed.tick_seconds + max(0.0, speed.overhead_seconds)
     if with_timeline:
         windows = -(-(max(program.depth for program in programs) + TICKS_SHOWN) // inputs.accumulation)
         shown = simulate(pipeline, windows * inputs.accumulation)

@@ -6,7 +6,7 @@ neither wins: the run is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class SavedPlan:
             SpecError: the plan is of another network, of other settings or of other devices; the first difference.
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
-        plan, spec, checked = self.plan, network.spec, network.checked
+        plan, spec = self.plan, network.spec
         named = [device.name for device in plan.devices]
         if processes > 1:  # A process is a device, by the plan's names.
             assumed = planned_devices(spec.partition, tuple(named))
@@ -74,34 +74,15 @@ class SavedPlan:
         else:
             here = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
             devices = tuple(device for device in here if device.name in named)
-
-        self._compare("method.name", plan.method, checked.method.name)
-        self._compare("method.accumulation", plan.accumulation, spec.method.accumulation)
-        self._compare("data.batch", plan.micro_batch, spec.data.batch)
-        self._compare("partition.replicas", plan.replicas, spec.partition.replicas)
-        cut = [list(stage.nodes) for stage in plan.stages]
-        if checked.stages is not None:
-            self._compare("partition.stages", cut, [list(stage.nodes) for stage in checked.stages.stages])
-        elif isinstance(spec.partition.stages, int):
-            self._compare("partition.stages", len(cut), spec.partition.stages)
-        if checked.schedule != "auto":
-            self._compare("method.schedule", plan.schedule, checked.schedule)
-        planned = {node.name: node for node in plan.nodes}
-        self._compare("nodes", sorted(planned), sorted(network.graph.nodes))
-        for name, node in network.graph.nodes.items():
-            key, one, shapes = f"node {shown(name)}: ", planned[name], network.shapes[name]
-            self._compare(f"{key}kind", one.kind, node.kind)
-            self._compare(f"{key}block", one.block, node.block)
-            self._compare(f"{key}inputs", one.inputs, tuple(read for read in node.inputs if read != INPUT))
-            self._compare(f"{key}outputs", one.outputs, shapes.outputs)
-            self._compare(f"{key}parameters", one.parameters, shapes.parameters)
-        types = {device.name: device.type.name for device in devices}
-        self._compare("devices", {device.name: device.type for device in plan.devices}, types)
+        for key, planned, own in _choices(plan, network):
+            self._compare(key, planned, own)
+        self._compare(
+            "devices", {one.name: one.type for one in plan.devices}, {one.name: one.type.name for one in devices}
+        )
         if processes > 1:
             self._compare("processes", len(plan.devices), processes)
-
         try:
-            stages = partition(network.graph, cut, [""])
+            stages = partition(network.graph, [stage.nodes for stage in plan.stages], [""])
             check_depths(plan.schedule, network.graph, stages)
             hosts = [named.index(stage.device) for stage in plan.stages]
         except (SpecError, ValueError) as error:
@@ -129,3 +110,27 @@ class SavedPlan:
             came, wanted = (bounded(shown(one), _WIDTH) for one in (planned, here))
             hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
             raise SpecError(f"{self.source} is a plan of {key} = {came}, not {wanted}", hint)
+
+
+def _choices(plan: Plan, network: MeasuredNetwork) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys that both state, each with what the plan has and what is to run."""
+    spec, checked, cut = network.spec, network.checked, [list(stage.nodes) for stage in plan.stages]
+    yield "method.name", plan.method, checked.method.name
+    yield "method.accumulation", plan.accumulation, spec.method.accumulation
+    yield "data.batch", plan.micro_batch, spec.data.batch
+    yield "partition.replicas", plan.replicas, spec.partition.replicas
+    if checked.stages is not None:
+        yield "partition.stages", cut, [list(stage.nodes) for stage in checked.stages.stages]
+    elif isinstance(spec.partition.stages, int):
+        yield "partition.stages", len(cut), spec.partition.stages
+    if checked.schedule != "auto":
+        yield "method.schedule", plan.schedule, checked.schedule
+    planned = {node.name: node for node in plan.nodes}
+    yield "nodes", sorted(planned), sorted(network.graph.nodes)
+    for name, node in network.graph.nodes.items():
+        key, one, shapes = f"node {shown(name)}: ", planned[name], network.shapes[name]
+        yield f"{key}kind", one.kind, node.kind
+        yield f"{key}block", one.block, node.block
+        yield f"{key}inputs", one.inputs, tuple(read for read in node.inputs if read != INPUT)
+        yield f"{key}outputs", one.outputs, shapes.outputs
+        yield f"{key}parameters", one.parameters, shapes.parameters
