@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from petra_graph.errors import Problem, SpecError, shown, shown_key, suggestion
-from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
+from petra_graph.graph.node_graph import NodeGraph, stage_graph
 from petra_graph.program.device_types import device_types
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.stage_program import Partition
@@ -19,21 +19,13 @@ def _wrong(message: str, hint: str, *path: str | int) -> Problem:
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise problems, if there are any.
-
-    Raises:
-        SpecError: there are; paths begin at the specification's root.
-    """
+    """Raise problems, whose paths begin at the specification's root, as SpecError, if there are any."""
     if found := list(problems):
         raise SpecError(found)
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
-    """Return the method and the schedule.
-
-    Raises:
-        SpecError: the method does not exist, or its keys contradict each other.
-    """
+    """Return the method and the schedule; SpecError: the method does not exist, or its keys contradict each other."""
     method = METHODS.get(spec.name)
     if method is None:
         raise SpecError(_wrong(f"unknown method {shown(spec.name)}", suggestion(spec.name, METHODS), "method", "name"))
@@ -47,14 +39,16 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
         message = f'method "{name}" has no delay, and a list of depths would give it one'
         hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
         problems.append(_wrong(message, hint, "method", "schedule"))
-    scope = ("optimizer", "clip", "scope")
-    if clip is not None and clip.scope == "global" and clip.by == "value":
-        message = 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
-        problems.append(_wrong(message, 'leave out `scope`, or set by = "norm"', *scope))
-    elif clip is not None and clip.scope == "global" and not is_synchronous(schedule, method.flush):
+    if clip is not None and clip.scope == "global":
         # Asynchronous stages update at different times, so no global norm exists when one steps.
-        message = f'scope = "global" needs a synchronous schedule (got {shown(schedule)})'
-        problems.append(_wrong(message, 'set scope = "stage", or method.schedule = "sequential"', *scope))
+        message, hint = "", ""
+        if clip.by == "value":
+            message = 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
+            hint = 'leave out `scope`, or set by = "norm"'
+        elif not is_synchronous(schedule, method.flush):
+            message = f'scope = "global" needs a synchronous schedule (got {shown(schedule)})'
+            hint = 'set scope = "stage", or method.schedule = "sequential"'
+        problems += [_wrong(message, hint, "optimizer", "clip", "scope")] * bool(message)
     refuse(problems)
     return method, schedule
 
@@ -90,13 +84,10 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
     hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
     if len(schedule) != len(stages):
         raise SpecError(_wrong(f"{plural(len(schedule), 'depth')} for {plural(len(stages), 'stage')}", hint, *path))
-    edges = stage_graph(graph.digraph, [stage.nodes for stage in stages])
-    for feeder, reader in growing_edges(edges, dict(enumerate(schedule, start=1))):
-        message = (
-            f"stage {reader} would wait for ever: its depth is {schedule[reader - 1]}, "
-            f"and stage {feeder}, which feeds it, has {schedule[feeder - 1]}"
-        )
-        problems.append(_wrong(message, f"depths must not grow along an edge; {hint}", *path))
+    for feeder, reader in sorted(stage_graph(graph.digraph, [stage.nodes for stage in stages]).edges):
+        if (own := schedule[reader - 1]) > (before := schedule[feeder - 1]):
+            message = f"stage {reader} would wait for ever: its depth is {own}, and stage {feeder}, which feeds it, has {before}"
+            problems.append(_wrong(message, f"depths must not grow along an edge; {hint}", *path))
     if schedule[-1] != 1:
         message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
         problems.append(_wrong(message, hint, *path))

@@ -68,9 +68,9 @@ class NodeGraph:
 
     @cached_property
     def digraph(self) -> nx.DiGraph:
-        """The graph in networkx: node names with the attribute `node`, and edges, both in declared order."""
+        """The graph in networkx: node names and edges, both in declared order."""
         graph = nx.DiGraph()
-        graph.add_nodes_from((name, {"node": node}) for name, node in self.nodes.items())
+        graph.add_nodes_from(self.nodes)
         graph.add_edges_from(
             (producer, node.name) for node in self.nodes.values() for producer in node.inputs if producer != INPUT
         )
@@ -132,11 +132,6 @@ def distances(stages: nx.DiGraph) -> dict[int, int]:
     return {stage: distance for distance, generation in enumerate(generations) for stage in generation}
 
 
-def growing_edges(stages: nx.DiGraph, depths: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return the edges along which depths grow, sorted: their consumers would wait for ever."""
-    return sorted((producer, consumer) for producer, consumer in stages.edges if depths[consumer] > depths[producer])
-
-
 # --- from node tables to a checked graph: `repeat` unrolled, defaults filled in; `measure` checks the shapes of tensors -----
 
 
@@ -156,19 +151,12 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
         The graph, None where the nodes' inputs allow none, and all problems found.
     """
     nodes = list(_unroll(tables))
-    problems = [*_of_names(tables), *_of_inputs(nodes), *_of_kinds(nodes)]
+    problems = [*_of_names(tables), *_of_nodes(nodes)]
     known = {INPUT, *(node.name for node in nodes)}
     if len(known) <= len(nodes) or not nodes or any(one not in known for node in nodes for one in node.inputs):
         return None, problems
     graph = NodeGraph(nodes={node.name: node for node in nodes})
-    broken = list(_of_shape(graph))
-    if not broken:  # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
-        head = next(one.name for one in graph.nodes.values() if one.kind == "head")
-        reaching = nx.ancestors(graph.digraph, head) | {head}
-        for name in (name for name in graph.nodes if name not in reaching):
-            message = f'the output of node "{name}" never reaches the head "{head}"'
-            broken.append(graph.nodes[name].problem(message, "let a later node name it in `inputs`, or remove it"))
-    return graph, problems + broken
+    return graph, [*problems, *_of_shape(graph)]
 
 
 def _copies(spec: NodeSpec) -> list[str]:
@@ -195,16 +183,17 @@ def _of_names(tables: Sequence[NodeInput]) -> Iterator[Problem]:
     last = {name: path for name, path in taken if counts[name] > 1 or name == INPUT}
     by_path = {path: name for name, path in reversed(last.items())}  # the copies of a repeated node are one mistake
     for path, name in by_path.items():
+        message, hint = (
+            f'{counts[name]} nodes are called "{name}"',
+            "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
+        )
         if name == INPUT:
             message, hint = f'a node cannot be called "{INPUT}", which means the samples', "choose another name"
-            yield Problem(message=message, hint=hint, path=(*path, "name"))
-        else:
-            hint = "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)"
-            yield Problem(message=f'{counts[name]} nodes are called "{name}"', hint=hint, path=(*path, "name"))
+        yield Problem(message=message, hint=hint, path=(*path, "name"))
 
 
-def _of_inputs(nodes: Sequence[Node]) -> Iterator[Problem]:
-    """Every input names a node, once."""
+def _of_nodes(nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Every input names a node, once; a reversible node needs a block with an inverse, a head node a head block; a reversible block may be buffered."""
     known = dict.fromkeys([INPUT, *(node.name for node in nodes)])
     for node in nodes:
         for producer, count in Counter(node.inputs).items():
@@ -216,24 +205,17 @@ def _of_inputs(nodes: Sequence[Node]) -> Iterator[Problem]:
                 close = get_close_matches(producer, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"nodes: {', '.join(islice(known, 12))}"
                 yield node.problem(f"{reads}, which is not a node", hint, "inputs")
-
-
-def _of_kinds(nodes: Sequence[Node]) -> Iterator[Problem]:
-    """A reversible node needs a block with an inverse, a head node a head block; a reversible block may be buffered."""
-    for node in nodes:
         declared = node.kind if node.plugin is None else node.plugin.code.kind
         if node.kind != declared and (node.kind, declared) != ("buffered", "reversible"):
+            has = f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block'
             inverse = ", which has no inverse" if node.kind == "reversible" else ""
-            message = (
-                f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block{inverse}'
-            )
-            yield node.problem(message, f'leave out `kind`, or set kind = "{declared}"', "kind")
+            yield node.problem(has + inverse, f'leave out `kind`, or set kind = "{declared}"', "kind")
 
 
 def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
-    """No node depends on its own output; one node reads the samples, every node something, and one is a head, which no node reads."""
-    nodes = list(graph.nodes.values())
-    if not nx.is_directed_acyclic_graph(graph.digraph):
+    """No node depends on its own output; one node reads the samples, every node something, and one is a head, which every other reaches and none reads."""
+    nodes, cyclic = list(graph.nodes.values()), not nx.is_directed_acyclic_graph(graph.digraph)
+    if cyclic:
         names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
         message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
         yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
@@ -243,7 +225,8 @@ def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
     for node in sources[1:]:
         message = f'node "{node.name}" reads the samples, as "{sources[0].name}" does'
         yield node.problem(message, "let one node read the samples, and the others read that node", "inputs")
-    for node in (one for one in nodes if not one.inputs):
+    idle = [one for one in nodes if not one.inputs]
+    for node in idle:
         hint = "leave out `inputs` to read the node before it"
         yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
     if not heads:
@@ -252,6 +235,13 @@ def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
     for node in heads[1:]:
         message = f'node "{node.name}" is a second head; the first is "{heads[0].name}"'
         yield node.problem(message, "a graph has one head")
-    for node, reader in ((one, reader) for one in heads for reader in graph.consumers(one.name)):
+    behind = [(one, reader) for one in heads for reader in graph.consumers(one.name)]
+    for node, reader in behind:
         message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
         yield graph.nodes[reader].problem(message, "put the head last", "inputs")
+    if cyclic or len(sources) != 1 or idle or len(heads) != 1 or behind:
+        return  # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
+    reaching = nx.ancestors(graph.digraph, heads[0].name) | {heads[0].name}
+    for node in (node for node in nodes if node.name not in reaching):
+        message = f'the output of node "{node.name}" never reaches the head "{heads[0].name}"'
+        yield node.problem(message, "let a later node name it in `inputs`, or remove it")

@@ -232,24 +232,24 @@ def _are_alike(args: Sequence[Any]) -> bool:
     return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
-def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
-    result: Tensor = torch.ops.aten.convolution.default(x, weight, *others)
-    return torch.empty_like(result, memory_format=torch.channels_last) if _is_channels_last(x, weight) else result
+def _in_the_layout_of(operands: slice) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes of a convolution one whose images are in channels-last where one of its operands, input and weight, is."""
 
+    def of(convolution: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            found = convolution(*args)
+            x, weight = args[operands]
+            if x.dim() != IMAGE_DIMENSIONS or torch.channels_last not in map(suggest_memory_format, (x, weight)):
+                return found
+            made = [
+                torch.empty_like(one, memory_format=torch.channels_last) if one is not None and one.dim() > 1 else one
+                for one in ((found,) if isinstance(found, Tensor) else found)
+            ]
+            return made[0] if isinstance(found, Tensor) else tuple(made)
 
-def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
-    of_x, of_weight, of_bias = torch.ops.aten.convolution_backward.default(gradient, x, weight, *others)
-    if _is_channels_last(x, weight):
-        of_x, of_weight = (
-            None if found is None else torch.empty_like(found, memory_format=torch.channels_last)
-            for found in (of_x, of_weight)
-        )
-    return of_x, of_weight, of_bias
+        return run
 
-
-def _is_channels_last(x: Tensor, weight: Tensor) -> bool:
-    formats = {suggest_memory_format(x), suggest_memory_format(weight)}
-    return x.dim() == IMAGE_DIMENSIONS and torch.channels_last in formats
+    return of
 
 
 def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -282,7 +282,9 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
 }
 _POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
-    torch.ops.aten.convolution.default: _convolution,
-    torch.ops.aten.convolution_backward.default: _convolution_backward,
+    torch.ops.aten.convolution.default: _in_the_layout_of(slice(0, 2))(torch.ops.aten.convolution.default),
+    torch.ops.aten.convolution_backward.default: _in_the_layout_of(slice(1, 3))(
+        torch.ops.aten.convolution_backward.default
+    ),
     torch.ops.aten._safe_softmax.default: _no_attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
 }

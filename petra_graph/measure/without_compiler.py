@@ -1,9 +1,9 @@
 """A context in which torch imports neither its compiler nor sympy, for measurements on the meta device and trials before a run; no run trains inside it.
 
 Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first called: the
-decompositions of the meta device are among them. They also ask about sizes that may be symbols, in a module that imports sympy. Either import
-takes longer than all measurements of a plan. No code is compiled here and sizes are numbers, so the marks may be left out, and what is asked of
-numbers is answered here. Whatever else is wanted of the two modules comes from the real ones, which can be imported again afterwards.
+decompositions of the meta device are among them. They also ask about sizes that may be symbols, of sympy. Either import takes longer than all
+measurements of a plan. No code is compiled here and sizes are numbers, so the marks may be left out, and what is asked of numbers is answered
+here. Whatever else is wanted of these modules comes from the real ones, which can be imported again afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_COMPILER, _SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
+_COMPILER, _SYMBOLS, _ALGEBRA = "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy"
 _SAME = (
     *("expect_true", "guard_bool", "guard_int", "guard_or_false", "guard_or_true", "guard_size_oblivious"),
     *("guarding_hint_or_throw", "statically_known_true"),
@@ -33,17 +33,20 @@ _OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Stand in for both modules inside the context, unless they are already imported."""
+    """Stand in for these modules inside the context, unless they are already imported."""
     unmarked: list[Callable[..., Any]] = []
 
     def disable(function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
         unmarked.append(function)
         return function
 
-    # Outside compilation the real `graph_break`, which torch's optimizers call, does nothing either.
-    marks = _StandIn(_COMPILER, {"disable": disable, "graph_break": lambda: None})
-    answers = _StandIn(_SYMBOLS, {name: _answer(name, of_numbers) for name, of_numbers in _OF_NUMBERS.items()})
-    present = [one for one in (marks, answers) if one.__name__ not in sys.modules]
+    stand_ins = (
+        # Outside compilation the real `graph_break`, which torch's optimizers call, does nothing either.
+        _StandIn(_COMPILER, {"disable": disable, "graph_break": lambda: None}),
+        _StandIn(_SYMBOLS, {name: _answer(name, of_numbers) for name, of_numbers in _OF_NUMBERS.items()}),
+        _StandIn(_ALGEBRA, {"Basic": type("Basic", (), {})}),  # of which no number is
+    )
+    present = [one for one in stand_ins if one.__name__ not in sys.modules]
     sys.modules.update((one.__name__, one) for one in present)
     try:
         yield
@@ -55,22 +58,32 @@ def uncompiled() -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """A module in another one's place with a few of its functions; any other attribute comes from the real one."""
+    """A module in another one's place with a little of it; any other attribute comes from the real one, which is then in its own place."""
 
-    def __init__(self, name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         super().__init__(name)
-        vars(self).update(functions)
+        self._own = own
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its file, and an import whether it is a package, as the compiler is.
-        if name.startswith("__") and (name, self.__name__) != ("__path__", _COMPILER):
+        own = vars(self).get("_own", {})
+        if name in own:
+            return own[name]
+        # `inspect` asks every module for its file, and an import whether it is a package.
+        if name.startswith("__") and (name != "__path__" or self.__name__ == _SYMBOLS):
             raise AttributeError(name)
-        self.withdraw()
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(_real(self.__name__), name)
 
     def withdraw(self) -> None:
+        """Leave the place; a module that was imported meanwhile and has this one finds the real attributes in it."""
+        self._own = {}
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
+
+
+def _real(name: str) -> ModuleType:
+    if isinstance(standing := sys.modules.get(name), _StandIn):
+        standing.withdraw()
+    return importlib.import_module(name)
 
 
 def _answer(name: str, of_numbers: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,6 +93,6 @@ def _answer(name: str, of_numbers: Callable[..., Any]) -> Callable[..., Any]:
         flat = [part for value in values for part in (value if isinstance(value, tuple | list) else (value,))]
         if all(isinstance(part, int | float) for part in flat):
             return of_numbers(*values)
-        return getattr(importlib.import_module(_SYMBOLS), name)(*values)
+        return getattr(_real(_SYMBOLS), name)(*values)
 
     return answer

@@ -36,7 +36,7 @@ _UNLISTED = "a100-40gb"
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
     """Return the names of a run's devices, in order; of several processes each one's, in the order of ranks, named as if all were on one machine.
 
-    A number means the first CUDA devices, or the CPU where torch sees no CUDA device. On CUDA each process has the device of its local rank.
+    A number means the first CUDA devices, or the CPU where torch sees none. On CUDA each process has the device of its local rank.
 
     Raises:
         SpecError: a device does not exist here, or the number of devices is not that of the processes, or these are of different kinds.
@@ -110,12 +110,10 @@ def _names(partition: PartitionSpec, types: Sequence[DeviceType], count: int) ->
 def _type_here(name: str) -> DeviceType:
     """Return the type of a device of this machine; of its first one, with a guess, where it has none of that name."""
     kind, _, index = name.partition(":")
-    if kind == "cpu":
-        return DEVICE_TYPES["cpu"]
-    if not torch.cuda.is_available():
+    here = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    if not here:
         guess = f"{name} is taken to be a CPU core, since no GPU is here" if kind == "cuda" else ""
         return evolve(DEVICE_TYPES["cpu"], guess=guess)
-    here = torch.cuda.device_count()
     place = int(index) if index.isdecimal() else 0
     found = gpu_type(torch.cuda.get_device_properties(place if place < here else 0))
     if place < here or found.guess:
