@@ -206,11 +206,7 @@ def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
 def initial_blocks(
     graph: NodeGraph, shapes: Mapping[str, NodeShapes], seed: int, names: Iterable[str]
 ) -> dict[str, Block]:
-    """Build nodes on the CPU; their parameters follow from the seed and the names of the nodes.
-
-    Raises:
-        SpecError, PluginError: as `build_block`.
-    """
+    """Build nodes on the CPU; their parameters follow from the seed and the names of the nodes; SpecError, PluginError: as `build_block`."""
     first: dict[str, tuple[str, str]] = {}
     for name in graph.order:
         for key, shared in shapes[name].shared.items():

@@ -79,12 +79,7 @@ class Memo(list[tuple[Any, T]]):
 
 @uncompiled()
 def measure_shapes(graph: NodeGraph, facts: DataFacts) -> Mapping[str, NodeShapes]:
-    """Run all nodes in order.
-
-    Raises:
-        SpecError: blocks refuse their input, or their inverses do not return shapes.
-        PluginError: as `build_block`.
-    """
+    """Run all nodes in order; SpecError: blocks refuse their input, or their inverses do not return shapes; PluginError: as `build_block`."""
     samples = (
         torch.empty(_BATCH, *shape, dtype=torch.int64 if dtype == "int64" else torch.float32, device="meta")
         for shape, dtype in facts.inputs.values()
