@@ -232,24 +232,22 @@ def _are_alike(args: Sequence[Any]) -> bool:
     return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
-def _in_the_layout_of(operands: slice) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what makes of a convolution one whose images are in channels-last where one of its operands, input and weight, is."""
+def _laid_out(convolution: Callable[..., Any], operands: slice) -> Callable[..., Any]:
+    """Return a convolution whose images are in channels-last where its input or its weight is; these are its `operands`."""
 
-    def of(convolution: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            found = convolution(*args)
-            x, weight = args[operands]
-            if x.dim() != IMAGE_DIMENSIONS or torch.channels_last not in map(suggest_memory_format, (x, weight)):
-                return found
-            made = [
-                torch.empty_like(one, memory_format=torch.channels_last) if one is not None and one.dim() > 1 else one
-                for one in ((found,) if isinstance(found, Tensor) else found)
-            ]
-            return made[0] if isinstance(found, Tensor) else tuple(made)
+    def run(*args: Any) -> Any:
+        found = convolution(*args)
+        x, weight = args[operands]
+        if x.dim() != IMAGE_DIMENSIONS or torch.channels_last not in map(suggest_memory_format, (x, weight)):
+            return found
+        several = (found,) if isinstance(found, Tensor) else found
+        made = [
+            torch.empty_like(one, memory_format=torch.channels_last) if one is not None and one.dim() > 1 else one
+            for one in several
+        ]
+        return made[0] if isinstance(found, Tensor) else tuple(made)
 
-        return run
-
-    return of
+    return run
 
 
 def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -282,9 +280,7 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
 }
 _POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
-    torch.ops.aten.convolution.default: _in_the_layout_of(slice(0, 2))(torch.ops.aten.convolution.default),
-    torch.ops.aten.convolution_backward.default: _in_the_layout_of(slice(1, 3))(
-        torch.ops.aten.convolution_backward.default
-    ),
+    torch.ops.aten.convolution.default: _laid_out(torch.ops.aten.convolution.default, slice(0, 2)),
+    torch.ops.aten.convolution_backward.default: _laid_out(torch.ops.aten.convolution_backward.default, slice(1, 3)),
     torch.ops.aten._safe_softmax.default: _no_attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
 }
