@@ -62,12 +62,10 @@ class _StandIn(ModuleType):
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         super().__init__(name)
-        self._own = own
+        vars(self).update(own)
+        self._own = tuple(own)
 
     def __getattr__(self, name: str) -> Any:
-        own = vars(self).get("_own", {})
-        if name in own:
-            return own[name]
         # `inspect` asks every module for its file, and an import whether it is a package.
         if name.startswith("__") and (name != "__path__" or self.__name__ == _SYMBOLS):
             raise AttributeError(name)
@@ -75,7 +73,8 @@ class _StandIn(ModuleType):
 
     def withdraw(self) -> None:
         """Leave the place; a module that was imported meanwhile and has this one finds the real attributes in it."""
-        self._own = {}
+        for name in self._own:
+            vars(self).pop(name, None)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 
