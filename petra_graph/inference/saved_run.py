@@ -27,7 +27,7 @@ from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_cut
 from petra_graph.record.recorded_run import LATEST, find_run
-from petra_graph.record.run_directory import damaged, first_folders, read_json
+from petra_graph.record.run_directory import damaged, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.spec.load_spec import parse_override
@@ -77,7 +77,9 @@ class SavedRun:
         tables, stored = {first for first, *_ in keys}, _read_facts(directory / "data.json")
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
         known = None if "data" in tables else stored
-        checked = check_spec(str(resolved), overrides, folders=first_folders(directory), facts=known)
+        # Modules of its own blocks may lie where its first specification did.
+        folders = read_json(directory / "env.json").get("folders", ())
+        checked = check_spec(str(resolved), overrides, folders=folders, facts=known)
         network, facts = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:

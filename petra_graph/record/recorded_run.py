@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from attrs import define, frozen
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.run_directory import METRICS, SCALES, SUMMARY, damaged, is_locked, read_json, resolved_spec
+from petra_graph.record.run_directory import METRICS, SCALES, SUMMARY, damaged, is_locked, read_json
 from petra_graph.spec.load_spec import parse_override
 
 
@@ -108,9 +109,18 @@ def status_of(directory: Path) -> str:
 
 def read_run(directory: Path) -> RecordedRun:
     """Read a run's directory, also while it trains; raise SpecError if it is not a run's, or one of its files is damaged."""
-    resolved = resolved_spec(directory)
+    try:
+        text, events = ((directory / name).read_bytes() for name in ("resolved.toml", METRICS))
+    except OSError:
+        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
+        hint = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
+        raise SpecError(message, hint=hint) from None
+    try:
+        resolved = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(directory / "resolved.toml", error) from None
     metrics: dict[str, list[Point]] = {}
-    for number, line in enumerate((directory / METRICS).read_bytes().splitlines(keepends=True), start=1):
+    for number, line in enumerate(events.splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):  # written at this moment
             break
         try:
@@ -123,7 +133,7 @@ def read_run(directory: Path) -> RecordedRun:
             raise SpecError(message, "remove that line, or restore the file from a copy") from None
     status, summary, scales = status_of(directory), read_json(directory / SUMMARY), read_json(directory / SCALES)
     try:
-        return RecordedRun(
+        run = RecordedRun(
             directory=directory,
             name=resolved["name"],
             seed=int(resolved["run"]["seed"]),
@@ -136,8 +146,10 @@ def read_run(directory: Path) -> RecordedRun:
             planned_epochs=int(resolved["run"]["epochs"]),
             processes=(summary.get("measured") or {}).get("processes", ()),
         )
+        _ = run.best, list(map(grown_bytes, run.processes))  # another version may have written other values
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise damaged(directory, error) from None
+    return run
 
 
 LATEST, RUNS = "latest", "runs"

@@ -16,7 +16,6 @@ import re
 import secrets
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -232,22 +231,6 @@ class Metrics:
 # --- read ---------------------------------------------------------------------------------------------------------------
 
 
-def resolved_spec(directory: Path) -> Mapping[str, Any]:
-    """Read the specification that a run resolved; raise SpecError if this is not a run's directory, or the file is damaged."""
-    path = directory / "resolved.toml"
-    try:
-        text = path.read_bytes()
-        (directory / METRICS).open("rb").close()
-    except OSError:
-        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
-        hint = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
-        raise SpecError(message, hint=hint) from None
-    try:
-        return tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, error) from None
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Return what a run's JSON file holds, {} where there is no file; raise SpecError if it is damaged."""
     try:
@@ -259,11 +242,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise damaged(path, TypeError(f"it holds a {type(value).__name__}"))
     return value
-
-
-def first_folders(directory: Path) -> tuple[str, ...]:
-    """Return the folders of a run's first specification, where modules of its own blocks may lie."""
-    return tuple(map(str, read_json(directory / "env.json").get("folders") or ()))
 
 
 def damaged(path: Path, error: Exception) -> SpecError:

@@ -212,7 +212,7 @@ class OneOfSeveral(RunProcess):
         for ended in ("final", COMPLETE) if restarts else ():
             if (code := world.launch.get(ended)) is not None:
                 raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
-        if restarts and directory is None:
+        if restarts and directory is None:  # the command does not name the directory that an earlier attempt has made
             name, spec = world.launch.get("directory"), load(given, overrides).spec
             directory = begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
@@ -261,7 +261,7 @@ class OneOfSeveral(RunProcess):
         device, transport = executors[0].program.device, prepared.spec.run.transport
         channels = open_channels(prepared.programs, pipeline, world, self.watchdog, transport=transport, device=device)
         world.wait_for_all("channels")
-        each = self.size // replicas
+        each = self.size // replicas  # processes of a replica, whose stages lie in the same order in all of them
         same_stages = range(self.rank % each, self.size, each)
         return Scheduler(
             executors,
@@ -390,8 +390,9 @@ class OneOfSeveral(RunProcess):
                     results = "" if self.directory is None else f"; results: {self.directory}"
                     sys.stderr.write(printable(f"interrupted during the start{results}\n"))
                 return Interrupted()
+            # The process that records may have made the directory, and have died before this one learned of it.
             if self.directory is None and prepared is not None:
-                with suppress(RuntimeError, RunFailed):
+                with suppress(RuntimeError):
                     if name := store.get("directory"):
                         self.directory = run_directory(prepared.spec.run.directory, name)
             if self.rank != self._reporter(failure):
@@ -403,6 +404,7 @@ class OneOfSeveral(RunProcess):
             error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
             if self.directory is not None and prepared is not None:
                 record = self.record or RunRecord.of(self.directory, prepared)
+                # The store may have died with its keeper: then the report says what is known here.
                 trained, statuses = self.trained, list[Any]()
                 with suppress(RuntimeError):
                     if self.record is None:

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
@@ -26,6 +26,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener, asked_at_stage
+from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
@@ -217,7 +218,11 @@ def run_on_processes(
         raise SpecError(message, hint="leave --processes out under torchrun")
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    folders = () if resume is None else Resumption.find(resume).manifest.folders
+    folders: Sequence[str] = ()
+    if resume is not None:  # of its latest checkpoint that can be read; the processes compare its digests
+        for at in reversed(checkpoint.numbers(resume)):
+            with suppress(checkpoint.Damaged):
+                folders = checkpoint.read_manifest(resume, at).folders
     spec = check_spec(path, overrides, folders=folders).spec
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]

@@ -157,6 +157,7 @@ class RunRecord:
             "measured": None,
             "weights": WEIGHTS,
         }
+        # Also what came before and behind the training; of a resumed run, of this start alone.
         made["seconds"]["total"] = round(time.perf_counter() - self.began, 3)
         if self.digests:
             made[DIGESTS] = self.digests

@@ -249,10 +249,9 @@ class Trainer:
         report = EpochEnded(
             epoch=epoch,
             train=position.train,
-            test=values if split == "test" else None,
-            validation=values if split == "validation" else None,
             samples_per_second=(position.micro_batches - done) * opened.whole / (position.seconds - seconds),
             learning_rate=self.learning_rate,
+            **{"test": None, split: values},
         )
         # From here on a checkpoint has the epoch among those that are done.
         position.epochs.append(report)
