@@ -275,6 +275,10 @@ def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...
             except Exception:  # noqa: BLE001  whatever it names
                 annotation = Any
         annotation, *said = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        # What is said of `Annotated[int, "...", AtLeast(1)] | None` is said of the option.
+        said += [
+            one for member in members(annotation) for one in getattr(member, "__metadata__", ()) if isinstance(one, str)
+        ]
         kind: Any = _toml_type(annotation)
         default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
         if default is not attrs.NOTHING and not _in_toml(default):  # it is unset in TOML, and left to the code
@@ -296,7 +300,8 @@ def _toml_type(annotation: Any) -> Any:
     annotation = bare.get(annotation, annotation) if annotation.__hash__ else annotation
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return Annotated[(_toml_type(inside[0]), *inside[1:])]
+        kind, bounds = _toml_type(inside[0]), [one for one in inside[1:] if callable(one)]
+        return Annotated[(kind, *bounds)] if bounds else kind
     if members(annotation) != (annotation,):
         kinds = tuple(kind for one in members(annotation) if annotated(kind := _toml_type(one))[0] is not Any)
         return Union[(*kinds, type(None))] if kinds and Any not in inside else Any

@@ -117,8 +117,7 @@ class MethodSpec:
     ] = None
     accumulation: Annotated[int, "micro-batches averaged into one update (the paper's k)", AtLeast(1)] = 1
     keep: Annotated[
-        Literal["auto"] | KeepsByNode | None,
-        'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits',
+        Literal["auto"] | KeepsByNode | None, 'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits'
     ] = None
     allow_stored: Annotated[bool, "`keep` may have delayed nodes keep their graphs, with the forward's parameters"] = False
 
@@ -194,9 +193,7 @@ class LrScheduleSpec(PluginSpec):
     name: Annotated[str, 'learning-rate schedule plugin, or "module:attribute"'] = "constant"
     warmup_epochs: Annotated[float, "linear warm-up, counted in updates (epochs)", AtLeast(0)] = 0.0
     delay_epochs: Annotated[
-        float,
-        "time in which the rate of a stage whose gradients are D > 1 updates late rises from 1 / D of it (PipeMare's T1) (epochs)",
-        AtLeast(0),
+        float, "time in which the rate of a stage whose gradients are D > 1 updates late rises from 1 / D of it (PipeMare's T1) (epochs)", AtLeast(0)
     ] = 0.0
     scaling: Annotated[Literal["none", "goyal"], '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'] = "none"
 
@@ -263,8 +260,7 @@ class RunSpec:
     directory: Annotated[str, "parent of run directories, from the working directory", Length(at_least=1)] = "runs"
     watchdog: Annotated[float, "longest time of an operation, after which a run of several processes fails (seconds)", GreaterThan(0)] = 300.0
     transport: Annotated[
-        Transport,
-        'channels between processes: "auto" is shared memory within a machine, "process-group" torch.distributed, "nccl" GPU to GPU',
+        Transport, 'channels between processes: "auto" is shared memory within a machine, "process-group" torch.distributed, "nccl" GPU to GPU'
     ] = "auto"
     scheduling: Annotated[
         Scheduling,
@@ -297,9 +293,7 @@ class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
 
     recorded_as: Annotated[
-        str | None,
-        'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
-        is_file_name, _is_no_loss,
+        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', is_file_name, _is_no_loss
     ] = None
 
 

@@ -82,6 +82,20 @@ def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
     ]
 
 
+def nested(
+    *, sides: tuple[Annotated[int, AtLeast(1)], ...] = (), rate: Annotated[float, "help", AtLeast(0)] | None = None
+): ...
+
+
+def test_what_is_said_within_a_list_or_a_union_is_kept():
+    nested.facts = FACTS
+    assert problems(DATA_SET, nested, {"sides": [1, 0], "rate": -1}) == [
+        'sides[1] in the options of data set "mine" must be at least 1 (got 0)',
+        'rate in the options of data set "mine" must be at least 0 (got -1)',
+    ]
+    assert annotated(attrs.fields_dict(plugin_of(DATA_SET, "mine", nested).schema)["rate"].type)[1] == "help"
+
+
 def test_options_that_a_constructor_passes_on_are_those_of_its_base():
     names = [one.name for one in attrs.fields(plugin_of(BLOCK, "mine", Wider).schema)]
     assert names == ["bias", "kernel", "mode", "shares"]
