@@ -49,12 +49,15 @@ def author_line(error: BaseException) -> str:
 
 
 @contextmanager
-def author_code(failure: str | Callable[[], str], error: type[PetraGraphError] = PluginError) -> Iterator[None]:
+def author_code(
+    failure: str | Callable[[], str], error: type[PetraGraphError] = PluginError, refused: str = ""
+) -> Iterator[None]:
     """Load or build a plugin, or read its data: an exception becomes one problem, in the exception's own words and with its line.
 
     Args:
         failure: the beginning of the message; or what makes it, once it is needed.
         error: the class that is raised, which decides the exit code. Our own errors, and an interruption by the keyboard, pass.
+        refused: who refuses its options by a ValueError or TypeError, which is then a SpecError of that name; or a mistake in an author's line.
     """
     try:
         yield
@@ -62,8 +65,11 @@ def author_code(failure: str | Callable[[], str], error: type[PetraGraphError] =
         raise
     except BaseException as raised:
         at = author_line(raised)
-        said = traceback.format_exception_only(raised)[-1].strip()
-        message = f"{failure if isinstance(failure, str) else failure()}: {said}"
+        if refused and isinstance(raised, TypeError | ValueError):
+            message, error = f"{refused}: {raised}", SpecError
+        else:
+            said = traceback.format_exception_only(raised)[-1].strip()
+            message = f"{failure if isinstance(failure, str) else failure()}: {said}"
         raise error(Problem(message=message, hint=at and f"raised at {at}")) from raised
 
 
@@ -71,14 +77,14 @@ def author_code(failure: str | Callable[[], str], error: type[PetraGraphError] =
 class noted:  # noqa: N801  it is used like a function: `with noted(...):`, and may be entered again and again
     """Call a plugin in a training: an exception keeps its traceback, with a note that names the plugin and its place."""
 
-    note: str | Callable[[], str]
+    note: str
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if isinstance(raised, Exception):
-            raised.add_note(self.note if isinstance(self.note, str) else self.note())
+            raised.add_note(self.note)
 
 
 # --- code by its name ---

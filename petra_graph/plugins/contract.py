@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -26,7 +26,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
-from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code, author_line
+from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.spec.strict_values import LISTS, MAPPINGS, Reader, annotated, keys_with, members
 
@@ -168,7 +168,7 @@ class Plugin:
         # What a constructor draws follows from the run's seed and the plugin, in every process.
         drawn = nullcontext() if self.seed is None else seeded(random_key(self.seed, self.label, "built"))
         try:
-            with self._called(" cannot be built"), drawn:
+            with author_code(f"{self.owned} cannot be built", refused=str(self)), drawn:
                 return self.make(*given, stage=stage)
         except (SpecError, PluginError) as error:
             raise type(error)(map(self.locate, error.problems)) from error.__cause__ or error
@@ -184,19 +184,9 @@ class Plugin:
         """Return what a static method says, which is called with those of the options that it has parameters for; errors as of `build`."""
         function = getattr(self.code, method)
         named, takes_further = _signature(function)
-        with self._called(f": {method} failed"):
+        with author_code(f"{self.owned}: {method} failed", refused=str(self)):
             asked = self._arguments().items()
             return function(*given, **{name: value for name, value in asked if takes_further or name in named})
-
-    @contextmanager
-    def _called(self, failed: str) -> Iterator[None]:
-        """Call the code with its options: a ValueError or TypeError is what it says of them, or a mistake in an author's line."""
-        with author_code(f"{self.owned}{failed}"):
-            try:
-                yield
-            except (TypeError, ValueError) as error:
-                at = author_line(error)
-                raise SpecError(Problem(message=f"{self}: {error}", hint=at and f"raised at {at}")) from error
 
     def _arguments(self) -> dict[str, Any]:
         """Return the options as the arguments of the code; what is not set is left to the code's own defaults."""
