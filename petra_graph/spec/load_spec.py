@@ -205,7 +205,7 @@ def _read_file(path: str) -> Source:
     try:
         # pathlib's own `expanduser` raises where there is no such home.
         content = sys.stdin.buffer.read() if path == STDIN else FilePath(os.path.expanduser(path)).read_bytes()  # noqa: PTH111
-        return _parsed(content.decode("utf-8-sig"), file)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = Where(file=file, line=error.object.count(b"\n", 0, error.start) + 1)
         raise SpecError(Problem(message="not UTF-8 text", where=where)) from None
@@ -215,6 +215,9 @@ def _read_file(path: str) -> Source:
             hint = f"did you mean {str(near.with_name(close[0]))!r}?"
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError(Problem(message=message, hint=hint, where=Where(file=file))) from None
+    if not text.strip():  # one that is extended would silently say nothing
+        raise SpecError(Problem(message="the file is empty", where=Where(file=file)))
+    return _parsed(text, file)
 
 
 def _parsed(text: str, file: str) -> Source:

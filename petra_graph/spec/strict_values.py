@@ -286,7 +286,7 @@ class Reader:
 
 def _meant(value: Any, kind: Any, path: Path) -> str:
     """Return a hint for a text in the place of another value: a word that is like it, or how it is written."""
-    if not isinstance(value, str) or not path:
+    if not isinstance(value, str) or not isinstance((path or [0])[-1], str):
         return ""
     kinds = members(kind)
     close = suggestion(value, [str(word) for one in kinds if get_origin(one) is Literal for word in get_args(one)])

@@ -68,6 +68,7 @@ BROKEN = {
     "a metric called loss": [SPEC, "metric=[{ name = 'perplexity', recorded_as = 'loss' }]"],
     "a callback twice": [SPEC, "callback=[{ name = 'ema' }, { name = 'ema' }]"],
     # Files.
+    "empty file": [""],
     "not text": [b"\x89PNG\r\n"],
     "text without quotes": [SPEC.replace('"petra"', "petra")],
     "a key twice": [SPEC.replace('name = "petra"', 'name = "petra"\nname = "dsp"')],
