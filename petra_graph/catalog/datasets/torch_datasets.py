@@ -19,27 +19,122 @@ and a process that begins in the middle as after a resume, reads the stream from
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from petra_graph.blocks import random_key
-from petra_graph.catalog.datasets.samples import PAIR, are_equal, described, facts_of, read_sample
 from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.image_files import eight_bits
 from petra_graph.plugins import AtLeast, Code, DataFacts, Length, fork_generators, named_code, seed_generators, seeded
 from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.tensor_trees import form, forms, leaves, mapped, named_leaves
 from petra_graph.units import plural
 
+_PAIR = "let a sample be (x, y), each a tensor, an array, a number or a PIL image, or several of them in a tuple or a dictionary"
+_WIDENED = {
+    **dict.fromkeys((torch.bool, torch.int8, torch.int16, torch.int32), torch.int64),
+    **dict.fromkeys((torch.float16, torch.bfloat16), torch.float32),
+}
+"""Types that data sets do not have, with those that hold the same values."""
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
 _READS = 4
 """How often the first sample is read, to see whether it stays the same: a flip of its own comes twice alike every other time."""
+
+
+def read_sample(sample: Any) -> tuple[Any, Any]:
+    """Return (x, y): x a tensor or a dictionary of named ones, y a tensor or several in a dictionary or a tuple; ValueError: it is no such pair."""
+    if not isinstance(sample, tuple | list) or len(sample) != 2:  # noqa: PLR2004
+        length = f" of {len(sample)}" if isinstance(sample, tuple | list | Mapping) else ""
+        raise ValueError(f"it is a {type(sample).__name__}{length}, not a pair (x, y)")
+    x, y = sample
+    if isinstance(x, tuple | list):
+        x = dict(zip(getattr(x, "_fields", [f"x{at}" for at in range(len(x))]), x, strict=True))
+    inputs = {key: _tensor(f'x["{key}"]', one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor("x", x)
+
+    def target_of(value: Any) -> Tensor:
+        target = _tensor("y", value)
+        return target.long() if target.dtype == torch.uint8 else target
+
+    if isinstance(y, Mapping):
+        return inputs, {key: target_of(one) for key, one in y.items()}
+    if isinstance(y, tuple | list):
+        return inputs, tuple(map(target_of, y))
+    target = target_of(y)
+    # A label in a list of one, as arrays of labels [n, 1] give it; the one next token of one token is no such label.
+    is_label = target.dtype == torch.int64 and target.shape == (1,) and form(inputs) != form(target)
+    return inputs, target[0] if is_label else target
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    """Return a value of a sample as a tensor of the types that data sets have; a PIL image as float32 [channels, height, width] in [0, 1]."""
+    if isinstance(value, Image.Image):
+        try:
+            image = eight_bits(value)
+        except ValueError as error:
+            raise ValueError(f"{name} is an image, and {error}") from None
+        # Black and white alone become grey, what is no channel of light red, green and blue.
+        mode = image.mode if image.mode in {"L", "LA", "RGB", "RGBA"} else "L" if image.mode == "1" else "RGB"
+        pixels = torch.from_numpy(np.array(image.convert(mode)))
+        return pixels.view(image.height, image.width, -1).permute(2, 0, 1).contiguous().float() / 255
+    if isinstance(value, np.ndarray):
+        value = np.array(value)  # a copy, which may be written to
+    if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+        raise ValueError(f"{name} is a {form(value)}")  # noqa: TRY004  one class for all that a sample cannot be
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    tensor = tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
+    if tensor.dtype not in {torch.uint8, torch.int64, torch.float32, torch.float64}:
+        raise ValueError(f"{name} is {form(tensor)}")
+    return tensor
+
+
+def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+    """Return the facts of samples like this one; SpecError: there are classes, and y is no integer; or an image has its channels last."""
+    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
+        message = f"classes are counted by integers, and y of sample 0 is {forms(y)}"
+        hint = "return an integer as y, or leave `classes` out where y is no class"
+        raise SpecError(Problem(message=message, hint=hint, path=("classes",)))
+    for place, one in named_leaves(x):
+        # Surely an image of height, width, channels, which blocks would take for channels, height, width.
+        last = one.dim() == 3 and one.shape[2] in {1, 3, 4} and min(one.shape[:2]) > 4  # noqa: PLR2004  more channels than images have
+        if last and (one.dtype == torch.uint8 or (one.is_floating_point() and one.min() >= 0 and one.max() <= 1)):
+            message = f"x{place} of sample 0 is {form(one)}, an image whose channels come last"
+            hint = "return channels, height, width: torch.as_tensor(image).permute(2, 0, 1)"
+            raise SpecError(Problem(message=message, hint=hint, path=("train",)))
+    names = tuple(classes) if isinstance(classes, Sequence) else None
+    (shape, target_shape), (dtype, target_dtype) = (
+        [mapped(of, part) for part in (x, y)]
+        for of in (lambda one: tuple(one.shape), lambda one: str(one.dtype).removeprefix("torch."))
+    )
+    return DataFacts(
+        shape=shape,
+        dtype=dtype,
+        target_shape=target_shape,
+        target_dtype=target_dtype,
+        classes=classes if names is None else len(names),
+        class_names=names,
+    )
+
+
+def described(x: Any, y: Any) -> str:
+    """Return names, types and shapes of a sample's tensors, as in `x float32 [3, 4], y int64 []`."""
+    return f"{forms(x, 'x')}, {forms(y, 'y')}"
+
+
+def are_equal(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    return described(*one) == described(*other) and all(map(torch.equal, leaves(one), leaves(other)))
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -73,11 +168,15 @@ class _OfDataset:
         try:
             read = read_sample(sample)
         except ValueError as error:
-            raise RunFailed(f"sample {index} of the {self.part} data: {error}", PAIR) from None
+            raise RunFailed(f"sample {index} of the {self.part} data: {error}", _PAIR) from None
         if (found := described(*read)) != self.form:  # torch.stack would widen types
             message = f"sample {index} of the {self.part} data is {found}, and training sample 0 is {self.form}"
             raise RunFailed(message, "let every sample have one shape and type: crop, resize or pad")
         return read
+
+    def stacked(self, rows: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = tree_map(lambda *each: torch.stack(each), *rows)
+        return found
 
 
 def _tell(dataset: Any, epoch: int) -> None:
@@ -87,11 +186,6 @@ def _tell(dataset: Any, epoch: int) -> None:
     for one in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
         if hasattr(one, "__getitem__"):
             _tell(one, epoch)
-
-
-def _stacked(rows: Iterable[tuple[Any, Any]]) -> tuple[Any, Any]:
-    stacked: tuple[Any, Any] = tree_map(lambda *each: torch.stack(each), *rows)
-    return stacked
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -115,7 +209,7 @@ class TorchSplit(_OfDataset):
             for index in map(int, indices):
                 seed_generators(random_key(*at, index))
                 rows.append(self.read(index, self.dataset[index]))
-        return _stacked(rows)
+        return self.stacked(rows)
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -158,7 +252,7 @@ class TorchStream(_OfDataset):
                 if number in numbers:
                     found[number] = sample
             self._source = source
-        return _stacked(found[number] for number in numbers)
+        return self.stacked([found[number] for number in numbers])
 
     def _passes(self, seed: int) -> Iterator[tuple[Any, Any]]:
         """Yield the samples of all passes, each with the generators seeded; what a stream raises names the pass and the sample."""
@@ -184,10 +278,7 @@ _END = object()
 
 
 class Torch:
-    """Your own torch Datasets with samples (x, y), named as code, or made by it.
-
-    They are opened already when the specification is checked, once, and one sample is read.
-    """
+    """Your own torch Datasets with samples (x, y), named as code, or made by it."""
 
     def __init__(
         self,
@@ -228,15 +319,11 @@ class Torch:
 
 
 _latest: list[tuple[Any, DataFacts, Mapping[str, Any]]] = []
-"""What the check of a specification has opened, behind its classes and code: a Dataset may read files, and a stream begins once."""
+"""What the check of a specification has opened, behind its classes and code: once, as a Dataset may read files, and a stream begins once."""
 
 
 def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
-    """Make the Datasets that options name, or return those that are open; the first sample of each says what the others are like.
-
-    Raises:
-        SpecError: the code was not found, it is no Dataset, or its first sample is not a pair that can be trained on.
-    """
+    """Make the Datasets that options name, or return those that are open; SpecError: one is none, or its first sample cannot be trained on."""
     codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
     for (of_classes, known), facts, splits in _latest:
         if of_classes == classes and known.keys() == codes.keys() and all(known[one] is codes[one] for one in codes):
@@ -285,7 +372,7 @@ def _first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
     try:
         first, *others = [read_sample(_take_first(option, dataset)) for _ in range(_READS)]
     except ValueError as error:
-        raise SpecError(Problem(message=f"sample 0: {error}", hint=PAIR, path=(option,))) from None
+        raise SpecError(Problem(message=f"sample 0: {error}", hint=_PAIR, path=(option,))) from None
     if all(are_equal(first, other) for other in others):
         return first
     message = "sample 0 is another one when it is read again, with the same state of all generators"
