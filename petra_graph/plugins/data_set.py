@@ -199,12 +199,7 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
 
 
 def declared_facts(plugin: Plugin) -> DataFacts:
-    """Return the facts of a data set with its options.
-
-    Raises:
-        SpecError: it refuses the options.
-        PluginError: its function failed, or did not return facts that samples could have.
-    """
+    """Return the facts of a data set with its options; SpecError: it refuses them; PluginError: no samples could have what it returns."""
     stated = plugin.code.facts
     facts: DataFacts = plugin.ask("facts") if callable(stated) else stated
     if fault := facts_fault(facts):

@@ -74,13 +74,10 @@ class CheckedSplit:
         return hasattr(self.split, "mix")
 
     def fetch(self, indices: Rows, *, seed: int, epoch: int, mixed: bool = False) -> tuple[Tree, Tree]:
-        """Load samples as the split does, `mixed` by it if they are to be; several inputs in the order of the facts.
-
-        Raises:
-            RunFailed: the split raised, or the first that it returned is not what the data set declares.
-        """
+        """Load samples as the split does, `mixed` by it if they are to be; RunFailed: it raised, or its first samples are not as declared."""
 
         def as_declared(samples: Any) -> Tree:
+            # The order of several inputs is the facts': the first node reads them in it, by position.
             return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
 
         samples, targets = self._loaded(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
@@ -150,14 +147,12 @@ def _fault_of(facts: DataFacts, rows: int, loaded: Any, what: Literal["samples",
 
 @frozen(kw_only=True, eq=False)
 class MicroBatches:
-    """Micro-batches of an epoch or an evaluation, the same at every iteration."""
+    """Micro-batches of an epoch or an evaluation, the same at every iteration; `parts` are the samples of each that this replica reads."""
 
     data: OpenedData
     split: CheckedSplit
     parts: Sequence[Rows]
-    """The samples of each, which this process's replica reads."""
     epoch: int = 0
-    """Which decides how samples are augmented."""
     mixed: bool = False
 
     @property
@@ -204,12 +199,7 @@ class OpenedData:
 
     @classmethod
     def open(cls, checked: CheckedSpec, *, parted: bool = True) -> OpenedData:
-        """Open a data set, `parted` into training and validation samples if they are to be.
-
-        Raises:
-            SpecError: files are missing, there are no such validation samples, or nothing says how long an epoch of a stream is.
-            PluginError: the data set is broken.
-        """
+        """Open a data set, `parted` into training and validation samples if they are to be; SpecError, PluginError: it cannot be read so."""
         spec, data = checked.spec, checked.data.build()
         train: Any = data.train
         if hasattr(train, "in_epochs"):
@@ -231,11 +221,7 @@ class OpenedData:
 
     @classmethod
     def of(cls, name: str, data: DataSet, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
-        """Part an opened data set of this name as `data.validation` says; `train` is its training split, which of a stream knows its epochs.
-
-        Raises:
-            SpecError: the data set has no such validation samples.
-        """
+        """Part an opened data set of this name as `data.validation` says; SpecError: it has no such samples. A stream's `train` knows its epochs."""
         wanted = spec.data.validation if parted else None
         of = partial(CheckedSplit, name=name, facts=data.facts)
         training, held = of(part="training", split=train), None

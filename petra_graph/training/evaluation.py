@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class Measured:
-    """What an evaluation has found; nothing where the head is in another process."""
+    """What an evaluation has found; nothing where the head is in another process.
+
+    Attributes:
+        means: of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", "rates/recall".
+        undefined: the values of metrics that are not finite.
+    """
 
     samples: int
     means: Mapping[str, float]
-    """Of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", or "rates/recall"."""
     undefined: Mapping[str, float]
-    """The values of metrics that are not finite."""
 
 
 def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str, after: str = "") -> Measured:
@@ -38,10 +41,6 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
         metrics: of the run.
         data: the name of the data in errors: "test data".
         after: "after epoch 3", at which a loss that is not finite fails the run; "": it is a value like others.
-
-    Raises:
-        RunFailed: no target counts, or the loss is not finite.
-        SpecError: a metric cannot be built, or is recorded under a name of the loss's values.
     """
     meters, built = Meters(), [(one, one.build()) for one in metrics]
     for number, result in enumerate(results, start=1):
@@ -70,11 +69,7 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
 
 
 def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
-    """Return the means and metrics over a split, with the weights of the trainer's stages, which are of this epoch; nothing where the head is in another process.
-
-    Raises:
-        Interrupted, Failed, RunFailed: as `Scheduler.train`; or the loss is not finite.
-    """
+    """Return the means and metrics over a split, with the weights of the trainer's stages, which are of this epoch; nothing where the head is in another process."""
     prepared, results = trainer.prepared, trainer.scheduler.evaluate(batches, batches.sizes)
     found = measure(results, prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
     best, recorded = prepared.spec.checkpoint.best, [f"{split}/{name}" for name in (*found.means, *found.undefined)]

@@ -44,11 +44,7 @@ class InitialWeights:
 
 
 def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
-    """Compare the file that `init.weights` names, or that of a run's directory, with a network, without its weights.
-
-    Raises:
-        SpecError: the file does not exist, or cannot be read; or something does not match.
-    """
+    """Compare the file that `init.weights` names, or that of a run's directory, with a network, by names and shapes; SpecError: it does not fit."""
     assert init.weights is not None
     path = Path(init.weights).expanduser()
     file = path / WEIGHTS if (path / WEIGHTS).is_file() else path

@@ -197,7 +197,6 @@ def prepare(
 
     Args:
         given: the specification, or one that is checked, without overrides.
-        overrides: values set on the command line.
         processes: of the run; all of them prepare the same, but for what they read.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
         saved: a plan, whose placement the run takes.

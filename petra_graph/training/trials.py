@@ -84,12 +84,9 @@ def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[N
 
 
 def try_strangers(network: MeasuredNetwork, data: OpenedData) -> None:
-    """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, on the CPU.
+    """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, at the run's shapes, on the CPU.
 
-    They have the shapes and the precision of the run. Blocks of this project are tried by its own tests.
-
-    Raises:
-        PluginError: they differ, or the block raised.
+    Blocks of this project are tried by its own tests. Raises PluginError: they differ, or the block raised.
     """
     with fork_generators():
         for node, trial in block_trials(network, data):
@@ -113,15 +110,9 @@ def try_parts(network: MeasuredNetwork, data: OpenedData) -> None:
 
 @uncompiled()
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
-    """Compare the nodes of a network with the module of which they are the parts; nothing if its nodes are blocks of their own.
+    """Compare the nodes of a network with the module of which they are the parts, on two samples or more, as the data set stores them.
 
-    Args:
-        network: of the run.
-        facts: of its data set.
-        samples: of the training, as the data set stores them; at least two.
-
-    Raises:
-        SpecError: they differ; the message names the first part that does.
+    Nodes that are blocks of their own have no such module. Raises SpecError: they differ; the message names the first part that does.
     """
     graph, seed = network.graph, network.spec.run.seed
     blocks: dict[str, Any] = dict(initial_blocks(graph, network.shapes, seed, graph.nodes))
@@ -204,11 +195,7 @@ def _in_turns(
 def _returned(
     whole: nn.Module, blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
 ) -> list[tuple[Tree, Tree]]:
-    """Run module and parts on the same micro-batches with the same random numbers; return what both return of each.
-
-    Raises:
-        SpecError: a part makes other values than in the module, or draws otherwise.
-    """
+    """Run module and parts on the same micro-batches with the same random numbers; return what both return, or refuse where they differ."""
     known, states = _in_turns(blocks, graph, read)
     when = "in training" if whole.training else "in evaluation"
     made: list[tuple[str, Any]] = []
