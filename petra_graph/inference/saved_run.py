@@ -118,7 +118,7 @@ class SavedRun:
         Raises SpecError: there are none, they are damaged, or they are of another network.
         """
         weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
-        network = Network.of(self.network, self.facts)
+        network = Network(self.network, self.facts)
         network.load_weights(weights, source)
         return network.eval(), source
 

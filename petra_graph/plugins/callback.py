@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
-from petra_graph.errors import Problem
+from petra_graph.errors import SpecError
 from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.loss_and_metric import Scale
 
@@ -188,10 +188,11 @@ def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
     return given if asks_for_stage(callback.at_stage) else given[:1]
 
 
-def missing_package(plugin: Plugin) -> Problem | None:
-    """Return the problem of a callback whose package is not installed, which its attribute `requires` names; this imports nothing."""
+def callback_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Callback:
+    """Return a callback; SpecError: the package that its attribute `requires` names is not installed."""
     required = getattr(plugin.code, "requires", "")
-    if not required or find_spec(required) is not None:
-        return None
-    hint = getattr(plugin.code, "install", f"install the package that has {required!r}")
-    return Problem(message=f"{plugin} needs the module {required!r}, which is not installed", hint=hint)
+    if required and find_spec(required) is None:
+        hint = getattr(plugin.code, "install", f"install the package that has {required!r}")
+        raise SpecError(f"{plugin} needs the module {required!r}, which is not installed", hint)
+    built: Callback = plugin.code(**options)
+    return built

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from petra_graph.errors import SpecError, kind_of
-from petra_graph.plugins.callback import Callback
+from petra_graph.plugins.callback import Callback, callback_of
 from petra_graph.plugins.contract import Plugin, PluginKind
 from petra_graph.plugins.data_set import data_of
 from petra_graph.plugins.loss_and_metric import UsedLoss, UsedMetric
@@ -117,7 +117,7 @@ LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target
 METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
 DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test",
                       fault=lambda code: "" if hasattr(code, "facts") else _NO_FACTS, make=data_of)
-CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
+CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault, make=callback_of)
 # fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""

@@ -268,7 +268,7 @@ class Fingerprint:
 
 
 def _compute(network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree) -> tuple[Tensor, float]:
-    built = Network.of(network, facts).eval()
+    built = Network(network, facts).eval()
     with fork_generators():  # as they are: what a constructor draws is to show itself
         loss = network.checked.loss.build()
     with uncompiled(), torch.no_grad(), seeded(network.spec.run.seed):

@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 
 from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
-from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
@@ -36,7 +36,7 @@ from petra_graph.planning.place_network import place_on_present, place_on_proces
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import present_devices
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.callback import OBSERVES, Callback, missing_package
+from petra_graph.plugins.callback import OBSERVES, Callback
 from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
@@ -55,12 +55,11 @@ from petra_graph.units import noun, plural
 
 @frozen(kw_only=True)
 class Training:
-    """The loss, the optimizer and the learning rates of the executors."""
+    """The loss, the optimizer and the learning rates of each stage."""
 
     loss: Loss
     optimizer: Plugin
     rate: Callable[[StageFacts], LearningRate]
-    """Returns the learning rates of a stage."""
 
     @classmethod
     def of(cls, network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
@@ -84,7 +83,13 @@ class NamedCallback:
     """
 
     name: str
+    path: Path
+    """Of its options in the specification."""
     callback: Callback
+
+    @classmethod
+    def of(cls, plugin: Plugin) -> NamedCallback:
+        return cls(name=plugin.name, path=plugin.path, callback=plugin.build())
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the callback; what it raises has a note that names it."""
@@ -102,18 +107,13 @@ class Prepared:
     """A run that can start.
 
     Attributes:
-        network: measured.
         placement: of the stages, on devices as the planner counts them: a process is one.
         programs: of all stages, on devices that are present.
-        opened: the data.
-        training: what the executors train with.
-        callbacks: in the order in which they are called.
         initial: the weights that the run begins with; None: they are random.
         folders: of the specification with which the run was first started, where modules of blocks may lie.
         saved: the plan whose placement the run has, if one was given.
         probe: the callback that observes operations of all stages; None: none does.
-        rank: of this process.
-        processes: of the run, all replicas together.
+        processes: of the run, those of all replicas.
     """
 
     network: MeasuredNetwork
@@ -214,17 +214,18 @@ def prepare(
     loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
     problems.add(_split_problems(checked))
-    built = [(one, problems.attempt(_build_callback, one)) for one in checked.callbacks]
+    attempted = (problems.attempt(NamedCallback.of, one) for one in checked.callbacks)
+    callbacks = tuple(one for one in attempted if one is not None)
     for metric in checked.metrics:
         problems.attempt(metric.build)
     data, measured = problems.attempt(_open, checked), problems.attempt(measure, checked)
     each, rest = divmod(processes, spec.partition.replicas)
     in_pipeline = processes if rest else each
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
-    probes = [(one, callback) for one, callback in built if hasattr(callback, OBSERVES)][:1]
-    for one, probe in probes:
-        found = probe.problems(None if data is None else data.micro_batches, processes)  # type: ignore[union-attr]
-        problems.add(evolve(problem, path=(*one.path, *problem.path)) for problem in found)
+    probe = next((one for one in callbacks if hasattr(one.callback, OBSERVES)), None)
+    if probe is not None:
+        found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
+        problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
     network, initial, placement = None, None, None
     if measured is not None:
         samples = measured.checked.training_samples if data is None else len(data.train)
@@ -253,13 +254,11 @@ def prepare(
         programs=programs,
         opened=opened,
         training=problems.require(Training.of, network, loss, opened.horizon),
-        callbacks=tuple(
-            NamedCallback(name=one.name, callback=callback) for one, callback in built if callback is not None
-        ),
+        callbacks=callbacks,
         folders=checked.loaded.folders if begins else resumed_in or (),
         saved=saved,
         initial=initial,
-        probe=next((probe for _, probe in probes), None),
+        probe=None if probe is None else probe.callback,
         rank=rank,
         processes=processes,
     )
@@ -286,13 +285,6 @@ def _place(network: MeasuredNetwork, present: tuple[str, ...], processes: int, s
     if saved is not None:
         return saved.placement(network, present, processes)
     return place_on_present(network, present) if processes == 1 else place_on_processes(network, processes)
-
-
-def _build_callback(configured: Plugin) -> Callback:
-    if missing := missing_package(configured):
-        raise SpecError(configured.locate(missing))
-    built: Callback = configured.build()
-    return built
 
 
 def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts
@@ -27,40 +27,29 @@ from petra_graph.units import listed
 
 
 class Network(nn.Module):
-    """All nodes of a graph in one module.
+    """All nodes of a graph in one module, on the CPU, with the random parameters that a run would begin with.
 
     `network.nodes` has each node's block; names are those of the specification, with "/" in place of ".", which torch
     does not allow: `network.nodes["layer1/0"]`. `state_dict` has the names of `weights.safetensors`, and `load_state_dict` takes them.
     """
 
-    def __init__(
-        self, graph: NodeGraph, blocks: Mapping[str, Block], numerics: NumericsContext, facts: DataFacts
-    ) -> None:
+    def __init__(self, network: MeasuredNetwork, facts: DataFacts) -> None:
+        """Build all blocks, for samples and targets of these facts; SpecError, PluginError: one cannot be built."""
         super().__init__()
-        self.graph = graph
-        self.facts = facts
-        """Of the samples that it reads, and of its targets."""
-        self.numerics = numerics
-        self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in graph.order})
-        self.register_state_dict_post_hook(_as_in_the_file)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_as_in_the_module)  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
-        """Build a network on the CPU, with the random parameters that a run would begin with; SpecError, PluginError: a block cannot be built."""
-        numerics = NumericsContext.of_run(network.spec, facts)
+        self.graph, self.facts, self.numerics = network.graph, facts, NumericsContext.of_run(network.spec, facts)
         begun = initial_blocks(network.graph, network.shapes, network.spec.run.seed, network.graph.nodes)
-        blocks = {name: place(block, numerics) for name, block in begun.items()}
+        blocks = {name: place(block, self.numerics) for name, block in begun.items()}
         if not network.spec.partition.untie:
             tie(blocks, network.shapes)
-        return cls(network.graph, blocks, numerics, facts)
+        self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in network.graph.order})
+        self.register_state_dict_post_hook(_as_in_the_file)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_as_in_the_module)  # type: ignore[no-untyped-call]
 
     def forward(self, samples: Tree) -> Tree:
         """Return the head's output: one tensor, or what the network returned, where that is several.
 
         Args:
-            samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast. Several
-                inputs are in a dictionary.
+            samples: [n, *shape] as the data set has them, several inputs in a dictionary: uint8 images are normalised here; others are cast.
 
         Raises:
             TypeError: their type is not the data set's.

@@ -136,7 +136,7 @@ def test_it_trains_on_in_anyones_loop(opened):
 
 
 def test_weights_of_another_network_are_refused_and_each_is_named(opened):
-    network = Network.of(opened.network, opened.facts)
+    network = Network(opened.network, opened.facts)
     weights = load_file(opened.directory / "weights.safetensors")
     others = {key: value for key, value in weights.items() if not key.startswith("head/")}
     others["stem/conv.weight"] = torch.zeros(1)

@@ -44,7 +44,7 @@ def spec(write):
 def test_an_update_is_that_of_plain_autograd_and_inputs_are_taken_by_their_names(spec):
     assert main(["run", spec, *overrides(*PLAIN)]) == 0
     saved = SavedRun.open(only_run())
-    network, data = Network.of(saved.network, saved.facts), open_data(saved)
+    network, data = Network(saved.network, saved.facts), open_data(saved)
     samples, targets = data.train.fetch(order(48, 0, 0)[:8], seed=0, epoch=0)
     assert list(samples) == ["image", "numbers"]
     functional.cross_entropy(network(samples), targets).backward()
