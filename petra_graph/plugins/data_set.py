@@ -133,13 +133,14 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     """Return targets as a data set declares them, of zeros."""
     import torch
 
-    targets = [
-        torch.zeros(rows, *shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in facts.targets.values()
-    ]
-    if not facts.several_targets:
-        return targets[0]
-    named = isinstance(facts.target_shape, Mapping)
-    return dict(zip(facts.target_shape, targets, strict=True)) if named else tuple(targets)
+    shape, dtype = facts.target_shape, facts.target_dtype
+
+    def zeros(at: Any, kind: str) -> torch.Tensor:
+        return torch.zeros(rows, *at, dtype=getattr(torch, kind), device=device)
+
+    if isinstance(shape, Mapping):
+        return {key: zeros(shape[key], dtype[key]) for key in shape}
+    return tuple(map(zeros, shape, dtype)) if facts.several_targets else zeros(shape, dtype)
 
 
 class Split(Protocol):

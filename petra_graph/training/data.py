@@ -204,9 +204,7 @@ class OpenedData:
         train: Any = data.train
         if hasattr(train, "in_epochs"):
             if spec.data.workers > 1:
-                message = (
-                    f"a stream of samples is read in its order, by one loader process at most (got {spec.data.workers})"
-                )
+                message = f"a stream is read in its order, by one loader process at most (got {spec.data.workers})"
                 hint = "set data.workers to 0 or 1; a stream may use processes of its own"
                 raise SpecError(Problem(message=message, hint=hint, path=("data", "workers")))
             if spec.run.micro_batches is None:
