@@ -45,7 +45,7 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
     meters, built = Meters(), [(one, one.build()) for one in metrics]
     for number, result in enumerate(results, start=1):
         meters.add(result)
-        if number % MOST == 0:
+        if number % MOST == 0:  # what waits holds memory of the device
             meters.read()
         for one, metric in built:
             assert result.compared is not None

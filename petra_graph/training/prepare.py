@@ -152,12 +152,6 @@ class Prepared:
         return tuple(stage.rank for stage in self.placement.stages)
 
     @property
-    def pipeline(self) -> tuple[int, ...]:
-        """The process of each stage of the replica that this process belongs to."""
-        first = self.opened.replica * (self.processes // self.spec.partition.replicas)
-        return tuple(first + rank for rank in self.ranks)
-
-    @property
     def records(self) -> bool:
         """Whether this process hosts the head of the first replica: it makes the run directory, and records."""
         return self.rank == self.ranks[-1]
@@ -241,10 +235,12 @@ def prepare(
     assert network is not None
     assert present is not None
     assert placement is not None
+    # To the planner a process is a device; a program names the one that torch knows there.
     devices = [stage.device if in_pipeline == 1 else present[stage.rank] for stage in placement.stages]
     placed = network.lowering.placed(placement)
     programs = tuple(evolve(one, device=device) for one, device in zip(placed, devices, strict=True))
     problems.add(delay_problems(network, programs))
+    # Where the first stage and the head are in one process, it reads both.
     replica, at = divmod(rank, in_pipeline)
     read_at: dict[int, Part] = {placement.stages[-1].rank: "targets", placement.stages[0].rank: "all"}
     opened = evolve(data, part=read_at.get(at, "nothing"), replica=replica)
@@ -262,9 +258,10 @@ def prepare(
         rank=rank,
         processes=processes,
     )
+    # A schedule that asks for its stage may refuse one of them.
     problems.require(list, map(prepared.training.rate, prepared.stages))
     problems.require(try_strangers, network, opened)
-    if begins:
+    if begins:  # a resumed run has been compared
         problems.require(try_parts, network, opened)
     return prepared
 

@@ -248,7 +248,9 @@ class OneOfSeveral(RunProcess):
         self.world.launch.set("directory", self.directory.name)
 
     def build(self, prepared: Prepared) -> Scheduler:
-        world, replicas, pipeline = self.world, prepared.spec.partition.replicas, prepared.pipeline
+        world, replicas = self.world, prepared.spec.partition.replicas
+        each = self.size // replicas  # processes of a replica, whose stages lie in the same order in all of them
+        pipeline = [prepared.opened.replica * each + rank for rank in prepared.ranks]
         own = [program for program, rank in zip(prepared.programs, pipeline, strict=True) if rank == self.rank]
         if prepared.on_cuda:
             world.store.set(f"gpus/{self.rank}", visible_gpus())
@@ -261,7 +263,6 @@ class OneOfSeveral(RunProcess):
         device, transport = executors[0].program.device, prepared.spec.run.transport
         channels = open_channels(prepared.programs, pipeline, world, self.watchdog, transport=transport, device=device)
         world.wait_for_all("channels")
-        each = self.size // replicas  # processes of a replica, whose stages lie in the same order in all of them
         same_stages = range(self.rank % each, self.size, each)
         return Scheduler(
             executors,
