@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import torch
@@ -53,27 +52,22 @@ class CrossEntropy:
         return float((target.numpy() != IGNORED).sum()) / max(1, target[0].numel())
 
     target_count = target_weight
-
-    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the counts "top1" and, of more than five classes, "top5" of the targets that are not passed over."""
-        return correct(output, target)
+    metrics = staticmethod(correct)  # of shares of the classes as well, as mixed samples have them
 
 
-class MeanSquaredError:
+def mean_squared_error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.
 
     Of the output's shape are the shares of the classes in mixed samples, too; class indices are int64 [n], against outputs [n, classes].
+    The mean is in float32 or wider. Raises ValueError: the shapes do not fit.
     """
-
-    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss, in float32 or wider; ValueError: the shapes do not fit."""
-        output = widened(output)
-        if not target.is_floating_point() and target.ndim == output.ndim - 1 == 1:
-            target = functional.one_hot(target, output.shape[1])
-        if output.shape != target.shape:  # torch would broadcast
-            shapes = f"output {list(output.shape)}, target {list(target.shape)}"
-            raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
-        return functional.mse_loss(output, target.to(output.dtype))
+    output = widened(output)
+    if not target.is_floating_point() and target.ndim == output.ndim - 1 == 1:
+        target = functional.one_hot(target, output.shape[1])
+    if output.shape != target.shape:  # torch would broadcast
+        shapes = f"output {list(output.shape)}, target {list(target.shape)}"
+        raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
+    return functional.mse_loss(output, target.to(output.dtype))
 
 
 def widened(output: torch.Tensor) -> torch.Tensor:

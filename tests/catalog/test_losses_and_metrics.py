@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from petra_graph.catalog.losses_and_metrics import CrossEntropy, MeanSquaredError, Perplexity
+from petra_graph.catalog.losses_and_metrics import CrossEntropy, Perplexity, mean_squared_error
 
 PLAIN = CrossEntropy()
-SQUARED = MeanSquaredError()
+SQUARED = mean_squared_error
 BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
 
 
