@@ -34,8 +34,6 @@ class BothWays:
 
 @frozen(kw_only=True)
 class PlannedStage:
-    """A stage."""
-
     index: int
     nodes: tuple[str, ...]
     kind: Kind
@@ -83,8 +81,6 @@ class PlannedDevice:
 
 @frozen(kw_only=True)
 class PlannedNode:
-    """A node."""
-
     name: str
     kind: Kind
     block: str

@@ -101,9 +101,8 @@ def clocks_of(
         else:
             slower = first / kind.flops_per_second(products)
             made = Clock({name: {key: slower * one for key, one in own.items()} for name, own in profile.nodes.items()})
-            if (
-                profile.kind == "cuda"
-            ):  # A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
+            # A host takes the same beside any GPU; for an update, the mean over the stages that were timed.
+            if profile.kind == "cuda":
                 host = {name: {**own, "update": 0.0} for name, own in profile.host.items()}
                 made = evolve(made, host=host, host_update=fmean(own["update"] for own in profile.host.values()))
         # The update of a parameter that several nodes of a stage share is counted in one of them. A profile may have nodes that are gone.
@@ -151,13 +150,13 @@ def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 
 
 def stage_flops(program: StageProgram, costs: CostTable) -> BothWays:
     """Return the floating-point operations of a stage's forward and of its backward."""
-    found = dict.fromkeys(get_args(Verb), 0)
+    forward = backward = 0
     for segment in program.segments:
-        for verb, done in operations(segment, delayed=program.delayed).items():
-            found[verb] += sum(
-                costs.nodes[name].work[one].flops for name in segment.nodes for one in done if verb != "update"
-            )
-    return BothWays(forward=found["forward"], backward=found["backward"])
+        done = operations(segment, delayed=program.delayed)
+        for work in (costs.nodes[name].work for name in segment.nodes):
+            forward += sum(work[one].flops for one in done["forward"])
+            backward += sum(work[one].flops for one in done["backward"])
+    return BothWays(forward=forward, backward=backward)
 
 
 @frozen(kw_only=True)

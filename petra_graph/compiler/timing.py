@@ -27,7 +27,7 @@ from attrs import evolve, frozen
 
 from petra_graph.graph.node_graph import distances
 from petra_graph.program.channels import ChannelKey
-from petra_graph.program.schedule import Action, Verb
+from petra_graph.program.schedule import Verb
 from petra_graph.program.simulation import Pipeline, Simulation
 
 TOLERANCE = 1e-3
@@ -64,14 +64,13 @@ def tick(pipeline: Pipeline) -> Tick:
     def mean(times: Sequence[int], periods: int) -> float:
         return simulation.seconds((times[-1] - times[-1 - periods]) / (periods * window))
 
-    for operations, one in enumerate(simulation, start=1):
-        (stage, (verb, micro_batch), start, _) = one
+    for operations, (stage, (verb, micro_batch), start, _) in enumerate(simulation, start=1):
         if verb != "forward" or micro_batch % window or stage.index not in starts:
             continue
         starts[stage.index].append(start)
         if stage is not first:
             continue
-        before = seen.setdefault(simulation.state(one), len(source))
+        before = seen.setdefault(simulation.state(micro_batch, start), len(source))
         if before < len(source):
             return Tick(max(mean(source, len(source) - before), least), exact=True)
         if operations > most:
@@ -106,10 +105,6 @@ class Event:
     micro_batch: int
     start: float
     end: float
-
-    @property
-    def action(self) -> Action:
-        return Action(self.verb, self.micro_batch)
 
 
 def simulate(pipeline: Pipeline, micro_batches: int) -> tuple[Event, ...]:

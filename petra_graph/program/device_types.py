@@ -69,9 +69,10 @@ class DeviceType:
     name: str
     kind: Literal["cpu", "cuda"]
     float32_flops: float
-    """A second, as all rates."""
+    """A second, as of the other types."""
     bfloat16_flops: float
     memory_bandwidth: float
+    """Bytes a second."""
     memory_bytes: int | None
     """None: unknown, without a limit."""
     link: Link

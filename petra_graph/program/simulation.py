@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from math import frexp, ldexp
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import networkx as nx
 from attrs import define, evolve, field, frozen
@@ -117,15 +117,6 @@ class Pipeline:
         return evolve(self, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
 
 
-class Begun(NamedTuple):
-    """An operation that was begun; its start and its end, in units of the simulation."""
-
-    stage: StageProgram
-    action: Action
-    start: int
-    end: int
-
-
 @define(eq=False)
 class _Stage:
     """A stage at work."""
@@ -192,7 +183,8 @@ class Simulation:
     def seconds(self, time: float) -> float:
         return ldexp(time, -self._digits)
 
-    def __iter__(self) -> Iterator[Begun]:
+    def __iter__(self) -> Iterator[tuple[StageProgram, Action, int, int]]:
+        """Yield each operation's stage, the operation, its start and its end, in units of the simulation."""
         free, in_order, enter, sent = self._free, self._in_order, self._enter, self._sent
         for stage in self._stages:
             enter(stage)
@@ -209,7 +201,7 @@ class Simulation:
                 start = max(start, channel.arrivals.popleft())
             end = free[stage.program.device] = start + stage.times[verb]
             stage.following, stage.waits = next(stage.operations, None), True
-            yield Begun(stage.program, action, start, end)
+            yield stage.program, action, start, end
             for channel in stage.sends[verb]:
                 enters = end
                 if channel.link is not None:
@@ -239,9 +231,8 @@ class Simulation:
         stage.waits = False
         heappush(self._sent, (start, -stage.program.index))
 
-    def state(self, begun: Begun) -> Hashable:
-        """Return all that decides what follows an operation, with times and micro-batches after its own."""
-        (_, (_, micro_batch), now, _) = begun
+    def state(self, micro_batch: int, now: int) -> Hashable:
+        """Return all that decides what follows an operation on a micro-batch, with times and micro-batches after its own."""
         # Of what is over, an operation that is begun at `now` or later does not depend on when it was.
         after: Callable[[int], int] = (lambda time: time - now) if self._in_order else (lambda time: max(0, time - now))
         following = [stage.following for stage in self._stages]
@@ -267,5 +258,5 @@ def static_order(
         for channel in program.channels
     }
     pipeline = Pipeline(stages=tuple(programs), seconds=nothing, channels=channels, policy="static")
-    for begun in Simulation(pipeline, micro_batches, filled):
-        yield begun.stage.index, begun.action
+    for stage, action, _, _ in Simulation(pipeline, micro_batches, filled):
+        yield stage.index, action

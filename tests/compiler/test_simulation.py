@@ -19,19 +19,23 @@ from petra_graph.program.stage_program import StageProgram
 from tests.support.simulated_pipelines import SHORT, chain, chains, falling_depths, graphs, programs, timed
 
 
+def action(event: Event) -> Action:
+    return Action(event.verb, event.micro_batch)
+
+
 def drawn(events: Sequence[Event]) -> str:
     """Return a row a stage, one column a second."""
     return "\n" + "".join(f"    {line}\n" for line in _lines(events))
 
 
 def _lines(events: Sequence[Event]) -> Iterator[str]:
-    width = max(len(str(event.action)) for event in events) + 1
+    width = max(len(str(action(event))) for event in events) + 1
     for stage in sorted({event.stage for event in events}):
         cells = ["."] * round(max(event.end for event in events))
         for event in events:
             first, end = round(event.start), round(event.end)
             if event.stage == stage and end > first:
-                cells[first:end] = [str(event.action), *["--"] * (end - first - 1)]
+                cells[first:end] = [str(action(event)), *["--"] * (end - first - 1)]
         yield f"stage {stage}   " + "".join(f"{cell:<{width}}" for cell in cells).rstrip()
 
 
@@ -83,7 +87,7 @@ def test_fill_and_drain_of_the_drawn_one():
 
 def test_two_stages_on_one_device_take_turns_nearest_to_the_head_first():
     events = simulate(timed(programs(2), [SHORT] * 2, devices="aa"), 3)
-    done = [f"{event.stage}{event.action}" for event in events if event.verb != "update"]
+    done = [f"{event.stage}{action(event)}" for event in events if event.verb != "update"]
     assert done == ["1F0", "2F0", "2B0", "1F1", "2F1", "2B1", "1B0", "1F2", "2F2", "2B2", "1B1", "1B2"]
 
 
@@ -93,7 +97,7 @@ def test_orders_devices_and_messages(model: Pipeline):
     events = simulate(model, COUNT)
     assert simulate(model, COUNT) == events
     for stage in model.stages:
-        found = [event.action for event in events if event.stage == stage.index]
+        found = [action(event) for event in events if event.stage == stage.index]
         assert found == list(program_order(stage, range(COUNT)))
     on_device = defaultdict(list)
     for event in events:
@@ -101,7 +105,7 @@ def test_orders_devices_and_messages(model: Pipeline):
         assert event.end - event.start == getattr(model.seconds[event.stage - 1], event.verb)
     for own in on_device.values():
         assert all(before.end <= after.start for before, after in pairwise(own))
-    at = {(event.stage, event.action): event for event in events}
+    at = {(event.stage, action(event)): event for event in events}
     entered = defaultdict(list)
     for key, channel in model.channels.items():
         for m in range(COUNT):
@@ -132,7 +136,7 @@ def to_torch_actions(programs: Sequence[StageProgram], micro_batches: int, ranks
     found = {rank: [] for rank in sorted(places)}
     for event in simulate(model, micro_batches):
         if event.verb != "update":
-            found[int(event.device)].append(f"{event.stage - 1}{event.action}")
+            found[int(event.device)].append(f"{event.stage - 1}{action(event)}")
     return found
 
 

@@ -99,7 +99,7 @@ def test_the_simulation_and_its_tick_are_those_of_longest_paths(model: Pipeline)
     deepest, k = max(stage.depth for stage in model.stages), model.accumulation
     count = k * min(600 // k, 40 * deepest)
     starts = longest_paths(model, count)
-    found = {(event.stage, *event.action): event.start for event in simulate(model, count)}
+    found = {(event.stage, event.verb, event.micro_batch): event.start for event in simulate(model, count)}
     assert found == pytest.approx(starts, rel=EQUAL)
     forwards = [starts[model.stages[-1].index, "forward", m] for m in range(count - 2 * deepest)]
     whole = len(forwards) // 2 // k * k
