@@ -240,7 +240,7 @@ class Updater:
 
 # --- the steps of torch's SGD, Adam and AdamW on a processor ------------------------------------------------------------
 #
-# In a few calls for all parameters of a group: torch's arithmetic, state and bits. Around its arithmetic torch's `step` looks at devices,
+# In a few calls for all parameters: torch's arithmetic, state and bits. Around its arithmetic torch's `step` looks at devices,
 # types and hooks, parameter by parameter, which takes an eighth of a small micro-batch. The state stays where torch has it, so
 # checkpoints are the same, and a step of torch's own can follow at any time. Gradients are changed in place: a step is the last that
 # needs them.
@@ -253,6 +253,7 @@ class Updater:
 _Group = dict[str, Any]
 _State = MutableMapping[Tensor, dict[str, Any]]
 _GRADIENT, _BUFFER = attrgetter("grad"), itemgetter("momentum_buffer")
+_OWN = ("params", "weight_decay")
 _UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
 
 
@@ -275,17 +276,33 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
             optimizer.step()
             return
         with without_graph():
-            for group in optimizer.param_groups:
-                parameters = [one for one in group["params"] if one.grad is not None]
-                if parameters:
-                    stepped(group, optimizer.state, parameters, list(map(_GRADIENT, parameters)))
+            for group, parameters, gradients in _decayed(optimizer.param_groups):
+                stepped(group, optimizer.state, parameters, gradients)
 
     return step
 
 
+def _decayed(groups: Sequence[_Group]) -> Sequence[tuple[_Group, list[Tensor], list[Tensor]]]:
+    """Let weights decay; return the parameters and gradients of each group, those of groups that differ in their decay alone together."""
+    found: list[tuple[_Group, list[Tensor], list[Tensor]]] = []
+    for group in groups:
+        parameters = [one for one in group["params"] if one.grad is not None]
+        gradients, decay = list(map(_GRADIENT, parameters)), group["weight_decay"]
+        if not parameters:
+            continue
+        if decay and group.get("decoupled_weight_decay"):
+            torch._foreach_mul_(parameters, 1 - group["lr"] * decay)
+        elif decay:
+            torch._foreach_add_(gradients, parameters, alpha=decay)
+        if found and all(group.get(key) == value for key, value in found[-1][0].items() if key not in _OWN):
+            found[-1][1].extend(parameters)
+            found[-1][2].extend(gradients)
+        else:
+            found.append((group, parameters, gradients))
+    return found
+
+
 def _sgd(group: _Group, state: _State, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-    if decay := group["weight_decay"]:
-        torch._foreach_add_(gradients, parameters, alpha=decay)
     if momentum := group["momentum"]:
         own = list(map(state.__getitem__, parameters))
         if all(own):
@@ -307,7 +324,7 @@ def _sgd(group: _Group, state: _State, parameters: list[Tensor], gradients: list
 
 
 def _adam(group: _Group, state: _State, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-    lr, (beta1, beta2), eps, decay = group["lr"], group["betas"], group["eps"], group["weight_decay"]
+    lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
     for one in parameters:
         if not state[one]:
             kind = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
@@ -316,10 +333,6 @@ def _adam(group: _Group, state: _State, parameters: list[Tensor], gradients: lis
     own = [state[one] for one in parameters]
     counts, means, squares = ([one[name] for one in own] for name in ("step", "exp_avg", "exp_avg_sq"))
     torch._foreach_add_(counts, 1.0)
-    if decay and group["decoupled_weight_decay"]:
-        torch._foreach_mul_(parameters, 1 - lr * decay)
-    elif decay:
-        torch._foreach_add_(gradients, parameters, alpha=decay)
     torch._foreach_lerp_(means, gradients, 1 - beta1)
     torch._foreach_mul_(squares, beta2)
     torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)

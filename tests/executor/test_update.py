@@ -206,6 +206,7 @@ SETTINGS = [
 
 
 def trained(kind, options, own: bool, steps: int = 6):
+    """Groups have one rate at every other step, and are then stepped as one."""
     torch.manual_seed(0)
     parameters = [nn.Parameter(torch.randn(shape)) for shape in ((3, 5), (7,), (4, 3, 3, 3))]
     parameters[2].data = parameters[2].data.contiguous(memory_format=torch.channels_last)
@@ -214,8 +215,8 @@ def trained(kind, options, own: bool, steps: int = 6):
     step = step_of(optimizer) if own else optimizer.step
     assert own == (step != optimizer.step)
     for at in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = 0.1 / (1 + at)
+        for ratio, group in enumerate(optimizer.param_groups, start=1):
+            group["lr"] = 0.1 / (1 + at) * ratio ** (at % 2)
         for index, one in enumerate(parameters):
             one.grad = torch.randn_like(one) if at or index else None  # the first one's first step comes later
         step()
