@@ -63,12 +63,9 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
-    missing = [name for name in _NEEDED if not environment.get(name)]
-    if missing:
-        raise SpecError(
-            f"RANK and WORLD_SIZE are set, but not {', '.join(missing)}",
-            hint="start with torchrun or --processes, or set all of " + ", ".join(_NEEDED),
-        )
+    if missing := [name for name in _NEEDED if not environment.get(name)]:
+        hint = f"start with torchrun or --processes, or set all of {', '.join(_NEEDED)}"
+        raise SpecError(f"RANK and WORLD_SIZE are set, but not {', '.join(missing)}", hint)
     try:
         rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         join_seconds = float(environment.get(JOIN_SECONDS) or _USUAL_JOIN_SECONDS)
@@ -129,10 +126,8 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
     own = visible[rank]
     users = ", ".join(f"rank {taken_by[gpu]}" for gpu in own)
     found = f"{len(own)} CUDA device(s), in use by {users}" if own else "no CUDA device"
-    raise SpecError(
-        f"rank {rank} on {hosts[rank]} sees {found}",
-        hint='start as many processes as devices, or set partition.devices = ["cpu"]',
-    )
+    hint = 'start as many processes as devices, or set partition.devices = ["cpu"]'
+    raise SpecError(f"rank {rank} on {hosts[rank]} sees {found}", hint)
 
 
 # --- the store ----------------------------------------------------------------------------------------------------------

@@ -181,7 +181,6 @@ class Watchdog(Supervisor):
     # --- called by the other thread -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """As `Supervisor` promises."""
         if self.failure is not None:
             raise Failed(self.failure)
 
@@ -227,7 +226,6 @@ class Watchdog(Supervisor):
         self._closing.set()
 
     def close(self) -> None:
-        """Stop watching, and return when the thread has ended."""
         self.retire()
         self._thread.join()
 

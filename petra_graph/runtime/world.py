@@ -125,9 +125,6 @@ class World:
         """Build a process group of some ranks for tensors of a type of device; None in other processes.
 
         All processes call this for all groups, in the same order: torch counts the groups to name them.
-
-        Raises:
-            SpecError: torch has no backend for it.
         """
         if device == "cuda" and not dist.is_nccl_available():
             message, hint = "torch has no NCCL here", 'install a build of torch with NCCL, or set transport = "auto"'
