@@ -86,3 +86,7 @@ def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_w
         assert receiver.ready()
         kept.append(receiver.receive()[0])
     assert [one.unique().tolist() for one in kept] == [[number] for number in range(20)]
+    for _ in range(2):
+        assert sender.ready()
+        sender.send(sent)
+    assert not sender.ready(), "both slots have a message"
