@@ -76,6 +76,11 @@ class Space:
         return [self.inputs.kind_of(device) for device in self.inputs.devices]
 
     @cached_property
+    def listed(self) -> bool:
+        """Whether devices keep their listed order, because they differ by their machine alone."""
+        return self.inputs.alike
+
+    @cached_property
     def units(self) -> Sequence[Sequence[int]]:
         """The nodes that change their stage together: those that share a parameter, or that are given as a stage, and the others alone."""
         order = self.inputs.graph.order
@@ -132,8 +137,11 @@ class Space:
             if fullest not in (None, hosts[stage]) or stages.count(stage) == len(unit):
                 continue
             # To a stage next to its own, unless an edge would then lead to an earlier stage.
-            before, behind = (max((stages[one] for one in read), default=0), [stages[one] for one in readers])
-            for other in [stage - 1] * (before < stage) + [stage + 1] * (min(behind, default=0) > stage):
+            before, behind = (
+                max((stages[one] for one in read), default=0),
+                min((stages[one] for one in readers), default=0),
+            )
+            for other in [stage - 1] * (before < stage) + [stage + 1] * (behind > stage):
                 moved = list(stages)
                 for node in unit:
                     moved[node] = other
@@ -146,11 +154,8 @@ class Space:
                     yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
-        """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device.
-
-        Devices that differ by their machine alone keep their listed order; which of them are spare decides where a machine ends.
-        """
-        listed, kinds = self.inputs.alike, self.kinds
+        """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device."""
+        listed, kinds = self.listed, self.kinds
         for one, other in combinations(range(len(kinds)), 2) if not listed else ():
             if kinds[one] != kinds[other] and (one in hosts or other in hosts):
                 yield tuple({one: other, other: one}.get(host, host) for host in hosts)
@@ -160,13 +165,13 @@ class Space:
             others = list[int]()
             if hosts.count(host) > 1:
                 others = [one for one in (before, after) if 0 <= one < len(kinds) and one != host]
-            elif listed and len(hosts) < len(kinds):
+            elif listed and len(hosts) < len(kinds):  # Which devices are spare decides where a machine ends.
                 others = [one for one in range(before + 1, after) if kinds[one] != kinds[host]]
             yield from ((*hosts[:stage], other, *hosts[stage + 1 :]) for other in others)
 
     def device_orders(self, used: int, chosen: Hosts = ()) -> Iterator[Hosts]:
         """Yield the orders of `used` devices, the listed one first; those that differ only by devices of one kind once."""
-        missing, listed, seen = used - len(chosen), self.inputs.alike, set[Hashable]()
+        missing, listed, seen = used - len(chosen), self.listed, set[Hashable]()
         if not missing:
             yield chosen
             return
@@ -205,7 +210,7 @@ def _best_devices(intervals: _Intervals, proportions: Sequence[float]) -> list[H
     if len(orders) > most:
         least = proportions or [1 / sum(own.inner) for own in intervals.table.seconds]
         best = sorted(range(len(space.kinds)), key=lambda device: -least[device])[:used]
-        orders[-1] = tuple(sorted(best) if space.inputs.alike else best)
+        orders[-1] = tuple(sorted(best) if space.listed else best)
     return orders if len(orders) == 1 else sorted(orders, key=lambda order: intervals.value(order, proportions))
 
 
