@@ -24,7 +24,7 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.recorded_run import directory_to_resume, find_run, read_run
+from petra_graph.record.recorded_run import directory_to_resume, find_run, read_run, status_of
 from petra_graph.record.run_directory import SUMMARY, read_json
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
@@ -205,8 +205,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """How the run ended: "done", "interrupted" or "failed"; "under way" without a summary."""
-        return str(self.summary.get("status", "under way"))
+        """How the run stands: "done", "interrupted", "failed", "running", or "killed", without a word."""
+        return status_of(self.directory)
 
     def metrics(self, name: str) -> list[tuple[int, float]]:
         """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""

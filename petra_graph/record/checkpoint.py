@@ -151,16 +151,17 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
 
 
 def read_weights(directory: Path, at: int, nodes: Container[str] | None = None) -> dict[str, Tensor]:
-    """Return parameters and buffers of a checkpoint that is whole, by the names that they have in `weights.safetensors`.
+    """Return parameters and buffers of a checkpoint that is whole, of all nodes or of some, by their names in `weights.safetensors`.
 
-    Those are of all nodes, or of some. Parameters that the optimizer evaluates at other values than those that it trains have these
-    values. Raises Damaged if the checkpoint is not whole.
+    Raises:
+        Damaged: the checkpoint is not whole.
     """
     manifest = read_manifest(directory, at)
     verify(directory, manifest)
     weights: dict[str, Tensor] = {}
     for file in manifest.files:
         tensors = {} if file.replica else read_stage(directory, at, file)[0]
+        # The last of them win: an optimizer may evaluate at other values than it trains.
         for prefix in ("parameters/", "buffers/", "evaluated/"):
             weights |= {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
     return {name: one for name, one in weights.items() if nodes is None or name.partition("/")[0] in nodes}

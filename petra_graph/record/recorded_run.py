@@ -102,6 +102,7 @@ def grown_bytes(process: Mapping[str, Any]) -> int:
 
 def status_of(directory: Path) -> str:
     """Return how a run stands, as above; raise SpecError if its summary is damaged."""
+    # The lock is looked at first: a run that ends meanwhile has written its summary before it lets go.
     if is_locked(directory):
         return "running"
     return str(read_json(directory / SUMMARY).get("status", "killed"))

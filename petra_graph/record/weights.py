@@ -47,7 +47,7 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
     for name, module in modules:
         for key, tensor in module.state_dict().items():
             dense = tensor.detach().cpu().contiguous()
-            memory = dense.untyped_storage().data_ptr()
+            memory = dense.untyped_storage().data_ptr()  # safetensors refuses tensors that share some
             weights[f"{name}{SEPARATOR}{key}"] = dense.clone() if memory in taken else dense
             taken.add(memory)
     return weights
