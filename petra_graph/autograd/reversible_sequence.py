@@ -158,8 +158,6 @@ class ReversibleSequence(nn.ModuleList):
             it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain. It may be changed at any time.
         anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
             rounding, for memory that grows by two tensors a stretch.
-        preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
-            saves the little time that it takes, where none draws.
         coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
 
     Raises:
@@ -175,7 +173,6 @@ class ReversibleSequence(nn.ModuleList):
         split: int | None = None,
         keep_graphs: int = 0,
         anchor_every: int | None = None,
-        preserve_rng_state: bool = True,
         **coefficients: float,
     ) -> None:
         if coupling not in _COUPLINGS:
@@ -192,15 +189,13 @@ class ReversibleSequence(nn.ModuleList):
             raise ValueError(f"keep_graphs must be at least 0, anchor_every at least 1 {came}")
         super().__init__(_coupled(entry, coupling, coefficients) for entry in functions)
         self.coupling: CouplingName = coupling
-        self.split = split
-        self.keep_graphs, self.anchor_every = keep_graphs, anchor_every
-        self.preserve_rng_state = preserve_rng_state
+        self.split, self.keep_graphs, self.anchor_every = split, keep_graphs, anchor_every
 
     def __getitem__(self, index: Any) -> Any:
         """Return a block, or a sequence of some."""
         if not isinstance(index, slice):
             return super().__getitem__(index)
-        names = ("coupling", "split", "keep_graphs", "anchor_every", "preserve_rng_state")
+        names = ("coupling", "split", "keep_graphs", "anchor_every")
         return ReversibleSequence(list(self)[index], **{name: getattr(self, name) for name in names})
 
     def forward(self, x: Tensor | Sequence[Tensor], *arguments: Any, **named: Any) -> Any:
@@ -261,7 +256,7 @@ class ReversibleSequence(nn.ModuleList):
             structure=structure,
             device=streams[0].device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,
-            key=draw_key() if self.preserve_rng_state and again and not recorded else None,
+            key=draw_key() if again and not recorded else None,
             autocast_dtype=autocast,
             last=undone - 1,
         )
