@@ -108,12 +108,7 @@ _FUNCTIONS = (_OneFunction, TwoFunctions)
 
 
 def _coupled(entry: object, coupling: CouplingName, coefficients: Mapping[str, float]) -> Reversible:
-    """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is.
-
-    Raises:
-        TypeError: the entry is something else.
-        ValueError: pairs cannot have this coupling.
-    """
+    """Return the block of one entry of a sequence: a function, a pair of them, or a reversible block as it is."""
     if isinstance(entry, Reversible):
         return entry
     plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
@@ -126,9 +121,7 @@ def _coupled(entry: object, coupling: CouplingName, coefficients: Mapping[str, f
             f"(got {type(entry).__name__})"
         )
     if coupling != "additive":
-        raise ValueError(
-            f'pairs of functions are coupled additively; with coupling = "{coupling}" give single functions'
-        )
+        raise ValueError(f'pairs of functions are coupled additively; give single functions to "{coupling}"')
     return TwoFunctions(*parts)
 
 
@@ -154,10 +147,9 @@ class ReversibleSequence(nn.ModuleList):
             `petra_graph.blocks.Reversible`, which are taken as they are.
         coupling: `petra_graph.blocks` has the formula of each.
         split: a single tensor is halved along this dimension, instead of copied; for "additive" and "affine".
-        keep_graphs: this many of the last blocks run under plain autograd. Their forward and backward are close in time:
-            it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain. It may be changed at any time.
-        anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
-            rounding, for memory that grows by two tensors a stretch.
+        keep_graphs: this many of the last blocks run under plain autograd: with their memory, without their recomputation.
+            `len(sequence)` makes the whole sequence plain. It may be changed at any time.
+        anchor_every: the number of blocks after which the streams are kept: less rounding, for two tensors a stretch.
         coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
 
     Raises:
@@ -184,9 +176,6 @@ class ReversibleSequence(nn.ModuleList):
             raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
         if split is not None and coupling in _NEWEST:
             raise ValueError(f'split halves the input for "additive" and "affine"; not the state of "{coupling}"')
-        if keep_graphs < 0 or (anchor_every is not None and anchor_every < 1):
-            came = f"(got {keep_graphs}, {anchor_every})"
-            raise ValueError(f"keep_graphs must be at least 0, anchor_every at least 1 {came}")
         super().__init__(_coupled(entry, coupling, coefficients) for entry in functions)
         self.coupling: CouplingName = coupling
         self.split, self.keep_graphs, self.anchor_every = split, keep_graphs, anchor_every

@@ -6,8 +6,7 @@ code provides, and no code reads a flag.
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
 declared order and returns a tuple of streams; one that returns one stream may return the tensor.
 
-Biases and normalisations have no weight decay, as in Goyal et al. 2017, section 5.3; embeddings and a head's weights are tables. A block names
-others in its attributes `undecayed` and `tables`, as patterns of names.
+Biases and normalisations have no weight decay, as in Goyal et al. 2017, section 5.3; embeddings and a head's weights are tables.
 """
 
 from __future__ import annotations
@@ -152,44 +151,40 @@ class ParameterGroups:
 
     def param_groups(self, *, weight_decay: float) -> list[dict[str, Any]]:
         """Return the two groups as torch's optimizers take them, the decayed parameters first; the others have a decay of 0."""
-        return [
-            {"params": list(self.decayed), "weight_decay": weight_decay},
-            {"params": list(self.undecayed), "weight_decay": 0.0},
-        ]
+        both = ((self.decayed, weight_decay), (self.undecayed, 0.0))
+        return [{"params": list(parameters), "weight_decay": decay} for parameters, decay in both]
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """Return the decayed parameters of two dimensions or more that are not tables, as weights of linear layers and kernels."""
-        tables = set(map(id, self.tables))
-        return [one for one in self.decayed if one.dim() > 1 and id(one) not in tables]
+        tables = set(self.tables)
+        return [one for one in self.decayed if one.dim() > 1 and one not in tables]
 
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
-    """Split the parameters of blocks that are trained."""
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
-    seen, tables = set[int](), set[int]()
+    """Split the parameters of blocks that are trained; one that two layers share counts where it is first."""
+    spared: dict[nn.Parameter, bool] = {}
+    tables = set[nn.Parameter]()
     for block in modules:
         tables |= _named_by(block, "tables")
         exempt = _named_by(block, "undecayed")
         for module in block.modules():
             own = dict(module.named_parameters(recurse=False))
             if isinstance(block, Head) or isinstance(module, nn.Embedding | nn.EmbeddingBag):
-                tables |= set(map(id, own.values()))
+                tables |= set(own.values())
             # Torch's normalisations, and an author's with a name like theirs (ScaleNorm, LayerNorm2d); NormFreeConv is a convolution.
             like_them = re.search(r"Norm([123]d)?$", type(module).__name__) and not isinstance(
                 module, _ConvNd | nn.Linear
             )
             normalises = like_them or isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm)
             for name, parameter in own.items():
-                if id(parameter) in seen or not parameter.requires_grad:  # two layers of a block may share one
-                    continue
-                seen.add(id(parameter))
-                spared = normalises or name.endswith("bias") or id(parameter) in exempt
-                (undecayed if spared else decayed).append(parameter)
-    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if id(one) in tables])
+                if parameter.requires_grad:
+                    spared.setdefault(parameter, bool(normalises or name.endswith("bias") or parameter in exempt))
+    decayed = [one for one, without in spared.items() if not without]
+    undecayed = [one for one, without in spared.items() if without]
+    return ParameterGroups(decayed=decayed, undecayed=undecayed, tables=[one for one in decayed if one in tables])
 
 
-def _named_by(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> set[int]:
-    """Return the identities of the parameters that an attribute of a block names; one that two layers share has both names."""
+def _named_by(block: nn.Module, attribute: Literal["undecayed", "tables"]) -> set[nn.Parameter]:
+    """Return the parameters that an attribute of a block names; one that two layers share has both names."""
     patterns, named = getattr(block, attribute, ()), block.named_parameters(remove_duplicate=False)
-    return {id(one) for name, one in named if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    return {one for name, one in named if any(fnmatchcase(name, pattern) for pattern in patterns)}
