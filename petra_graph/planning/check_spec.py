@@ -192,7 +192,7 @@ def check_spec(
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((*loaded.folders, *folders, *registry.folders))))
     problems = ProblemCollector(loaded=loaded, wrong=[*loaded.problems])
     spec, parts, tables = loaded.spec, loaded.parts, _PluginTables(loaded=loaded, registry=registry, problems=problems)
-    plugins = {kind.table: tables.one(kind) for kind in KINDS if kind.table and not kind.several}
+    plugins = {kind.table: tables.configured(kind, (kind.table,)) for kind in KINDS if kind.table and not kind.several}
     lists = {kind.table: tables.several(kind) for kind in KINDS if kind.several}
 
     # What the data set's declaration says, with what only its files tell. Files that cannot be read are told where the network needs them.
@@ -249,10 +249,14 @@ class _PluginTables:
     resolved: dict[tuple[str, str], Plugin | None] = field(factory=dict)
     """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
 
-    def one(self, kind: PluginKind) -> Plugin | None:
-        """Return the plugin of a kind's top-level table."""
-        part = self.loaded.parts.get((kind.table,))
-        return None if part is None else self.configured(kind, part.name, part.options, (kind.table,))
+    def configured(self, kind: PluginKind, path: Path) -> Plugin | None:
+        """Return the plugin that the table at a path names, with its options."""
+        if (part := self.loaded.parts.get(path)) is None:
+            return None
+        plugin = self.read(kind, part.name, part.options, path, "name")
+        if plugin is None or plugin.options is None:
+            return None
+        return attrs.evolve(plugin, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
 
     def several(self, kind: PluginKind) -> tuple[Plugin, ...]:
         """Return the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
@@ -260,8 +264,7 @@ class _PluginTables:
         for path, part in self.loaded.parts.items():
             if path[:1] != (kind.table,) or not isinstance(part, PluginSpec):
                 continue
-            configured = self.configured(kind, part.name, part.options, path)
-            if configured is None:
+            if (configured := self.configured(kind, path)) is None:
                 continue
             name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.name.rpartition(":")[2]
             if name not in found:
@@ -305,13 +308,6 @@ class _PluginTables:
         graph, problems = build_graph(nodes)
         self.problems.add(problems)
         return graph
-
-    def configured(self, kind: PluginKind, name: str, options: Mapping[str, Any], table: Path) -> Plugin | None:
-        """Return the plugin that a table names, with its options."""
-        plugin = self.read(kind, name, options, table, "name")
-        if plugin is None or plugin.options is None:
-            return None
-        return attrs.evolve(plugin, seed=None if self.loaded.spec is None else self.loaded.spec.run.seed)
 
     def read(self, kind: PluginKind, name: str, given: Mapping[str, Any], table: Path, key: str) -> Plugin | None:
         """Return the plugin of that name, or None if no plugin has it; wrong options leave it without options.
