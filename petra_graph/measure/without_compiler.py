@@ -80,8 +80,9 @@ class _StandIn(ModuleType):
 
 
 def _real(name: str) -> ModuleType:
-    if isinstance(standing := sys.modules.get(name), _StandIn):
-        standing.withdraw()
+    for standing in map(sys.modules.get, (name, _ALGEBRA)):  # what the real one imports shall be real, too
+        if isinstance(standing, _StandIn):
+            standing.withdraw()
     return importlib.import_module(name)
 
 
