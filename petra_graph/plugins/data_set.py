@@ -144,7 +144,10 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
 
 
 class Split(Protocol):
-    """The training or the test split of a data set; what it may have besides is in plugins/guide/data_sets.md."""
+    """The training or the test split of a data set; what it may have besides is in plugins/guide/data_sets.md.
+
+    A training split of unknown length has `in_order = True`, and `in_epochs(samples, micro_batch)`, which returns the split of epochs as long.
+    """
 
     def __len__(self) -> int:
         """Return the number of samples."""
