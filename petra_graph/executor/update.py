@@ -253,7 +253,8 @@ class Updater:
 _Group = dict[str, Any]
 _State = MutableMapping[Tensor, dict[str, Any]]
 _GRADIENT, _BUFFER = attrgetter("grad"), itemgetter("momentum_buffer")
-_OWN = ("params", "weight_decay")
+_OWN = {"params": None, "weight_decay": None}
+"""In place of what groups that are stepped together may each have of their own."""
 _UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
 
 
@@ -294,7 +295,7 @@ def _decayed(groups: Sequence[_Group]) -> Sequence[tuple[_Group, list[Tensor], l
             torch._foreach_mul_(parameters, 1 - group["lr"] * decay)
         elif decay:
             torch._foreach_add_(gradients, parameters, alpha=decay)
-        if found and all(group.get(key) == value for key, value in found[-1][0].items() if key not in _OWN):
+        if found and group | _OWN == found[-1][0] | _OWN:
             found[-1][1].extend(parameters)
             found[-1][2].extend(gradients)
         else:
