@@ -81,11 +81,6 @@ class LoadedSpec:
     """Located, and in reading order."""
 
     @property
-    def text(self) -> str:
-        """The text of the given file, before the merge."""
-        return self.files[0].text
-
-    @property
     def folders(self) -> list[str]:
         """The absolute folders of the given file and of those that it extends; the current one for the standard input."""
         folders = [os.path.dirname(os.path.expanduser(one.file)) for one in self.files if one.file != IN_CODE]  # noqa: PTH111, PTH120
@@ -132,8 +127,10 @@ def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> Loa
     """
     path = given if isinstance(given, str) else IN_CODE
     try:
-        loaded = laid(_read_files(given) if isinstance(given, str) else [_parsed(dump(given), IN_CODE)])
-        loaded, problems = apply_overrides(loaded, overrides)
+        files = _read_files(given) if isinstance(given, str) else [_parsed(dump(given), IN_CODE)]
+        written: Mapping[str, Any] = reduce(_over, (source.values for source in reversed(files)), {})
+        written = {key: value for key, value in written.items() if key != "extends"}
+        loaded, problems = apply_overrides(LoadedSpec(values=written, files=tuple(files)), overrides)
         values = {"name": default_name(path)} | dict(loaded.values)
         for table, key in _FILES:
             if isinstance(inner := values.get(table), Mapping) and key in inner:
@@ -142,6 +139,7 @@ def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> Loa
         spec: Spec | None = reader.read(values, Spec, ())
     except RecursionError:
         raise SpecError(Problem(message="nested too deeply", where=Where(file=path))) from None
+    # Not a bound of a key: the two are seen together only here.
     if ("graph" in values) == ("architecture" in values):
         which = "both [graph] and [architecture] are" if "graph" in values else "neither [graph] nor [architecture] is"
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
@@ -230,13 +228,6 @@ def _parsed(text: str, file: str) -> Source:
         more = "; text needs quotes" if message == "Invalid value" else ""
         problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
         raise SpecError(problem) from None
-
-
-def laid(files: Iterable[Source]) -> LoadedSpec:
-    """Return the values of files laid over one another, the first one above all, which nobody has checked."""
-    files = tuple(files)
-    values: Mapping[str, Any] = reduce(_over, (source.values for source in reversed(files)), {})
-    return LoadedSpec(values={key: value for key, value in values.items() if key != "extends"}, files=files)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
@@ -366,6 +357,7 @@ def apply_overrides(loaded: LoadedSpec, texts: Iterable[str]) -> tuple[LoadedSpe
         except SpecError as error:
             problems += error.problems
             continue
+        # The tables that it implies are there because of it, and nowhere else.
         around = [path[:n] for n in range(1, len(path)) if not _is_there(path[:n], loaded.values)]
         source = Source(file=override.file, set_paths=(*around, *_paths(override.value, path)))
         loaded = attrs.evolve(loaded, values=values, settings=(*loaded.settings, source))

@@ -205,7 +205,7 @@ class Reader:
         found = value
         if fitting is None:
             self.add(path, f"must be {describe(kind)}", value, _meant(value, kind, path))
-        elif fitting is not kind:
+        elif fitting is not kind:  # of a union, whose members may have bounds of their own
             found = self.read(value, fitting, path)
         elif attrs.has(kind):
             found = self._table(value, kind, path)
@@ -258,6 +258,7 @@ class Reader:
             meant = " or ".join(f"{name}.{key}" for name in inside if not path)
             hint = f"write {meant}" if meant else suggestion(key, fields)
             self.problems.append(Problem(message=message, hint=hint, path=(*path, key)))
+        # Without a key that has no default, or that names a plugin, the rest of a table would be another's.
         if not any(fields[name].default is attrs.NOTHING or name in _SELECTORS for name in wrong):
             self.parts[path] = cls(**given)
         return self.parts[path] if len(self.problems) == known else None
