@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import prod
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0)
 Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
+_AS_MADE = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv2d, nn.BatchNorm2d, nn.ReLU))
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
@@ -33,21 +34,21 @@ class ConvNorm(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(norm(conv(x))), or norm(conv(x))."""
-        layers: Any = self._modules.values()
-        conv, norm, *relu = layers
-        direct = type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d and norm.training
-        for layer in layers:
+        layers: Any = tuple(self._modules.values())
+        # Whoever replaces a layer, adds one or hooks one finds all of them called as modules.
+        direct = not torch.compiler.is_compiling() and tuple(map(type, layers)) in _AS_MADE
+        for layer in layers if direct else ():
             own = layer.__dict__
-            # Whoever hooks a layer, or replaces it, finds it called as a module.
             if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 direct = False
             if own["_backward_hooks"] or own["_backward_pre_hooks"]:
                 direct = False
-        if not direct or torch.compiler.is_compiling():
+        if not direct or not layers[1].training or layers[1].momentum is None:
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
+        conv, norm, *relu = layers
         # Their tables, since an attribute takes a module as long as some additions.
         of_conv, of_norm, statistics = conv._parameters, norm._parameters, norm._buffers  # noqa: SLF001
-        x = torch.conv2d(x, of_conv["weight"], of_conv["bias"], conv.stride, conv.padding)
+        x = conv._conv_forward(x, of_conv["weight"], of_conv["bias"])  # noqa: SLF001
         if x.numel() == x.shape[1]:  # one value a channel has no variance, which the module refuses
             return cast(Tensor, norm(x))
         mean = variance = None
@@ -73,13 +74,15 @@ def _dropped(rate: float) -> nn.Module:
 
 
 class _OfLayers(AdditiveCoupling):
-    """Additive coupling of a function that is the block's layers, one after the other."""
+    """Additive coupling of a function that is layers of the block, one after the other; a subclass may have others as well."""
 
     draws = False
+    _of_function: ClassVar[tuple[str, ...]]
+    """Their names."""
 
     def residual(self, x: Tensor) -> Tensor:
-        for layer in self._modules.values():
-            x = cast(nn.Module, layer)(x)
+        for name in self._of_function:
+            x = getattr(self, name)(x)
         return x
 
 
@@ -90,6 +93,7 @@ class RevBasic(_OfLayers):
     """
 
     draws = False
+    _of_function = ("first", "second", "dropout")
 
     def __init__(self, inputs: Sequence[Shape], *, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
@@ -106,6 +110,7 @@ class RevBottleneck(_OfLayers):
     """
 
     draws = False
+    _of_function = ("reduce", "spatial", "expand", "dropout")
 
     def __init__(self, inputs: Sequence[Shape], *, hidden: Hidden, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
@@ -123,6 +128,7 @@ class RevMlp(_OfLayers):
     """
 
     draws = False
+    _of_function = ("function",)
 
     def __init__(
         self,
@@ -335,6 +341,7 @@ class Additive(_OfLayers):
     """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
 
     draws = False
+    _of_function = ("f",)
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from torch import nn
 from petra_graph.blocks import frozen_statistics
 from petra_graph.catalog.blocks import (
     Add,
+    Additive,
     ConvStem,
     DownBasic,
     DownBottleneck,
@@ -51,10 +52,11 @@ TRIALS = {
     "res-bottleneck, stride": (ResBottleneck, [PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
     "add": (Add, [PLANE] * 6, {}),
     "add, one stream": (Add, [ROW] * 3, {"streams": 1}),
+    "additive": (Additive, [ROW, ROW], {"f": "torch.nn:Linear", "kwargs": {"in_features": 9, "out_features": 9}}),
     "pool-linear": (PoolLinear, [PLANE, PLANE], {"outputs": 5}),
     "pool-linear, rows": (PoolLinear, [ROW], {"outputs": 5}),
 }
-ALL_BLOCKS = [one.code for one in BLOCKS.values() if one.code.__module__.startswith("petra_graph.catalog.blocks.")]
+ALL_BLOCKS = [one.code for one in BLOCKS.values() if one.code.__module__ == "petra_graph.catalog.blocks"]
 
 
 @pytest.mark.parametrize("trial", TRIALS)
@@ -66,6 +68,20 @@ def test_it_keeps_every_promise(trial):
 @pytest.mark.parametrize("block", ALL_BLOCKS, ids=lambda block: block.__name__)
 def test_none_is_left_out(block):
     assert any(block is tried for tried, _, _ in TRIALS.values())
+
+
+class Gated(RevMlp):
+    def __init__(self, inputs, *, hidden):
+        super().__init__(inputs, hidden=hidden)
+        self.gate = nn.Linear(9, 9)
+
+    def residual(self, x):
+        return self.gate(x).sigmoid() * super().residual(x)
+
+
+def test_a_layer_that_a_subclass_adds_is_no_part_of_the_inherited_function():
+    block, x = Gated([ROW, ROW], hidden=5), torch.randn(2, 9)
+    assert torch.equal(block.residual(x), block.gate(x).sigmoid() * block.function(x))
 
 
 def test_add_refuses_streams_that_do_not_pair_up():
@@ -112,3 +128,20 @@ def test_a_layer_with_a_hook_is_called_as_a_module():
     module[1].register_forward_hook(lambda *_: seen.append(1))
     module(torch.randn(2, 2, 3, 3))
     assert seen == [1]
+
+
+CHANGES = {
+    "another convolution": lambda made: made.__setitem__(0, nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular")),
+    "another activation": lambda made: made.__setitem__(2, nn.GELU()),
+    "one more layer": lambda made: made.append(nn.Tanh()),
+    "no normalisation": lambda made: made.__delitem__(1),
+    "mean of all batches": lambda made: setattr(made[1], "momentum", None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_layers_that_are_replaced_or_added_are_called(change):
+    module = conv_norm_relu(2, 3, kernel=1)
+    change(module)
+    x = torch.randn(2, 2, 4, 4)
+    assert torch.equal(module(x), nn.Sequential(*copy.deepcopy(list(module)))(x))
