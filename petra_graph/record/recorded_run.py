@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,15 @@ def read_run(directory: Path) -> RecordedRun:
             planned_epochs=int(resolved["run"]["epochs"]),
             processes=(summary.get("measured") or {}).get("processes", ()),
         )
-        _ = run.best, list(map(grown_bytes, run.processes))  # another version may have written other values
+        # Reports are made of these values; where a hand or another version wrote others, sums and joins of them raise.
+        texts = [run.name, summary.get("status", ""), *summary.get("error", [])]
+        weights = (summary.get("test_weights") or {}).get("weights", "")
+        "".join([*texts, weights, *chain(*resolved["partition"]["stages"])])
+        stages = [stage for process in run.processes for stage in process["stages"]]
+        timed = [stage[verb] for stage in stages for verb in ("forward", "backward", "update") if verb in stage]
+        figures = [*(one["rank"] for one in run.processes), *(one["stage"] for one in stages)]
+        figures += [one[key] for one in timed for key in ("operations", "seconds")]
+        sum([run.rate or 0.0, run.best.value if run.best else 0.0, *map(grown_bytes, run.processes), *figures])
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise damaged(directory, error) from None
     return run

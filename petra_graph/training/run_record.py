@@ -57,7 +57,8 @@ class RunRecord:
         """Return the record of a run whose directory exists, with what the user should know of its beginning."""
         spec, opened, initial = prepared.spec, prepared.opened, prepared.initial
         notes = [] if initial is None else [initial.said]
-        notes += [] if resumption is None else resumption.notes
+        if resumption is not None:  # whose weights are those of its checkpoint, whatever it began with
+            notes = resumption.notes
         run = Started(
             name=spec.name,
             directory=directory,

@@ -53,6 +53,26 @@ def test_the_page_of_several_runs(saved_runs, here, capsys):
     assert sorted(run["seed"] for run in facts["runs"]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"status": 3},
+        {"status": "failed", "error": 3},
+        {"samples_per_second": "fast"},
+        {"measured": {"processes": [1]}},
+        {"measured": [1]},
+        {"test_weights": {"weights": 1}},
+    ],
+)
+def test_a_summary_of_other_types_is_damaged(saved_run, values, here, capsys):
+    """A page of it ended in a traceback."""
+    path = saved_run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    assert main(["report", str(saved_run)]) == 2
+    assert f"{saved_run} is damaged: " in capsys.readouterr().err
+    assert list_runs(saved_run)[0]["status"] == "damaged"
+
+
 def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
     (saved_run / "summary.json").write_text("{")
     assert main(["report", "none", str(saved_run)]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Listener
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
+from petra_graph.training.run_record import RunRecord
 from tests.support.runs import SPEC
 
 SHORT = ("run.epochs=1", "run.micro_batches=1")
@@ -54,6 +56,15 @@ def test_a_state_dict_without_nodes_fits_and_prefixes_of_torchs_wrappers_are_pas
     torch.save({named.format(name.partition("/")[2]): tensor for name, tensor in trained.items()}, tmp_path / "own.pth")
     found = begun(spec, f"init.weights={tmp_path / 'own.pth'}")
     assert all(torch.equal(found[name], trained[name]) for name in found)
+
+
+def test_a_resumed_run_does_not_say_that_its_weights_come_from_the_file(spec, trained, tmp_path):
+    """They come from its checkpoint."""
+    save_file(trained, tmp_path / "own.safetensors")
+    prepared = prepare(spec, [*SHORT, f"init.weights={tmp_path / 'own.safetensors'}"])
+    resumed = RunRecord.of(tmp_path, prepared, SimpleNamespace(at=3, notes=["changed: run.epochs: 1 then, 2 now"]))
+    assert RunRecord.of(tmp_path, prepared).run.notes == (prepared.initial.said,)
+    assert resumed.run.notes == ("changed: run.epochs: 1 then, 2 now",)
 
 
 def test_what_is_left_out_begins_at_random(spec, trained, tmp_path):
