@@ -53,9 +53,12 @@ def locked(directory: Path) -> Iterator[None]:
     """Within the context, keep other processes from writing a run's directory, where the file system has locks.
 
     Raises:
-        RunFailed: another process writes it.
+        RunFailed: another process writes it, or it cannot be opened.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:  # it has been removed while the run was prepared, say
+        raise cannot_write(directory, error) from error
     held = os.fstat(descriptor)
 
     def close() -> None:

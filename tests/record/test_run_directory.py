@@ -102,6 +102,11 @@ def test_a_reader_stops_no_run_from_being_started(saved_run, monkeypatch):
         os.close(reader)
 
 
+def test_a_directory_that_was_removed_is_named(tmp_path):
+    with pytest.raises(RunFailed, match=r"cannot write .*/gone: No such file or directory"), locked(tmp_path / "gone"):
+        pass
+
+
 def test_a_run_is_read_while_it_writes(saved_run):
     with (saved_run / "metrics.jsonl").open("a") as file:
         file.write('{"time": 1.0, "epo')
