@@ -289,7 +289,7 @@ class Run:
 
     def __repr__(self) -> str:
         summary = self.summary
-        return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
+        return "\n".join(summary_lines(summary)) if summary else f"a {self.status} run in {self.directory}"
 
     def _open(self, changes: Changes | Overrides | None = None, *, changed: bool) -> SavedRun:
         overrides = changes if isinstance(changes, tuple) else assignments(changes)

@@ -177,9 +177,14 @@ class _Steady(io.FileIO):
         try:
             return super().write(content)
         except OSError as error:
-            if error.errno not in {errno.EPIPE, errno.EIO}:
+            unread = error.errno in {errno.EPIPE, errno.EIO}
+            if not unread and self.fileno() != 1:
                 raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
+            if not unread:  # what is held back goes to the null device as well: Python's end would fail at it once more
+                from petra_graph.errors import RunFailed
+
+                raise RunFailed(f"stdout could not be written: {error.strerror}") from error
             return memoryview(content).nbytes

@@ -202,7 +202,7 @@ def predict_samples(
     Of a class for each pixel, a prediction has the classes' shares of the pixels.
     """
     facts, found, size = run.facts, list[Prediction](), run.spec.data.test_batch
-    places = ((file, index) for file in samples for index in range(len(main(file.values))))
+    places = [(file, index) for file in samples for index in range(len(main(file.values)))]
     values: Tree = tree_map(lambda *parts: torch.cat(parts), *(one.values for one in samples))
 
     def best_of(scores: Tensor) -> tuple[ClassScore, ...]:
@@ -215,7 +215,7 @@ def predict_samples(
             part = mapped(lambda one: one[start : start + size].to(device), values)  # noqa: B023  it is called at once
             outputs = main(network(part)).cpu()
             scored = outputs.float().softmax(dim=1) if run.gives_logits else outputs
-            for output, scores, (file, index) in zip(outputs, scored, places, strict=False):
+            for output, scores, (file, index) in zip(outputs, scored, places[start : start + size], strict=True):
                 about = Prediction(file=file.name, index=index, note=file.note, probable=run.gives_logits)
                 if not run.gives_classes:
                     found.append(evolve(about, output=tuple(output.flatten().tolist())))

@@ -102,6 +102,19 @@ def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     assert subprocess.run(closed, capture_output=True, text=True, check=True).stderr == ""
 
 
+def test_an_output_that_cannot_be_written_is_an_error():
+    full = ["bash", "-c", f"{sys.executable} -m petra_graph list > /dev/full"]
+    done = subprocess.run(full, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "stdout could not be written: No space left on device\n")
+
+
+def test_a_folder_that_has_been_removed_is_no_error(here):
+    """Runs elsewhere can still be listed from it."""
+    command = f"mkdir {here}/runs {here}/gone; cd {here}/gone; rmdir {here}/gone; {sys.executable} -P -m petra_graph runs {here}/runs"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 CODE = """\
 import gc, sys
 from petra_graph.cli.main import main
