@@ -114,7 +114,7 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
         def trained(self, epoch, micro_batches, means):
             reads.append((micro_batches, dict(counts)))
 
-    monkeypatch.setattr(data_of_a_run, "fault_of", lambda *_: "")  # it reads what lies in the host's memory
+    monkeypatch.setattr(data_of_a_run, "_fault_of", lambda *_: "")  # it reads what lies in the host's memory
     path = write("small.toml", SPEC)
     with counted(monkeypatch, ("item", "tolist", "__bool__", "__float__")) as counts:
         run(path, ["run.log_every=4", "run.epochs=1"], Watching())
