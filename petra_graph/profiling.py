@@ -130,8 +130,8 @@ class TimedTraining:
 
     def __init__(self, ready: Prepared, method: str) -> None:
         """Warm it up, and weigh its operations on a GPU."""
-        schedule = _SCHEDULES[method]  # every micro-batch an update
-        table, clipped = MethodSpec(name=method, schedule=schedule), clip_by_stage(ready.spec.optimizer)
+        schedule, clipped = _SCHEDULES[method], clip_by_stage(ready.spec.optimizer)
+        table = MethodSpec(name=method, schedule=schedule)  # every micro-batch an update
         network = ready.network.variant(evolve(ready.spec, method=table, optimizer=clipped))
         placement = evolve(ready.placement, schedule=schedule)
         programs = network.lowering.placed(placement)

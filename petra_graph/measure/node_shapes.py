@@ -132,7 +132,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         between_nodes = expected > given and INPUT not in node.inputs
         hint = "a stem with streams = 2 feeds reversible blocks" if between_nodes else ""
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
-    block, outputs = without_values(partial(_build_and_run, node, inputs))
+    block, outputs, several = without_values(partial(_build_and_run, node, inputs))
     parameters, labels = dict(block.named_parameters()), block.shared_parameters
     measured = NodeShapes(
         inputs=_shapes(inputs),
@@ -146,14 +146,17 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
             for name, one in parameters.items()
             if name in labels
         },
-        several=isinstance(block, Head)
-        and any(is_several(block.train(mode).returned(outputs)) for mode in (False, True)),
+        several=several,
     )
     return measured, tuple(torch.empty_like(stream, device="meta").contiguous() for stream in outputs)
 
 
-def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Streams]:
-    """Build a block and run it, and where the node is reversible its inverse, which must return the shapes of the inputs."""
+def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Streams, bool]:
+    """Build a block and run it, and where the node is reversible its inverse, which must return the shapes of the inputs.
+
+    Returns:
+        The block, its outputs, and whether it is a head that gives the loss several tensors, or one in a structure.
+    """
     shapes = _shapes(inputs)
     with torch.device(device):
         block = build_block(node, shapes)
@@ -172,7 +175,11 @@ def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Str
                 message = f'node "{node.name}": the inverse of block "{node.block}" returns {listing(inverted)}'
                 hint = f'it must return the input streams, {listing(shapes)}, in their order; or set kind = "buffered"'
                 raise SpecError(Problem(message=message, hint=hint, path=node.path))
-    return block, outputs
+    with refusing(node, shapes, "raised in its `returned`"):
+        several = isinstance(block, Head) and any(
+            is_several(block.train(mode).returned(outputs)) for mode in (False, True)
+        )
+    return block, outputs, several
 
 
 def _checked_streams(returned: Any) -> Streams:

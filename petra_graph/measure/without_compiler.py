@@ -9,6 +9,7 @@ here. Whatever else is wanted of these modules comes from the real ones, which c
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 _COMPILER, _SYMBOLS, _ALGEBRA = "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy"
+_NAMES = _COMPILER, _SYMBOLS, _ALGEBRA
+"""Each with what it imports behind it."""
 _SAME = (
     *("expect_true", "guard_bool", "guard_int", "guard_or_false", "guard_or_true", "guard_size_oblivious"),
     *("guarding_hint_or_throw", "statically_known_true"),
@@ -36,18 +39,27 @@ def uncompiled() -> Iterator[None]:
     """Stand in for these modules inside the context, unless they are already imported."""
     unmarked: list[Callable[..., Any]] = []
 
-    def disable(function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+    def disable(function: Any = None, *recursive: bool, **named: Any) -> Any:
+        # Torch itself gives a function and a number only; any other mark is an author's, and stays.
+        if function is None or not recursive or "reason" in named:
+            return _real(_COMPILER).disable(function, *recursive, **named)
         unmarked.append(function)
         return function
 
-    stand_ins = (
+    own: Mapping[str, Mapping[str, Any]] = {
         # Outside compilation the real `graph_break`, which torch's optimizers call, does nothing either.
-        _StandIn(_COMPILER, {"disable": disable, "graph_break": lambda: None}),
-        _StandIn(_SYMBOLS, {name: _answer(name, of_numbers) for name, of_numbers in _OF_NUMBERS.items()}),
-        _StandIn(_ALGEBRA, {"Basic": type("Basic", (), {})}),  # of which no number is
-    )
-    present = [one for one in stand_ins if one.__name__ not in sys.modules]
+        _COMPILER: {"disable": disable, "graph_break": lambda: None},
+        _SYMBOLS: {name: _answer(name, of_numbers) for name, of_numbers in _OF_NUMBERS.items()},
+        _ALGEBRA: {"Basic": type("Basic", (), {})},  # of which no number is
+    }
+    present = [_StandIn(name, own[name]) for name in _NAMES if name not in sys.modules]
     sys.modules.update((one.__name__, one) for one in present)
+    for one in present:
+        package, _, last = one.__name__.rpartition(".")
+        if (
+            one.__name__ == _SYMBOLS
+        ):  # `import a.b` binds `a` alone, so b is an attribute; `torch` finds its compiler itself
+            setattr(sys.modules[package], last, one)
     try:
         yield
     finally:
@@ -62,12 +74,13 @@ class _StandIn(ModuleType):
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         super().__init__(name)
+        self.__spec__ = importlib.util.find_spec(name)  # by which others ask whether it is installed
         vars(self).update(own)
         self._own = tuple(own)
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its file, and an import whether it is a package.
-        if name.startswith("__") and (name != "__path__" or self.__name__ == _SYMBOLS):
+        # `inspect` and `unittest` ask every module for these, and an import whether it is a package.
+        if name in ("__file__", "__warningregistry__") or (name == "__path__" and self.__name__ == _SYMBOLS):
             raise AttributeError(name)
         return getattr(_real(self.__name__), name)
 
@@ -80,7 +93,7 @@ class _StandIn(ModuleType):
 
 
 def _real(name: str) -> ModuleType:
-    for standing in map(sys.modules.get, (name, _ALGEBRA)):  # what the real one imports shall be real, too
+    for standing in map(sys.modules.get, _NAMES[_NAMES.index(name) :]):  # what the real one imports shall be real, too
         if isinstance(standing, _StandIn):
             standing.withdraw()
     return importlib.import_module(name)

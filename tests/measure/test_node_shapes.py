@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeInput, build_graph
 from petra_graph.measure.node_shapes import measure_shapes
@@ -139,8 +139,15 @@ class ReadsWhileBuilt(Buffered):
         return self.layer(x), t
 
 
-@pytest.mark.parametrize("block", [InverseReadsValues, ReadsItem, ReadsWhileBuilt])
-def test_a_block_that_reads_values_runs_on_the_cpu(made, block):
+class KnowsItsDevices(Buffered):
+    def forward(self, x, t):
+        if x.device.type not in {"cpu", "cuda"}:
+            raise ValueError("only processors and GPUs")
+        return x, t
+
+
+@pytest.mark.parametrize("block", [InverseReadsValues, ReadsItem, ReadsWhileBuilt, KnowsItsDevices])
+def test_a_block_that_the_meta_device_stops_runs_on_the_cpu(made, block):
     before = torch.get_rng_state()
     assert outputs(made(block)) == ((6,), (6,))
     assert torch.equal(torch.get_rng_state(), before)
@@ -149,6 +156,21 @@ def test_a_block_that_reads_values_runs_on_the_cpu(made, block):
 def test_a_reversible_block_may_change_shapes_and_stand_as_a_buffered_node(made):
     assert outputs(made(Folds)) == ((12,), (0,))
     assert outputs(made(Halves, kind="buffered")) == ((3,), (6,))
+
+
+class HeadReadsValues(Head):
+    def forward(self, x, t):
+        return (x,)
+
+    def returned(self, streams):
+        return streams[0] if streams[0].sum().item() == 0 else streams
+
+
+def test_what_a_head_gives_the_loss_may_depend_on_values():
+    head = plugin_of(BLOCK, "mine", HeadReadsValues, "mine").read({})[0]
+    last = NodeInput(spec=NodeSpec(name="mine", block="mine", kind=None), plugin=head, path=("graph", "node", 1))
+    graph, _ = build_graph([*node_inputs((STEM,)), last])
+    assert not measure_shapes(graph, ROWS)["mine"].several
 
 
 class Broadcasts(AdditiveCoupling):

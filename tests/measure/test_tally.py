@@ -177,14 +177,24 @@ with uncompiled():
     import inspect
     inspect.getmodule(step.__code__)
     assert not hasattr(sys.modules["torch._dynamo"], "__file__")
+    from importlib.util import find_spec
+    assert find_spec("sympy").origin
+    import torch.fx.experimental.symbolic_shapes
+    assert torch.fx.experimental.symbolic_shapes.guard_bool(True)
 assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
 with uncompiled():
+    import sympy
+    assert sympy.__version__
+with uncompiled():
     import torch._dynamo as it
+    marked = torch.compiler.disable(recursive=False)(step)
+    assert marked() == inside and marked is not step
     assert callable(it.trace_rules.lookup)
     assert it.is_compiling() is False
 assert step() == inside
 import torch._dynamo
 assert torch._dynamo.__file__
+assert torch.fx.experimental.symbolic_shapes.ShapeEnv
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 """
 
