@@ -127,11 +127,12 @@ def _files_of(folder: Path) -> Sequence[Path]:
     for name in (WEIGHTS, PRETRAINED):
         if (folder / name).is_file():
             return [folder / name]
-    names = dict.fromkeys((read_json(folder / INDEX).get("weight_map") or {}).values())
+    listed = read_json(folder / INDEX).get("weight_map")
+    names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
     if not names:
-        raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX}", _HINT)
+        raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX} with its shards", _HINT)
     for name in names:
-        if Path(str(name)).name != name:  # a download shall not name other files
+        if Path(name).name != name:  # a download shall not name other files
             raise SpecError(f"{folder / INDEX} lists {name!r}, which is no file of its folder", _HINT)
     return [folder / name for name in names]
 

@@ -105,11 +105,13 @@ def test_a_folder_of_shards_is_one_file_of_weights(tmp_path):
         assert dict(opened.shapes) == {"a.weight": (2, 3), "a.steps": ()}
         assert all(torch.equal(opened.read(name), tensor) for name, tensor in TENSORS.items())
     for listed, message in (
-        ("three.safetensors", "three.safetensors cannot be read"),
-        ("../secret.safetensors", "'../secret.safetensors', which is no file of its folder"),
-        (None, "lists None, which is no file of its folder"),
+        ({"a.weight": "three.safetensors"}, "three.safetensors cannot be read"),
+        ({"a.weight": "../secret.safetensors"}, "'../secret.safetensors', which is no file of its folder"),
+        ({"a.weight": None}, "None cannot be read"),
+        ({"a.weight": ["one.safetensors"]}, "cannot be read"),
+        (["one.safetensors"], r"has neither weights\.safetensors nor"),
     ):
-        index.write_text(json.dumps({"weight_map": {"a.weight": listed}}))
+        index.write_text(json.dumps({"weight_map": listed}))
         with pytest.raises(SpecError, match=message), open_weights(tmp_path):
             pass
     index.unlink()
