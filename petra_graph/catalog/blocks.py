@@ -35,8 +35,8 @@ class ConvNorm(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(norm(conv(x))), or norm(conv(x))."""
         layers: Any = tuple(self._modules.values())
-        # Whoever replaces a layer, adds one or hooks one finds all of them called as modules.
-        direct = not torch.compiler.is_compiling() and tuple(map(type, layers)) in _AS_MADE
+        # Whoever replaces a layer, adds one or hooks one finds all of them called as modules, and so does a tracer, whose x is no tensor.
+        direct = not torch.compiler.is_compiling() and isinstance(x, Tensor) and tuple(map(type, layers)) in _AS_MADE
         for layer in layers if direct else ():
             own = layer.__dict__
             if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:

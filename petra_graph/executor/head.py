@@ -75,7 +75,7 @@ class HeadRunner(SegmentRunner):
         return result._replace(loss=loss.detach(), metrics=metrics)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Return the gradients of the micro-batch's `forward_backward`."""
+        """Return the gradients of the micro-batch, which its `forward` took."""
         return self.pending.take(micro_batch)
 
     def returned(self, streams: Streams) -> Tree:

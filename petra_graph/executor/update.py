@@ -253,8 +253,6 @@ class Updater:
 _Group = dict[str, Any]
 _State = MutableMapping[Tensor, dict[str, Any]]
 _GRADIENT, _BUFFER = attrgetter("grad"), itemgetter("momentum_buffer")
-_OWN = {"params": None, "weight_decay": None}
-"""In place of what groups that are stepped together may each have of their own."""
 _UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
 
 
@@ -277,16 +275,17 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
             optimizer.step()
             return
         with without_graph():
-            for group, parameters, gradients in _decayed(optimizer.param_groups):
+            for group, parameters, gradients in _decayed(optimizer):
                 stepped(group, optimizer.state, parameters, gradients)
 
     return step
 
 
-def _decayed(groups: Sequence[_Group]) -> Sequence[tuple[_Group, list[Tensor], list[Tensor]]]:
+def _decayed(optimizer: torch.optim.Optimizer) -> Sequence[tuple[_Group, list[Tensor], list[Tensor]]]:
     """Let weights decay; return the parameters and gradients of each group, those of groups that differ in their decay alone together."""
     found: list[tuple[_Group, list[Tensor], list[Tensor]]] = []
-    for group in groups:
+    of_latest: list[Any] = []
+    for group in optimizer.param_groups:
         parameters = [one for one in group["params"] if one.grad is not None]
         gradients, decay = list(map(_GRADIENT, parameters)), group["weight_decay"]
         if not parameters:
@@ -295,11 +294,14 @@ def _decayed(groups: Sequence[_Group]) -> Sequence[tuple[_Group, list[Tensor], l
             torch._foreach_mul_(parameters, 1 - group["lr"] * decay)
         elif decay:
             torch._foreach_add_(gradients, parameters, alpha=decay)
-        if found and group | _OWN == found[-1][0] | _OWN:
+        # What steps read; an author may have more in a group, such as masks, which cannot be compared by `==`.
+        values = [group[key] for key in optimizer.defaults if key != "weight_decay"]
+        if values == of_latest:
             found[-1][1].extend(parameters)
             found[-1][2].extend(gradients)
         else:
             found.append((group, parameters, gradients))
+            of_latest = values
     return found
 
 

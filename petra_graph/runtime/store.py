@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -137,6 +138,7 @@ COMPLETE = "complete"
 STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
 HERE = ("127.0.0.1", "localhost")
 """Addresses that only this machine's processes reach."""
+_RETRY_SECONDS = 0.1
 _STORE_ANSWERS = timedelta(days=20)
 """Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
 
@@ -253,11 +255,12 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
 
 
 def _reached(place: tuple[str, int], failures: list[OSError]) -> bool:
-    """Whether a process listens there; else why not is added to the failures."""
+    """Whether a process listens there; else why not is told in `failures`, after a pause: each try may ask a name server."""
     try:
         socket.create_connection(place, timeout=1.0).close()
     except OSError as error:
-        failures.append(error)
+        failures[:] = [error]
+        time.sleep(_RETRY_SECONDS)
         return False
     return True
 

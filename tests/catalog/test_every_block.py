@@ -145,3 +145,8 @@ def test_layers_that_are_replaced_or_added_are_called(change):
     change(module)
     x = torch.randn(2, 2, 4, 4)
     assert torch.equal(module(x), nn.Sequential(*copy.deepcopy(list(module)))(x))
+
+
+def test_a_tracer_sees_modules():
+    module, x = conv_norm_relu(2, 3, kernel=1), torch.randn(2, 2, 4, 4)
+    assert torch.equal(torch.fx.symbolic_trace(module)(x), module(x))

@@ -211,6 +211,8 @@ def trained(kind, options, own: bool, steps: int = 6):
     parameters = [nn.Parameter(torch.randn(shape)) for shape in ((3, 5), (7,), (4, 3, 3, 3))]
     parameters[2].data = parameters[2].data.contiguous(memory_format=torch.channels_last)
     groups = [{"params": parameters[:2]}, {"params": parameters[2:], "weight_decay": 0.0}]
+    for group in groups:
+        group["mask"] = torch.ones(3)  # an author's own
     optimizer = kind(groups, lr=0.1, **options)
     step = step_of(optimizer) if own else optimizer.step
     assert own == (step != optimizer.step)
