@@ -121,8 +121,9 @@ def test_what_the_run_came_to_and_what_it_measured(pages, saved_runs):
 
 
 def test_a_run_that_failed(saved_run):
-    change(saved_run / "summary.json", status="failed", error=["the loss is <nan>"], measured=None)
-    assert "the loss is &lt;nan&gt;" in runs_page([read_run(saved_run)])
+    error = f"after {'many' * 30} epochs, the loss is <nan>"
+    change(saved_run / "summary.json", status="failed", error=[error], measured=None)
+    assert f"failed: after {'many' * 30} epochs, the loss is &lt;nan&gt;" in runs_page([read_run(saved_run)])
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):

@@ -100,11 +100,13 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", listed_runs)]),
     ]
+    failed = [run for run in runs if run.status == "failed"]  # the table has the beginning of the reason
     return render_page(
         f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
         sections + (_sections_of(runs[0]) if len(runs) == 1 else []),
         about=[str(runs[0].directory)] if len(runs) == 1 else [],
         answers=answers(groups),
+        warnings=[f"{run.directory.name} failed: {text}" for run in failed for text in run.summary.get("error", [])],
     )
 
 
