@@ -203,7 +203,12 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     Raises SpecError: the data is missing, or its samples or classes are not the network's; RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
-    data, spec, checked = open_data(run, validation=split != "test"), run.spec, run.network.checked
+    spec, checked, trained = run.spec, run.network.checked, run.trained
+    drawn = isinstance(spec.data.validation, float)
+    if any(keys[0] == "data" or (drawn and keys == ("run", "seed")) for keys in run.changed_keys):
+        trained = None  # other samples are meant
+    # The training's samples, with which these are compared, are those that its validation left.
+    data = open_data(run, validation=trained is not None or split != "test")
     whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if whole is None:
         reason = "the run has no validation samples: its specification has no data.validation"
@@ -224,8 +229,8 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     with closing(results()) as computed:
         found = measure_results(computed, checked.metrics, f"{split} data")
     changed = [*run.changed]
-    if run.trained is not None and not any(keys[0] == "data" for keys in run.changed_keys):
-        changed += run.trained.changes(Fingerprint.of(run.network, data, computes=False).values)
+    if trained is not None:
+        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
         samples=found.samples,
         of=len(whole),

@@ -249,7 +249,9 @@ def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
     assert len(recorded.metrics("validation/loss")) == 5
     assert [value for _, value in recorded.metrics("test/loss")] == [summary["test"]["loss"]]
     saved = SavedRun.open("latest")
-    assert evaluate_run(saved, which="best").means == summary["test"], "to the bit"
+    of_test = evaluate_run(saved, which="best")
+    assert of_test.means == summary["test"], "to the bit"
+    assert of_test.changed == [], "the samples that the validation left are those of the training"
     of_validation = evaluate_run(saved, split="validation")
     assert of_validation.means == summary["validation"], "to the bit, with the last weights"
     assert of_validation.changed == []
