@@ -19,7 +19,7 @@ order. Costs are sums over nodes, so they are estimates: the two models, which g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, combinations, count, islice, pairwise
 from math import inf
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from petra_graph.compiler.node_table import NodeTable
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.graph.node_graph import distances, stage_graph
 from petra_graph.program.channels import NEIGHBOUR_CAPACITY
 from petra_graph.spec.model import BufferedKeeps, Keeps
 
@@ -154,11 +155,10 @@ class Space:
                     yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
-        """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device."""
+        """Yield the devices with two exchanged, one of which may be spare, or one stage on its neighbour's device."""
         listed, kinds = self.listed, self.kinds
-        for one, other in combinations(range(len(kinds)), 2) if not listed else ():
-            if kinds[one] != kinds[other] and (one in hosts or other in hosts):
-                yield tuple({one: other, other: one}.get(host, host) for host in hosts)
+        if not listed:
+            yield from self.exchanged(hosts)
         for stage, host in enumerate(hosts):
             before = hosts[stage - 1] if stage else -1
             after = hosts[stage + 1] if stage + 1 < len(hosts) else len(kinds)
@@ -168,6 +168,14 @@ class Space:
             elif listed and len(hosts) < len(kinds):  # Which devices are spare decides where a machine ends.
                 others = [one for one in range(before + 1, after) if kinds[one] != kinds[host]]
             yield from ((*hosts[:stage], other, *hosts[stage + 1 :]) for other in others)
+
+    def exchanged(self, hosts: Hosts) -> Iterator[Hosts]:
+        """Yield the devices with two of different kinds exchanged, one of which may be spare; where they are listed, in their order."""
+        for one, other in combinations(range(len(self.kinds)), 2):
+            if self.kinds[one] != self.kinds[other] and (one in hosts or other in hosts):
+                found = tuple({one: other, other: one}.get(host, host) for host in hosts)
+                if not self.listed or list(found) == sorted(found):
+                    yield found
 
     def device_orders(self, used: int, chosen: Hosts = ()) -> Iterator[Hosts]:
         """Yield the orders of `used` devices, the listed one first; those that differ only by devices of one kind once."""
@@ -202,16 +210,28 @@ def starts(space: Space, table: NodeTable, proportions: Sequence[float]) -> list
 
 
 def _best_devices(intervals: _Intervals, proportions: Sequence[float]) -> list[Hosts]:
-    """Return orders of devices, the best first. Where there are too many, the last one is by their speed, or their memory: the search exchanges devices."""
+    """Return orders of devices, the best first."""
     space = intervals.space
     used = min(space.stages, len(space.kinds))
     most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(intervals.order) + 1) ** 2))))
     orders = list(islice(space.device_orders(used), most + 1))
-    if len(orders) > most:
+    if len(orders) == 1:
+        return orders
+    if too_many := len(orders) > most:
+        # From the listed order on, and from that of the devices' speed or memory, devices are exchanged as long as that helps.
         least = proportions or [1 / sum(own.inner) for own in intervals.table.seconds]
         best = sorted(range(len(space.kinds)), key=lambda device: -least[device])[:used]
-        orders[-1] = tuple(sorted(best) if space.listed else best)
-    return orders if len(orders) == 1 else sorted(orders, key=lambda order: intervals.value(order, proportions))
+        orders = [orders[0], tuple(sorted(best) if space.listed else best)]
+    values = {order: intervals.value(order, proportions) for order in orders}
+    helps = too_many
+    while helps:
+        first, helps = min(values, key=values.__getitem__), False
+        for order in space.exchanged(first):
+            if order not in values and len(values) < most:
+                values[order] = intervals.value(order, proportions)
+                if helps := values[order] < values[first]:
+                    break
+    return sorted(values, key=values.__getitem__)
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -278,6 +298,13 @@ class _Intervals:
             total.append(work + arrives.sum(axis=0)[:, None])
         return largest, total
 
+    @cached_property
+    def _distances(self) -> Mapping[int, int]:
+        """Of the stages that are given, to the head's."""
+        graph = self.space.inputs.graph
+        members = [[graph.order[node] for node in unit] for unit in self.order]
+        return {} if self.space.given is None else distances(stage_graph(graph.digraph, members))
+
     def _shares(self, hosts: Hosts, proportions: Sequence[float]) -> list[Array]:
         """Return about what each device holds, in parts of its limit."""
         nodes, stages, found = self.table.nodes, self.space.stages, []
@@ -288,8 +315,8 @@ class _Intervals:
             kept, opening = [0.0] * len(nodes), np.zeros(len(self.order) + 1)
             for place, unit in enumerate(self.order):
                 # If stages are not given, a node's is about as far from the head's as its device from the last one.
-                stage = at * stages // len(hosts) if self.space.given is None else place
-                depth, versions = self.table.in_flight(stages - 1 - stage)
+                about = stages - 1 - at * stages // len(hosts)
+                depth, versions = self.table.in_flight(self._distances.get(place + 1, about))
                 for node in unit:
                     own = nodes[node]
                     joins = own.joins in unit or (place > 0 and own.joins == self.order[place - 1][-1])
