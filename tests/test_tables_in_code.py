@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -70,6 +72,7 @@ def test_a_loss_whose_arguments_no_file_has_goes_by_its_name():
             r"got an object of class Linear\)(.|\n)*give the class and its arguments",
         ),
         (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "has no name at the top level"),
+        (lambda: pg.make_spec(module=partial(torch.nn.Linear, 2, out_features=3)), r"by their names \(got \(2,\)\)"),
     ],
 )
 def test_what_a_run_could_not_find_again(call, reason):

@@ -286,8 +286,7 @@ _SCALARS = (bool, int, float, str)
 
 def _toml_type(annotation: Any) -> Any:
     """Return what TOML can express of an annotation, as `float` of `float | Tensor`; Any where that is nothing."""
-    bare: dict[Any, Any] = {list: list[Any], tuple: tuple[Any, ...], dict: dict[str, Any], Mapping: dict[str, Any]}
-    annotation = bare.get(annotation, annotation) if annotation.__hash__ else annotation
+    annotation = tuple[Any, ...] if annotation is tuple else annotation
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         kind, bounds = _toml_type(inside[0]), [one for one in inside[1:] if callable(one)]
@@ -295,9 +294,9 @@ def _toml_type(annotation: Any) -> Any:
     if members(annotation) != (annotation,):
         kinds = tuple(kind for one in members(annotation) if annotated(kind := _toml_type(one))[0] is not Any)
         return Union[(*kinds, type(None))] if kinds and Any not in inside else Any
-    if origin in LISTS:
+    if origin in LISTS and inside:  # `typing.List` alone says nothing of its items
         return origin[tuple(one if one is ... else _toml_type(one) for one in inside)]
-    if origin in MAPPINGS:
+    if origin in MAPPINGS and inside:
         return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
     literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
     return annotation if literal or annotation in (*_SCALARS, FilePath) or attrs.has(annotation) else Any

@@ -70,9 +70,8 @@ class StageFacts:
         at the beginnings of epochs alone.
         """
         k, of_epoch = self.accumulation, self.micro_batches
-        epoch, window = divmod(
-            u, -(-of_epoch // k)
-        )  # an epoch has ceil(micro_batches / k) updates, and its last window may be short
+        # An epoch has ceil(micro_batches / k) updates, and its last window may be short.
+        epoch, window = divmod(u, -(-of_epoch // k))
         late = evolve(self, filled=0).staleness
         delays = [late(epoch * of_epoch + n) for n in range(window * k, min(window * k + k, of_epoch))]
         return sum(delays) / len(delays)

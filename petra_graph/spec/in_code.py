@@ -139,6 +139,8 @@ def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
     `given` are other keys of the table. Errors as of `buffered`.
     """
+    if isinstance(module, partial) and module.args:  # left out, they would silently be the defaults
+        raise SpecError(f"a partial gives arguments by their names (got {module.args})", "as in partial(Net, width=8)")
     node = buffered(module.func, **module.keywords) if isinstance(module, partial) else buffered(module)
     kwargs = {"kwargs": node["options"]} if node["options"] else {}
     return {"name": "module", **given, "options": {"build": node["block"], **kwargs, **given.get("options", {})}}

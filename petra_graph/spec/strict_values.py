@@ -154,7 +154,7 @@ def describe(kind: Any, *, several: bool = False) -> str:
     if members(kind) != (kind,):
         return ", or ".join(describe(member, several=several) for member in members(kind))
     if get_origin(kind) in LISTS:
-        kinds = item_types(kind, 1)
+        kinds = [annotated(one)[0] for one in item_types(kind, 1)]  # which may differ in their bounds alone
         if len(set(kinds)) > 1:
             return ", ".join(map(describe, kinds))
         count = f"{len(kinds)} " if len(kinds) > 1 else ""

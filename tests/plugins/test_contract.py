@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Dict, Literal  # noqa: UP035
 
 import attrs
 import pytest
@@ -83,14 +83,19 @@ def test_keyword_parameters_are_the_options_with_types_defaults_and_bounds():
 
 
 def nested(
-    *, sides: tuple[Annotated[int, AtLeast(1)], ...] = (), rate: Annotated[float, "help", AtLeast(0)] | None = None
+    *,
+    sides: tuple[Annotated[int, AtLeast(1)], ...] = (),
+    pair: tuple[Annotated[int, AtLeast(1)], Annotated[int, AtLeast(2)]] = (1, 2),
+    rate: Annotated[float, "help", AtLeast(0)] | None = None,
+    table: Dict | None = None,  # noqa: UP006
 ): ...
 
 
 def test_what_is_said_within_a_list_or_a_union_is_kept():
     nested.facts = FACTS
-    assert problems(DATA_SET, nested, {"sides": [1, 0], "rate": -1}) == [
+    assert problems(DATA_SET, nested, {"sides": [1, 0], "pair": [1], "rate": -1, "table": {"a": 1}}) == [
         'sides[1] in the options of data set "mine" must be at least 1 (got 0)',
+        'pair in the options of data set "mine" must be a list of 2 integers (got [1])',
         'rate in the options of data set "mine" must be at least 0 (got -1)',
     ]
     assert annotated(attrs.fields_dict(plugin_of(DATA_SET, "mine", nested).schema)["rate"].type)[1] == "help"
