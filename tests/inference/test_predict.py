@@ -14,7 +14,7 @@ from PIL import Image
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.predict import as_samples, draw_tokens, read_samples
+from petra_graph.inference.predict import Samples, as_samples, draw_tokens, predict_samples, read_samples
 from petra_graph.inference.saved_run import open_data
 from petra_graph.plugins import DataFacts
 from petra_graph.plugins.kinds import DATA_SET
@@ -263,6 +263,15 @@ def test_a_map_is_summed_up_and_values_are_told(runs, here, capsys):
     assert main(["predict", runs[1], "two.npy", "--json"]) == 0
     expected = pg.load(runs[1])(torch.from_numpy(half)[None])[0].detach()
     assert json.loads(capsys.readouterr().out)[0]["output"] == pytest.approx(expected.flatten().tolist(), abs=1e-6)
+
+
+def test_no_prediction_is_told_of_another_sample(opened):
+    """A network that returns fewer outputs than it has samples gave those of one file to another."""
+    network, _ = opened.load()
+    network.forward = lambda samples: type(network).forward(network, samples)[1:]
+    files = [Samples(name=name, values=torch.zeros(2, *opened.facts.shape, dtype=torch.uint8)) for name in ("a", "b")]
+    with pytest.raises(ValueError, match="zip"):
+        predict_samples(opened, network, files)
 
 
 # --- texts continued by networks of next tokens ---
