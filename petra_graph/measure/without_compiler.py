@@ -9,10 +9,12 @@ here. Whatever else is wanted of these modules comes from the real ones, which c
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -60,9 +62,12 @@ def uncompiled() -> Iterator[None]:
             one.__name__ == _SYMBOLS
         ):  # `import a.b` binds `a` alone, so b is an attribute; `torch` finds its compiler itself
             setattr(sys.modules[package], last, one)
+    beneath = _Beneath()
+    sys.meta_path.insert(0, beneath)
     try:
         yield
     finally:
+        sys.meta_path.remove(beneath)
         for one in present:
             one.withdraw()
         for function in unmarked:  # torch stores a mark as an attribute of the function
@@ -74,13 +79,15 @@ class _StandIn(ModuleType):
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         super().__init__(name)
-        self.__spec__ = importlib.util.find_spec(name)  # by which others ask whether it is installed
+        self.__spec__ = spec = find_spec(name)  # by which others ask whether it is installed
+        if spec is not None and spec.submodule_search_locations is not None:
+            self.__path__ = spec.submodule_search_locations
         vars(self).update(own)
         self._own = tuple(own)
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` and `unittest` ask every module for these, and an import whether it is a package.
-        if name in ("__file__", "__warningregistry__") or (name == "__path__" and self.__name__ == _SYMBOLS):
+        # `inspect` and `unittest` ask every module for the first two, and an import whether it is a package.
+        if name in {"__file__", "__warningregistry__", "__path__"}:
             raise AttributeError(name)
         return getattr(_real(self.__name__), name)
 
@@ -90,6 +97,33 @@ class _StandIn(ModuleType):
             vars(self).pop(name, None)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
+
+
+class _Beneath:
+    """Finds modules beneath a stand-in: the real package is imported first, and with it often the module itself, which must not be made twice."""
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        package = name.rpartition(".")[0]
+        if not isinstance(sys.modules.get(package), _StandIn):
+            return None
+        _real(package)
+        made = sys.modules.pop(name, None)  # where it stays, Python loads it by its own specification, again
+        return None if made is None else ModuleSpec(name, _Made(made))
+
+
+class _Made(Loader):
+    """Gives an import the module that is there, as it is."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
 
 
 def _real(name: str) -> ModuleType:

@@ -184,7 +184,9 @@ with uncompiled():
 assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
 with uncompiled():
     import sympy
-    assert sympy.__version__
+    from sympy.core import Symbol
+    assert sympy.__version__ and sympy.core.symbol.Symbol is Symbol
+    assert sys.modules["sympy.core"] is sympy.core and sympy.core.__spec__.origin
 with uncompiled():
     import torch._dynamo as it
     marked = torch.compiler.disable(recursive=False)(step)
