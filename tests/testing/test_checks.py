@@ -60,6 +60,13 @@ class HasAWrongGradient(Reversible):
         return type(back)(back.inputs, tuple(2 * one for one in back.gradients))
 
 
+class Seeds(Sound):
+    def residual(self, x):
+        if self.training:
+            torch.manual_seed(0)
+        return nn.functional.dropout(self.linear(x), 0.5, self.training)
+
+
 class DrawsWithPython(Sound):
     def residual(self, x):
         return self.linear(x) * random.random()
@@ -115,6 +122,10 @@ BROKEN = {
     "evaluation": (NormalisesEvaluation, "a batch's outputs are not those of its samples"),
     "state dictionary": (HoldsAPlainTensor, "a block that has loaded it gives other outputs in training"),
 }
+
+
+def test_a_block_that_seeds_torchs_generator_is_named():
+    assert broken(trial_of(Seeds))["randomness"] == "it seeds torch's generator: all micro-batches draw the same"
 
 
 def test_a_block_that_computes_otherwise_under_autocast_is_named():
