@@ -46,6 +46,6 @@ class WeightVersions(Generic[Copy]):
     def copy_for(self, micro_batch: int) -> Copy:
         """Return a copy of the version that a micro-batch's forward uses, which no update changes."""
         version = self.version_of[micro_batch]
-        if version not in self.copies:  # then it is the current one
+        if version == self.current and version not in self.copies:
             self.copies[version] = self._copy()
         return self.copies[version]

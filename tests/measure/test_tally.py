@@ -170,23 +170,11 @@ def step():
 
 with uncompiled():
     inside = step()
-    x = torch.zeros(2, 3, 8, 8, device="meta", requires_grad=True)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5)).to("meta")
-    (net(x) + 1).sum().backward()
     # A library's own operators look for the file of every module, here while the library is still imported.
     import inspect
     inspect.getmodule(step.__code__)
     assert not hasattr(sys.modules["torch._dynamo"], "__file__")
-    from importlib.util import find_spec
-    assert find_spec("sympy").origin
-    import torch.fx.experimental.symbolic_shapes
-    assert torch.fx.experimental.symbolic_shapes.guard_bool(True)
-assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
-with uncompiled():
-    import sympy
-    from sympy.core import Symbol
-    assert sympy.__version__ and sympy.core.symbol.Symbol is Symbol
-    assert sys.modules["sympy.core"] is sympy.core and sympy.core.__spec__.origin
+assert "torch._dynamo" not in sys.modules
 with uncompiled():
     import torch._dynamo as it
     marked = torch.compiler.disable(recursive=False)(step)
@@ -196,12 +184,10 @@ with uncompiled():
 assert step() == inside
 import torch._dynamo
 assert torch._dynamo.__file__
-assert torch.fx.experimental.symbolic_shapes.ShapeEnv
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 """
 
 
 @pytest.mark.processes
-def test_the_compiler_and_sympy_are_imported_only_for_more_than_marks():
+def test_the_compiler_is_imported_only_for_more_than_marks():
     result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
