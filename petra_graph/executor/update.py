@@ -253,6 +253,8 @@ class Updater:
 _Group = dict[str, Any]
 _State = MutableMapping[Tensor, dict[str, Any]]
 _GRADIENT, _BUFFER = attrgetter("grad"), itemgetter("momentum_buffer")
+_READ = ("lr", "momentum", "dampening", "nesterov", "betas", "eps")
+"""What steps read of a group besides its decay."""
 _UNUSUAL = ("fused", "maximize", "amsgrad", "capturable", "differentiable")
 
 
@@ -275,17 +277,17 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
             optimizer.step()
             return
         with without_graph():
-            for group, parameters, gradients in _decayed(optimizer):
+            for group, parameters, gradients in _decayed(optimizer.param_groups):
                 stepped(group, optimizer.state, parameters, gradients)
 
     return step
 
 
-def _decayed(optimizer: torch.optim.Optimizer) -> Sequence[tuple[_Group, list[Tensor], list[Tensor]]]:
+def _decayed(groups: Sequence[_Group]) -> Sequence[tuple[_Group, list[Tensor], list[Tensor]]]:
     """Let weights decay; return the parameters and gradients of each group, those of groups that differ in their decay alone together."""
     found: list[tuple[_Group, list[Tensor], list[Tensor]]] = []
     of_latest: list[Any] = []
-    for group in optimizer.param_groups:
+    for group in groups:
         parameters = [one for one in group["params"] if one.grad is not None]
         gradients, decay = list(map(_GRADIENT, parameters)), group["weight_decay"]
         if not parameters:
@@ -294,8 +296,8 @@ def _decayed(optimizer: torch.optim.Optimizer) -> Sequence[tuple[_Group, list[Te
             torch._foreach_mul_(parameters, 1 - group["lr"] * decay)
         elif decay:
             torch._foreach_add_(gradients, parameters, alpha=decay)
-        # What steps read; an author may have more in a group, such as masks, which cannot be compared by `==`.
-        values = [group[key] for key in optimizer.defaults if key != "weight_decay"]
+        # An author may have more in a group or among the defaults, such as masks, which cannot be compared by `==`.
+        values = list(map(group.get, _READ))
         if values == of_latest:
             found[-1][1].extend(parameters)
             found[-1][2].extend(gradients)

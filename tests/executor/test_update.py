@@ -214,6 +214,7 @@ def trained(kind, options, own: bool, steps: int = 6):
     for group in groups:
         group["mask"] = torch.ones(3)  # an author's own
     optimizer = kind(groups, lr=0.1, **options)
+    optimizer.defaults["mask"] = torch.ones(3)
     step = step_of(optimizer) if own else optimizer.step
     assert own == (step != optimizer.step)
     for at in range(steps):
