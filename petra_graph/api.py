@@ -81,7 +81,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
             Without nodes, `module` or `architecture` is the network.
         module: a class of any torch.nn.Module, or a function that makes one, whose parts are the nodes: module=MyNet, or with arguments
             module=functools.partial(MyNet, layers=4). Shapes follow from the data. Other options of the architecture "module" are in
-            architecture={"options": {"split": ["layers"]}}.
+            architecture={"options": {"coupling": "dual-residual"}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises:

@@ -17,7 +17,7 @@ import click
 
 import petra_graph
 from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
-from petra_graph.errors import PluginError, SpecError, shown, suggestion
+from petra_graph.errors import PluginError, SpecError, raised_text, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover
 from petra_graph.report.tables import aligned
@@ -119,7 +119,7 @@ def check(
 
     SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
     `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
-    then one of its options, as in --set hidden=8. Exit code 4: a promise is broken.
+    then one of its options, as in --set hidden=8. Exit code 4: a promise is broken; 2: nothing was checked.
     """
     if inputs is not None and not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", inputs):
         raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.")
@@ -141,7 +141,8 @@ def check(
             said = [f"{counts[status]} {status}" for status in ("kept", "broken", "not tried") if counts[status]]
             lines += [f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}"]
             lines += [f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found]
-    return Answer(results, "\n".join(lines), PluginError.exit_code if broken else 0)
+    checked = any(one["checks"] for one in results)
+    return Answer(results, "\n".join(lines), PluginError.exit_code if broken else 0 if checked else SpecError.exit_code)
 
 
 def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Cases:
@@ -172,7 +173,7 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
                 pass  # whatever the shapes are: a check says it
             except Exception as error:  # noqa: BLE001  it may raise anything
                 hint = "give --inputs, or a specification that has it"
-                trial, reason = None, f"it does not read {block.inputs} ({error}); {hint}"
+                trial, reason = None, f"it does not read {block.inputs} ({raised_text(error)}); {hint}"
         elif plugin.kind.short in TRIALS:
             trial = TRIALS[plugin.kind.short].of(plugin)
         yield plugin.label, trial, reason if trial is None else ""
@@ -242,7 +243,9 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
         path = folder / file.replace("petra_graph_convnext", module)
         path.write_text(text, encoding="utf-8")
         echo(str(path))
-    echo(f"\nnext:\n  cd {name}\n  pip install -e '.[test]'\n  python -m pytest\n  petra-graph run example.toml")
+    echo(
+        f"\nnext:\n  cd {name}\n  pip install -e '.[test]'\n  petra-graph check {name}\n  python -m pytest\n  petra-graph run example.toml"
+    )
 
 
 new = click.Group(

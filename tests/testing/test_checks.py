@@ -305,6 +305,16 @@ def test_a_residual_of_another_shape_is_a_broken_promise(capsys):
     assert "residual must return a tensor of its input's shape" in capsys.readouterr().out
 
 
+class AlwaysRaises(AdditiveCoupling):
+    def residual(self, x):
+        raise RuntimeError("always")
+
+
+def test_a_block_of_which_nothing_could_be_checked_has_not_passed(capsys):
+    assert main(["check", f"blocks/{__name__}:AlwaysRaises"]) == 2
+    assert "(RuntimeError: always" in capsys.readouterr().out
+
+
 class StartsInFloat32(Sound):
     """Its zeros have one type whatever the streams have, as in many recurrent networks."""
 
