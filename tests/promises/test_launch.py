@@ -78,7 +78,6 @@ def test_blocks_that_inductor_has_compiled(shared_folder):
     with alone(*COMPILED, program=f"{__name__}:one_then_two") as both:
         # A machine that has compiled nothing yet also makes headers of its own.
         assert ended([both], 150) == [0], both.said
-    until(lambda: not at_work_in(shared_folder))  # Python's tracker of resources ends a moment after its owner
     assert summary_of(only_run("two"))["processes"] == 2
     assert weights_bytes(only_run("two")) == weights_bytes(only_run("one"))
 
