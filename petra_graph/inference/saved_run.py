@@ -115,7 +115,8 @@ class SavedRun:
             which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or the path of a
                 file of weights, from the run's directory or from here; or the weights themselves, by name.
 
-        Raises SpecError: there are none, they are damaged, or they are of another network.
+        Raises:
+            SpecError: the weights are missing or damaged, or belong to another network.
         """
         weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
         network = Network(self.network, self.facts)

@@ -98,7 +98,7 @@ class Listener:
         """Begin to observe a run that is about to train."""
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Observe that so many of an epoch's micro-batches are done, with their means; on a GPU as of the last reading (`run.log_every`)."""
+        """Observe that a micro-batch is done: how many of the epoch are, and their means; on a GPU the means that were read last (`run.log_every`)."""
 
     def warned(self, text: str) -> None:
         """Observe a warning of something that the training shows and that does not end it."""

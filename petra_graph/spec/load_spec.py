@@ -271,8 +271,8 @@ def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
 def find_lines(text: str) -> dict[Path, int]:
     """Return the line of each key and table of a valid TOML text, counted from 1, which Python's parser does not tell.
 
-    A header, or a pair with the lines over which its value goes on, is a TOML text by itself; so each is parsed alone, and what is inside it
-    is at its first line. Paths include the indices of arrays: the third `[[graph.node]]` is ("graph", "node", 2).
+    A header is a TOML text by itself, and so is a pair with all lines of its value. Each is parsed alone; what is inside it gets its first
+    line. Paths include the indices of arrays: the third `[[graph.node]]` is ("graph", "node", 2).
     """
     lines: dict[Path, int] = {}
     last: dict[Path, int] = {}  # index of each array of tables, so far

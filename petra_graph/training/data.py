@@ -301,7 +301,7 @@ class OpenedData:
 
 
 def draw_share(samples: int, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows of the training samples and those of the validation samples, each in their order; SpecError: these are none."""
+    """Return the rows of the training samples and of the validation samples, both sorted; SpecError: no sample would be left to validate."""
     count = count_of_share(samples, share)
     if not count:
         raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")

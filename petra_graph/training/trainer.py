@@ -276,7 +276,7 @@ class Trainer:
             meters.add(result)
             done = position.micro_batches + 1 - first
             logged = done % every == 0
-            # On a GPU a result waits on its device until somebody wants it: reading each one would hold up the host.
+            # To read a result, the host waits for the GPU. So it reads only where somebody wants the means.
             if logged or done % interval == 0 or done == length:
                 loss = self.read_losses()
                 means = meters.means()

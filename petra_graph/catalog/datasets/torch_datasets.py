@@ -323,7 +323,11 @@ _latest: list[tuple[Any, DataFacts, Mapping[str, Any]]] = []
 
 
 def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
-    """Make the Datasets that options name, or return those that are open; SpecError: one is none, or its first sample cannot be trained on."""
+    """Return the facts and the splits of the Datasets that options name, which are made once.
+
+    Raises:
+        SpecError: what a name stands for is no Dataset, or its first sample cannot be trained on.
+    """
     codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
     for (of_classes, known), facts, splits in _latest:
         if of_classes == classes and known.keys() == codes.keys() and all(known[one] is codes[one] for one in codes):
