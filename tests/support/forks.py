@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import forkserver, get_context, set_start_method
+from multiprocessing import forkserver, get_context, resource_tracker, set_start_method
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from pkgutil import resolve_name
@@ -198,9 +198,10 @@ def children(pid: int) -> list[int]:
 
 
 def start_server() -> None:
-    """Start what forks, in a folder of its own, where it stays; the one of all workers of xdist has been started."""
-    if SERVER not in os.environ:
-        with contextlib.chdir(ROOT):
+    """Start what forks, and this process's tracker of resources, in a folder where they stay; a worker of xdist has a server."""
+    with contextlib.chdir(ROOT):
+        resource_tracker.ensure_running()
+        if SERVER not in os.environ:
             forkserver.ensure_running()
 
 
