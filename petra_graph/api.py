@@ -18,7 +18,7 @@ import torch
 from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError, kind_of
 from petra_graph.inference.export import Exported, Format, export_network
-from petra_graph.inference.predict import Prediction, Samples, as_samples, continued_text, predict_samples, read_samples
+from petra_graph.inference.predict import Prediction, as_samples, continued_text, predict_samples, read_file
 from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
@@ -247,18 +247,17 @@ class Run:
         device: str = "cpu",
         changed: bool = False,
     ) -> list[Prediction]:
-        """Ask the network about samples; where each has a class at several positions, a prediction is of one position.
+        """Ask the network about samples.
 
-        A map of classes is one prediction, with the shares of its `top` most frequent classes. `samples` are a file or several (images,
-        .npy, .npz for several inputs, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type, of several
-        inputs a dictionary of them. All that are no samples are named in the error.
+        `samples` are a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
         """
         opened = self._open(changes, changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
         if isinstance(samples, Sequence):
-            found = read_samples([str(file) for file in samples], opened.network.checked.data, opened.facts)
+            data = opened.network.checked.data
+            found = [(str(file), read_file(str(file), data, opened.facts)) for file in samples]
         else:
-            found = [Samples(name="the array", values=as_samples(samples, "the array", opened.facts))]
+            found = [("the array", as_samples(samples, "the array", opened.facts))]
         return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
 
     def sample(
@@ -280,9 +279,9 @@ class Run:
     def export(
         self, form: Format, file: str | Path | None = None, *, weights: str | None = None, changed: bool = False
     ) -> Exported:
-        """Write the network for other programs, and compare what was written with the network.
+        """Write the network as a program, and compare what was written with the network.
 
-        The form is "safetensors", "torch-export" or "onnx"; the file, None: `network` in the run's directory, with the form's suffix.
+        The form is "torch-export" or "onnx"; the file, None: `network` in the run's directory, with the form's suffix.
         """
         opened = self._open(changed=changed)
         return export_network(opened, opened.load(weights)[0], form, None if file is None else Path(file))

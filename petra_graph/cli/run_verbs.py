@@ -103,12 +103,11 @@ def predict(
     top_k: Annotated[int | None, Option("Draw from the K likeliest tokens. Default: all.", "K", least=1)] = None,
     seed: Annotated[int | None, Option("Seed of the draws. Default: 0.", "N", least=0)] = None,
 ) -> Answer:
-    """Print what RUN's network says about FILES: images, arrays (.npy; .npz for several inputs), or what its data set reads.
+    """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
-    sample or several; a folder means the files in it. Don't normalise the samples: the network does. If a sample has a class
-    at each of several positions, like the tokens of a text, each line is one position: FILE [SAMPLE] (POSITION). Of a class for each
-    pixel, the classes' shares of the pixels are printed.
+    sample or several. Don't normalise the samples: the network does. Where a sample's target is not one class, the network's
+    outputs are printed.
 
     With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
     """
@@ -128,35 +127,27 @@ def predict(
 
 
 def _row(one: Prediction) -> list[str]:
-    index = f" [{one.index}]" if one.index else ""
-    position = f" ({', '.join(map(str, one.position))})" if one.position else ""
     scores = [
         f"{number if name is None else name} " + (f"{100 * score:.2f} %" if one.probable else f"{score:.4g}")
         for number, name, score in one.best
     ]
-    return [
-        one.file + index + position,
-        ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output),
-        one.note,
-    ]
+    said = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
+    return [one.file + (f" [{one.index}]" if one.index else ""), said]
 
 
 @verb()
 def export(
     run: RunName,
     *,
-    kind: Annotated[
-        Literal["safetensors", "torch-export", "onnx"], Option("Tensors, or a program.", names=("--format",))
-    ],
+    kind: Annotated[Literal["torch-export", "onnx"], Option("For torch, or for others.", names=("--format",))],
     weights: Weights = None,
     changed: Changed = False,
     output: Annotated[Path | None, Option("Default: RUN/network, with a suffix.", "FILE")] = None,
 ) -> Answer:
-    """Write RUN's network: RUN is a name that `runs` prints, a run's directory, or `latest`.
+    """Write RUN's network as a program: RUN is a name that `runs` prints, a run's directory, or `latest`.
 
-    A program takes samples as they are in the data set, normalises them itself, and accepts batches of any size. An ONNX program
-    has class names and the normalisation in its metadata. The program's outputs are compared with the network's on samples of the
-    training, which the run has kept.
+    It takes samples as they are in the data set, normalises them itself, and accepts batches of any size. Its outputs are compared with
+    the network's on samples of the training, which the run has kept.
     """
     found = _open(run).export(kind, output, weights=weights, changed=changed)
     return Answer(attrs.asdict(found) | {"file": str(found.file)}, str(found))

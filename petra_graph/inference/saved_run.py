@@ -8,10 +8,9 @@ weights         weights.safetensors; of a run that was killed, its latest checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -21,7 +20,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.head import HeadResult, compare
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
-from petra_graph.plugins.data_set import DataFacts, facts_fault
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
@@ -35,12 +34,10 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData
 from petra_graph.training.evaluation import measure as measure_results
 from petra_graph.training.identity import Fingerprint
-from petra_graph.training.trained_network import Network, computing_on
-from petra_graph.units import listed, noun
+from petra_graph.training.trained_network import Network, moved_to
+from petra_graph.units import listed, plural
 
 BEST = "best"
-_LISTED = 6
-"""Names of classes in a message."""
 _COMPUTES_THE_SAME = {"run", "partition", "checkpoint", "name"}
 """Tables whose overrides leave what the network computes as it was."""
 
@@ -99,9 +96,9 @@ class SavedRun:
 
     @property
     def gives_classes(self) -> bool:
-        """Whether the network's outputs are [n, classes, *target_shape]."""
-        output = self.network.shapes[self.network.graph.head].outputs[0]
-        return self.facts.classes is not None and tuple(output[1:]) == self.facts.target_shape
+        """Whether the network's outputs are [n, classes], of one class a sample."""
+        outputs = self.network.shapes[self.network.graph.head].outputs
+        return self.facts.classes is not None and not self.facts.target_shape and len(outputs[0]) == 1
 
     @property
     def gives_logits(self) -> bool:
@@ -124,45 +121,39 @@ class SavedRun:
         return network.eval(), source
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
-        present, keeps_best = checkpoint.numbers(self.directory), self.spec.checkpoint.best is not None
-        if which == BEST and keeps_best:
-            best = best_cut(self.directory, self.spec.checkpoint, self.network.checked.scales)
+        directory, options, present = self.directory, self.spec.checkpoint, checkpoint.numbers(self.directory)
+        if which == BEST and options.best is not None:
+            best = best_cut(directory, options, self.network.checked.scales)
             cuts = [] if best is None else [best]
         else:
             cuts = [at for at in present if which in {None, LATEST, str(at)}]
-        if which is None:
-            files = [self.directory / WEIGHTS]
-        else:  # a checkpoint of that name goes before a file of it
-            files = [] if cuts else [self.directory / which, Path(which).expanduser()]
+        files = [directory / WEIGHTS]
+        if which is not None:  # a checkpoint of that name goes before a file of it
+            files = [] if cuts else [directory / which, Path(which).expanduser()]
         for file in filter(Path.is_file, files):
             with open_weights(file) as opened:
                 return {name: opened.read(name) for name in opened.shapes}, str(file)
         for at in cuts:
             try:
-                return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
+                return checkpoint.read_weights(directory, at), str(checkpoint.folder_of(directory, at))
             except Damaged as damage:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
-        why = ": its [checkpoint] has no `best`" if which == BEST and not keeps_best else ""
+        numbers = ", ".join(map(str, sorted(present))) or "it has none"
         raise SpecError(
-            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
-            f"allowed: {f'{BEST}, ' if keeps_best else ''}latest, or the number of a checkpoint "
-            f"({', '.join(map(str, sorted(present))) or 'it has none'}), or the path of a file; default: those at the run's end",
+            f"{directory} has no weights{'' if which is None else f' {which!r}'}",
+            f"allowed: latest, the number of a checkpoint ({numbers}), best where [checkpoint] has `best`, or the path of a file",
         )
 
 
 def _read_facts(path: Path) -> DataFacts | None:
     """Return the facts of the data that the run was trained on; None if it wrote none."""
-    stored = read_json(path) or None
+    stored = read_json(path)
     try:  # JSON has lists for tuples
-        facts = stored and DataFacts(
-            **{key: tuple(one) if isinstance(one, list) else one for key, one in stored.items()}
-        )
+        listed = {key: tuple(one) if isinstance(one, list) else one for key, one in stored.items()}
+        return DataFacts(**listed) if stored else None
     except TypeError as error:
         raise damaged(path, error) from None
-    if facts is not None and (fault := facts_fault(facts)):
-        raise damaged(path, ValueError(f"its facts {fault}"))
-    return facts
 
 
 # --- evaluated ---
@@ -173,8 +164,6 @@ class Evaluation:
     """Means over the samples of a split."""
 
     samples: int
-    of: int
-    """The samples of the whole split."""
     means: Mapping[str, float]
     """The loss, its metrics as shares of the samples, and the values of the run's metrics."""
     weights: str
@@ -188,18 +177,16 @@ class Evaluation:
     """How the means are read."""
 
     def __str__(self) -> str:
-        count = f"{self.samples:,}" if self.samples == self.of else f"{self.samples:,} of {self.of:,}"
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
         means = numbers(self.means, self.scales)
-        return f"{self.split} {means}   {count} {noun(self.of, 'sample')}, weights of {self.weights}{also}"
+        return f"{self.split} {means}   {plural(self.samples, 'sample')}, weights of {self.weights}{also}"
 
 
 def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
     """Evaluate a run's network on its data, or on that which an override names.
 
-    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Where the run
-    evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key. Training samples
-    come in their order, augmented as in the first epoch.
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. All samples are
+    evaluated, whatever `run.evaluation_batches`; training samples come in their order, augmented as in the first epoch.
 
     Raises SpecError: the data is missing, or its samples or classes are not the network's; RunFailed: the network cannot be run, or a sample cannot be read.
     """
@@ -214,16 +201,15 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     if whole is None:
         reason = "the run has no validation samples: its specification has no data.validation"
         raise SpecError(reason, "evaluate the test data")
-    most = spec.run.evaluation_batches if ("run", "evaluation_batches") in run.changed_keys else None
-    batches = data.evaluation(whole, most)
-    loss, renumbered = checked.loss.build(), _match_classes(run.facts.class_names, data.facts.class_names)
+    batches, loss = data.evaluation(whole), checked.loss.build()
+    network = moved_to(device, network)
 
     def results() -> Generator[HeadResult]:
         at_work = nullcontext() if data.loaders is None else closing(data.loaders)
-        with computing_on(network, device), at_work, closing(iter(batches)) as read:
+        with torch.no_grad(), at_work, closing(iter(batches)) as read:
             for samples, targets in read:
                 output = network(mapped(lambda one: one.to(device), samples))
-                result, beside = compare(loss, output, renumbered(targets))
+                result, beside = compare(loss, output, targets)
                 yield result._replace(metrics=loss.metrics(output, beside), compared=(main(output), beside))
 
     torch.set_num_threads(spec.run.threads)
@@ -234,7 +220,6 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
     return Evaluation(
         samples=found.samples,
-        of=len(whole),
         means=found.means,
         weights=source,
         split=split,
@@ -255,28 +240,8 @@ def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
         raise SpecError("a run's validation samples are those that it did not train on", f"leave out --set {keys}")
     data = OpenedData.open(run.network.checked, parted=validation)
     if data.facts.inputs != run.facts.inputs:
-        own, other = (
-            ", ".join(f"{name} {dtype} {list(shape)}".lstrip() for name, (shape, dtype) in facts.inputs.items())
-            for facts in (run.facts, data.facts)
-        )
-        reason = f"the run's network reads samples {own}, and the data has {other}"
-        raise SpecError(reason, "name the data that the run was trained on, or other data of that shape")
+        raise SpecError(f"the run's network reads samples {run.facts.inputs}, and the data has {data.facts.inputs}")
+    own, names = run.facts.class_names, data.facts.class_names
+    if own and names and tuple(own) != tuple(names):
+        raise SpecError(f"the run's classes are {listed(own)}, and those of the data {listed(names)}, in this order")
     return data
-
-
-def _match_classes(own: Sequence[str] | None, names: Sequence[str] | None) -> Callable[[Any], Any]:
-    """Return a function from targets of the data to the network's: the same where classes are alike, or one of them has no names.
-
-    Raises SpecError: they are other classes.
-    """
-    if own is None or names is None or tuple(own) == tuple(names):
-        return lambda targets: targets
-    if sorted(own) != sorted(names):
-        reason = f"the run's classes are {listed(own, _LISTED)}, and those of the data {listed(names, _LISTED)}"
-        raise SpecError(reason, "name the classes of the data as those of the run, in any order")
-    places = torch.tensor([own.index(name) for name in names])
-
-    def renumbered(targets: Tensor) -> Tensor:
-        return places[targets.clamp(min=0)].where(targets >= 0, targets)  # targets below zero are passed over
-
-    return renumbered

@@ -6,8 +6,7 @@ In evaluation mode a forward gives the bits of the run's own evaluations: the ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, cast
 
 import attrs
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Streams
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.build_block import initial_blocks, tie
@@ -55,11 +54,7 @@ class Network(nn.Module):
             TypeError: their type is not the data set's.
         """
         read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
-        for at, (_, dtype) in enumerate(self.facts.inputs.values()):
-            try:
-                read[at] = as_stored(read[at], dtype)
-            except ValueError as error:
-                raise TypeError(f"the network reads samples of {dtype} (got {read[at].dtype}): {error}") from None
+        read = [as_stored(one, dtype) for one, (_, dtype) in zip(read, self.facts.inputs.values(), strict=True)]
         numerics = attrs.evolve(self.numerics, device=read[0].device)
         streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
@@ -107,41 +102,28 @@ def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others
         state[f"{prefix}nodes.{_key(node)}.{name}"] = state.pop(key)
 
 
-@contextmanager
-def computing_on(network: Network, device: str) -> Iterator[None]:
-    """Compute on a device, without gradients; SpecError: there is no such device; RunFailed: torch refuses an operation."""
+def moved_to(device: str, network: Network) -> Network:
+    """Move a network, in place; SpecError: there is no such device."""
     try:
-        network.to(device)
+        return network.to(device)
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise SpecError(f"cannot compute on {device!r}: {reason}", 'use the device "cpu"') from None
-    try:
-        with torch.no_grad():
-            yield
-    except RuntimeError as error:
-        raise RunFailed(f"the network cannot be run: {error}") from error
 
 
 def as_stored(samples: Tensor, dtype: str) -> Tensor:
-    """Return whole numbers of any type, as most programs write them, in that of a data set; real numbers stay.
+    """Return samples in the type of a data set: whole numbers of any type in that of whole numbers, real numbers in that of real ones.
 
     A network of uint8 divides by 255 and normalises; one of floats takes values as they come. So the one cannot read the other's.
 
-    Raises:
-        ValueError: they are not those of the data set, with what to write.
+    Raises TypeError: they are not those of the data set.
     """
-    wanted, came = getattr(torch, dtype), samples.dtype
-    real, given = wanted.is_floating_point, came.is_floating_point
-    if came == wanted or (real and given):
+    wanted = getattr(torch, dtype)
+    if samples.dtype == wanted:
         return samples
-    if came == torch.bool:
-        raise ValueError("write true as the number that it is in the data set, as in array * 255 for images of uint8")
-    if came.is_complex or given:
-        images = "images are uint8 from 0 to 255: the network itself normalises them"
-        raise ValueError("give real numbers" if real else images if dtype == "uint8" else "give whole numbers")
-    if real and (came == torch.uint8 or samples.dim() > 2):  # noqa: PLR2004  images and no rows
-        raise ValueError("give values as the data set has them, as in array / 255 for images from 0 to 1")
-    info = None if real else torch.iinfo(wanted)
-    if info and samples.numel() and not info.min <= int(samples.min()) <= int(samples.max()) <= info.max:
-        raise ValueError(f"values are to be from {info.min} to {info.max}")
+    real = wanted.is_floating_point
+    fits = samples.is_floating_point() == real and samples.dtype != torch.bool and not samples.is_complex()
+    if not fits or not (real or torch.equal(samples.to(wanted).long(), samples.long())):
+        images = "; images are uint8 from 0 to 255, which the network itself normalises" if dtype == "uint8" else ""
+        raise TypeError(f"the network reads {dtype} as the data set has it (got other values: {samples.dtype}){images}")
     return samples.to(wanted)

@@ -81,7 +81,7 @@ def test_weights_that_are_not_there(copy):
     resolved = copy / "resolved.toml"
     resolved.write_text(resolved.read_text().replace('best = "test/loss"\n', ""))
     run = SavedRun.open(copy)
-    with pytest.raises(SpecError, match=r"has no weights 'best': its \[checkpoint\] has no `best`"):
+    with pytest.raises(SpecError, match="has no weights 'best'"):
         run.load("best")
     with pytest.raises(SpecError, match="has no weights '7'") as error:
         run.load("7")
@@ -116,7 +116,7 @@ def test_samples_of_another_type_are_refused(opened):
     samples = open_data(opened).test.fetch(range(4), seed=0, epoch=0)[0]
     assert torch.equal(network(samples), network(samples.long())), "whole numbers of any type"
     for other in (samples.float() / 255, samples > 7, samples.long() * 99):
-        with pytest.raises(TypeError, match=r"the network reads samples of uint8 \(got torch"):
+        with pytest.raises(TypeError, match="the network reads uint8 as the data set has it"):
             network(other)
 
 
@@ -164,53 +164,30 @@ def test_in_every_precision(write, setting):
 def test_other_data(trained):
     other = evaluate_run(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
     assert other.samples == 7
-    with pytest.raises(SpecError, match=r"reads samples uint8 \[3, 8, 6\], and the data has uint8 \[3, 8, 8\]"):
+    with pytest.raises(SpecError, match=r"network reads samples .*3, 8, 6.*, and the data has .*3, 8, 8"):
         evaluate_run(SavedRun.open(trained, ["data.options.shape=[3,8,8]"]))
 
 
 FRUIT = """
 import torch
 
-
-class Fruit:
-    # Apples and pears, told apart by the place of a one.
-
-    classes = ["apple", "pear"]
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        kind = ("apple", "pear")[index % 2]
-        return torch.eye(2)[index % 2], self.classes.index(kind)
-
-
-class Swapped(Fruit):
-    classes = ["pear", "apple"]
+ROWS = [(torch.eye(2)[i % 2], i % 2) for i in range(16)]
 """
 
 
-def test_classes_are_matched_by_their_names(write, capsys):
-    """The same classes in another order had 0 % right, and other ones too, without a word."""
+def test_other_classes_are_refused(write):
+    """Those of another order had 0 % right, and other ones too, without a word."""
     write("fruit.py", FRUIT)
     spec = """
-    data = { name = "torch", batch = 8, options = { train = "fruit:Fruit", test = "fruit:Fruit", classes = ["apple", "pear"] } }
-    optimizer = { options = { lr = 0.5 } }
-    run = { epochs = 3 }
+    data = { name = "torch", batch = 8, options = { train = "fruit:ROWS", test = "fruit:ROWS", classes = ["apple", "pear"] } }
     [[graph.node]]
     name = "head"
     block = "pool-linear"
     options = { outputs = 2 }
     """
-    assert main(["run", write("fruit.toml", spec)]) == 0
-    others = ["data.options.train=fruit:Swapped", "data.options.test=fruit:Swapped"]
-    found = evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["pear", "apple"]']))
-    assert (found.means["top1"], found.means["loss"]) == (
-        1.0,
-        pytest.approx(evaluate_run(SavedRun.open("latest")).means["loss"]),
-    )
-    with pytest.raises(SpecError, match="the run's classes are apple, pear, and those of the data plum, apple"):
-        evaluate_run(SavedRun.open("latest", [*others, 'data.options.classes=["plum", "apple"]']))
+    assert main(["run", write("fruit.toml", spec), "--set", "run.epochs=1"]) == 0
+    with pytest.raises(SpecError, match="the run's classes are apple, pear, and those of the data pear, apple"):
+        evaluate_run(SavedRun.open("latest", ['data.options.classes=["pear", "apple"]']))
 
 
 def test_the_command(trained, capsys):
@@ -228,7 +205,6 @@ def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
     said = capsys.readouterr()
     assert said.err.count("(16 of 359 samples)") == 2
     assert " (16 of 359 samples)\n" in said.out
-    assert evaluate_run(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
     (rows,) = prepare("small.toml", ["data.evaluation_batch=16"]).opened.evaluation(range(359), 1).parts
     assert rows.tolist() == sorted(rows.tolist())
     assert rows.min() < 60

@@ -134,7 +134,7 @@ def shortened(arguments):
     arguments = ["5" if before == "--tokens" else word for before, word in pairwise(["", *arguments])]
     arguments = [word.replace("revnet50_imagenet", "revnet18_imagenet") for word in arguments]  # the keys are the same
     if arguments[0] == "export":
-        arguments = [word.replace("onnx", "safetensors") for word in arguments]
+        arguments = [word.replace("onnx", "torch-export") for word in arguments]
     if arguments[0] == "sweep":
         arguments = (
             [word.partition(",")[0] for word in arguments] + [] if "--plan" in arguments else ["sweep", "--help"]

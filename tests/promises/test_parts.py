@@ -156,8 +156,6 @@ def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):
     run = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, **SHORT))
     weights = load_file(run.directory / "weights.safetensors")
     assert not torch.equal(weights["embedded/wte.weight"], weights["head/head.weight"])
-    with pytest.raises(pg.PetraGraphError, match="nothing is written"):
-        run.export("safetensors", "gpt.safetensors")
 
 
 def test_residual_parts_are_coupled(here):

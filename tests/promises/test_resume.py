@@ -286,12 +286,12 @@ def changed_code(write, capsys):
 
 def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant(changed_code, capsys):
     finished, digit = pg.open_run(only_run()), np.zeros((1, 8, 8), np.uint8)
-    for use in (finished.load, partial(finished.predict, digit), partial(finished.export, "safetensors")):
+    for use in (finished.load, partial(finished.predict, digit), partial(finished.export, "torch-export")):
         with pytest.raises(pg.SpecError, match=changed_code):
             use()
         with pytest.warns(UserWarning, match=changed_code):
             use(changed=True)
-    command = ["export", "latest", "--format", "safetensors"]
+    command = ["export", "latest", "--format", "torch-export"]
     assert main(command) == 2
     refused = capsys.readouterr()
     assert refused.out == ""

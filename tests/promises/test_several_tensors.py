@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -66,22 +63,10 @@ def test_an_exported_program_reads_the_inputs_by_their_names(spec, form):
     if form == "onnx":
         model = onnx.load("written.pt2")
         assert [one.name for one in model.graph.input] == ["image", "numbers"]
-        (normalised,) = [one.value for one in model.metadata_props if one.key == "normalisation"]
-        assert json.loads(normalised) == {"image": {"divided_by": 255}}
     else:
         program = torch.export.load("written.pt2").module()
         with torch.no_grad():
             torch.testing.assert_close(program(samples), pg.load("latest")(samples))
-
-
-def test_samples_are_predicted_from_a_file_of_arrays(spec, capsys):
-    assert main(["run", spec, "--set", "run.epochs=1"]) == 0
-    capsys.readouterr()
-    samples = {"numbers": np.ones((2, 3), np.float32), "image": np.zeros((2, 1, 4, 4), np.uint8)}
-    np.savez("samples.npz", **samples)
-    assert main(["predict", "latest", "samples.npz"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert len(pg.open_run(only_run()).predict(samples)) == 2
 
 
 def test_an_architecture_of_one_input_is_refused_with_the_inputs(spec, write, capsys):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
-import petra_graph as pg
 from petra_graph.cli.main import main
 from tests.support.forks import SPEC as shared
 from tests.support.forks import ended, ranks
@@ -177,20 +175,3 @@ def test_a_language_model_is_planned(tokens, capsys):
     plan = json.loads(capsys.readouterr().out)
     assert plan["timing"]["samples_per_second"] > 0
     assert not any("needs values" in one for one in plan["assumptions"])
-
-
-def test_a_class_is_predicted_for_each_token(tokens, capsys):
-    assert main(["run", tokens, "--set", "run.epochs=1"]) == 0
-    texts = np.arange(18).reshape(3, 6) % 11
-    np.save("texts.npy", texts)
-    capsys.readouterr()
-    assert main(["predict", "latest", "texts.npy", "--top", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(one["index"], one["position"]) for one in found] == [(n, [t]) for n in range(3) for t in range(6)]
-    with torch.no_grad():
-        expected = pg.load("latest")(torch.as_tensor(texts)).softmax(1).topk(2, dim=1)
-    for key, values in zip(("score", "class"), expected, strict=True):
-        listed = [[one[key] for one in row["classes"]] for row in found]
-        assert listed == values.transpose(1, 2).flatten(0, 1).tolist()
-    assert main(["predict", "latest", "texts.npy", "--top", "1"]) == 0
-    assert "texts.npy [2] (5)  " in capsys.readouterr().out
