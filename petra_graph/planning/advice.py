@@ -70,8 +70,8 @@ _MUCH = 2
 """Updates of delay above which a run is told what helps."""
 _GPT = "a small GPT, five updates late, ended at {} nats with {}; without delay, at {}"
 _COST = {
-    **dict.fromkeys(("adam", "adamw", "nadam"), _GPT.format(2.16, "AdamW", 1.74)),
-    **dict.fromkeys(("muon", "soap"), _GPT.format(1.65, "Muon", 1.62)),
+    **dict.fromkeys(("adam", "adamw"), _GPT.format(2.16, "AdamW", 1.74)),
+    "muon": _GPT.format(1.65, "Muon", 1.62),
     "sgd": "a RevNet, nine updates late, ended at 81.94 % with SGD; without delay, at 82.92 %",
 }
 """What delay cost with an optimizer of the same kind, in the studies of delay (tools/README.md)."""

@@ -24,9 +24,7 @@ OPTIONS = {
     "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}],
     "adam": [{"weight_decay": 0.1}],
     "adamw": [{"betas": [0.0, 0.5]}],
-    "nadam": [{"weight_decay": 0.1, "beta1_by_stage": True}],
-    "muon": [{"nesterov": False, "momentum": 0.0, "weight_decay": 0.0}, {"adjust_lr": "original", "ns_steps": 2}],
-    "soap": [{"precondition_frequency": 1}, {"max_precond_dim": 3}, {"max_precond_dim": 1}],
+    "muon": [{"nesterov": False, "momentum": 0.0, "weight_decay": 0.0}],
     "cross-entropy": [{"label_smoothing": 0.2}],
     "digits": [{"crop_padding": 1}],
 }

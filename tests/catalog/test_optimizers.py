@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.catalog.lr_schedules import constant, cosine, step
-from petra_graph.catalog.optimizers.matrix_optimizers import muon, soap
-from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, nadam, sgd
+from petra_graph.catalog.optimizers import adam, adamw, muon, sgd
 from petra_graph.plugins import ParameterGroups
 from petra_graph.plugins.stage_facts import Horizon
 
@@ -24,9 +23,7 @@ ALL_OPTIMIZERS = [
     (sgd, {"weight_decay": 0.1}),
     (adam, {"weight_decay": 0.1}),
     (adamw, {"weight_decay": 0.1}),
-    (nadam, {"weight_decay": 0.1}),
     (muon, {"weight_decay": 0.1}),
-    (soap, {"weight_decay": 0.1}),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
 
@@ -55,19 +52,6 @@ def by_hand_adamw(w, gradients, options, **how):
     return by_hand_adam(w, gradients, options, decoupled=True, **how)
 
 
-def by_hand_nadam(w, gradients, options, *, decay):
-    first = second = np.zeros_like(w)
-    product, (beta1, beta2) = 1.0, options.betas
-    for t, g in enumerate(gradients, start=1):
-        mu, following = (beta1 * (1 - 0.96 ** (at * options.momentum_decay) / 2) for at in (t, t + 1))
-        product = float(np.float32(product) * np.float32(mu))  # torch keeps it so
-        w = w - options.lr * decay * w
-        first, second = beta1 * first + (1 - beta1) * g, beta2 * second + (1 - beta2) * g**2
-        mean = following * first / (1 - product * following) + (1 - mu) * g / (1 - product)
-        w = w - options.lr * mean / (np.sqrt(second / (1 - beta2**t)) + options.eps)
-    return w
-
-
 @pytest.mark.parametrize(
     ("by_hand", "build", "options"),
     [
@@ -76,7 +60,6 @@ def by_hand_nadam(w, gradients, options, *, decay):
         (by_hand_sgd, sgd, {"lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}),
         (by_hand_adam, adam, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2}),
         (by_hand_adamw, adamw, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2}),
-        (by_hand_nadam, nadam, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.2, "momentum_decay": 0.5}),
     ],
 )
 def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, build, options):
@@ -110,21 +93,59 @@ def test_a_group_may_be_empty(build, options, full):
     assert bool((parameter == 1).all()) == (full == "neither")
 
 
-@pytest.mark.parametrize(
-    ("steady", "stages", "beta1"),
-    [(0.0, 4, 0.9), (3.0, 4, 0.9 + 3 * 0.09 / 4), (1.5, 4, 0.9 + 1.5 * 0.09 / 4), (6.0, 4, 0.99), (0.0, 1, 0.9)],
-)
-def test_nadams_first_beta_rises_with_the_delay_of_the_stage(steady, stages, beta1):
-    groups = ParameterGroups(decayed=[torch.nn.Parameter(torch.ones(3))], undecayed=[])
-    stage = SimpleNamespace(steady=steady, stages=stages)
-    by_stage, fixed = (nadam(groups, beta1_by_stage=given, stage=stage) for given in (True, False))
-    assert by_stage.param_groups[0]["betas"] == pytest.approx((beta1, 0.999), rel=ROUNDING)
-    assert fixed.param_groups[0]["betas"] == (0.9, 0.999)
+# --- Muon ---
 
 
-def test_a_first_beta_above_the_largest_cannot_rise_to_it():
-    with pytest.raises(ValueError, match=r"at most 0\.99"):
-        nadam(ParameterGroups(decayed=[], undecayed=[]), betas=(0.995, 0.999), beta1_by_stage=True)
+MATRIX_SHAPES = [(6, 4), (3, 8), (5, 5), (1, 7), (7, 1), (4, 2, 3, 3), (6, 5, 1)]
+OTHER_SHAPES = [(5,), (), (9, 4)]
+"""The last is a table."""
+
+
+def of_muon(dtype=torch.float32, **options):
+    """Return matrices and other parameters, and an optimizer of them all."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [*MATRIX_SHAPES, *OTHER_SHAPES]
+    made = [torch.nn.Parameter(torch.randn(shape, generator=draw, dtype=dtype)) for shape in shapes]
+    matrices, others = made[: len(MATRIX_SHAPES)], made[len(MATRIX_SHAPES) :]
+    groups = ParameterGroups(decayed=[*others[1:], *matrices], undecayed=[others[0]], tables=[others[2]])
+    return matrices, others, muon(groups, lr=0.01, **options)
+
+
+def differentiated(parameters):
+    for one in parameters:
+        one.grad = torch.randn(one.shape, dtype=one.dtype)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has it since 2.9")
+@pytest.mark.parametrize("how", [{"nesterov": True, "weight_decay": 0.1}, {"nesterov": False, "weight_decay": 0.0}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrices_are_torchs_to_the_bit(how, dtype):
+    matrices, others, optimizer = of_muon(dtype, **how)
+    flat = [torch.nn.Parameter(one.detach().flatten(1).clone()) for one in matrices]
+    theirs = torch.optim.Muon(flat, lr=0.01, momentum=0.95, adjust_lr_fn="match_rms_adamw", **how)
+    for _ in range(10):
+        differentiated([*matrices, *others])
+        optimizer.step()
+        for own, parameter in zip(flat, matrices, strict=True):
+            own.grad = parameter.grad.flatten(1).clone()
+        theirs.step()
+        for own, parameter in zip(flat, matrices, strict=True):
+            assert torch.equal(own, parameter.flatten(1))
+            assert torch.equal(theirs.state[own]["momentum_buffer"], optimizer.state[parameter]["momentum_buffer"])
+
+
+def test_the_others_are_adamws_to_the_bit():
+    options = {"weight_decay": 0.1, "betas": (0.8, 0.99)}
+    matrices, others, optimizer = of_muon(**options)
+    copies = [torch.nn.Parameter(one.detach().clone()) for one in others]
+    plain = adamw(ParameterGroups(decayed=copies[1:], undecayed=copies[:1]), lr=0.01, **options)
+    for _ in range(10):
+        differentiated([*matrices, *others])
+        optimizer.step()
+        for own, parameter in zip(copies, others, strict=True):
+            own.grad = parameter.grad.clone()
+        plain.step()
+        assert all(map(torch.equal, copies, others))
 
 
 # --- learning-rate factors ---

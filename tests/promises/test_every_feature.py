@@ -80,7 +80,7 @@ FEATURES = {
         (
             "method.name=pipedream",
             "precision={ channel_dtype = 'int8', buffer_dtype = 'bfloat16' }",
-            "optimizer={ name = 'soap', options = { lr = 0.01 } }",
+            "optimizer={ name = 'muon', options = { lr = 0.01 } }",
         ),
     ),
     "old graphs and new weights, an optimizer that knows its delay, from the end of an epoch": Feature(

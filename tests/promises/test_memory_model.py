@@ -128,7 +128,6 @@ OTHERS = {
     "one tensor as two streams": (TWO_EQUAL_STREAMS, {"schedule": "lockstep"}),
     "frozen parameters": (HALVES, {"schedule": "1f1b", "optimizer": "adam", "batch": 32}),
     "bfloat16": (REVNET, {"compute": "bfloat16"}),
-    "soap": (REVNET, {"optimizer": "soap", "max_precond_dim": 20}),
     "predicted by adam": (REVNET, {"schedule": "1f1b", "accumulation": 3, "optimizer": "adam", **PREDICT}),
     "discrepancy and spike": (
         REVNET,

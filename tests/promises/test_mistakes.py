@@ -134,7 +134,7 @@ LOCKSTEP = SAID.format(6, *SGD, 'method.schedule = "1f1b" halves the delay, ', 3
     [
         ([], [LOCKSTEP]),
         (["method.schedule=1f1b", "optimizer.name=adamw"], [SAID.format(3, *ADAMW, "", 2)]),
-        (["method.schedule=1f1b", "optimizer.name=soap"], [SAID.format(3, *MUON, "", 2)]),
+        (["method.schedule=1f1b", "optimizer.name=muon"], [SAID.format(3, *MUON, "", 2)]),
         (["method.accumulation=3"], []),
         (["method.name=gpipe"], []),
         # It corrects the delay.

@@ -28,7 +28,7 @@ EXACT = 1e-12
 MICRO_BATCHES, EPOCHS, STAGES = 11, 2, 3
 START = ((0.9, 0.1), (-1.1, -0.2), (1.3, 0.05))
 RATE, DECAY, LIMIT, EPS = 0.01, 0.1, 0.2, 1e-8
-M, BETA2, MOMENTUM_DECAY = 0.9, 0.999, 0.004
+M, BETA2 = 0.9, 0.999
 """M: momentum, and the first beta."""
 
 
@@ -66,7 +66,7 @@ def blocks(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def double():
-    """torch's NAdam keeps the product of its momenta in the default type, whatever its parameters are."""
+    """The scalars are of the type of Python's floats."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -90,10 +90,9 @@ class Case:
 class Rule:
     """An optimizer of one scalar."""
 
-    def __init__(self, name, options, decay, steady):
+    def __init__(self, name, options, decay):
         self.name, self.options, self.decay = name, options, decay
-        self.beta1 = M + (min(1, steady / STAGES) * (0.99 - M) if "beta1_by_stage" in options else 0)
-        self.t, self.v, self.square, self.product = 0, 0.0, 0.0, 1.0
+        self.t, self.v, self.square = 0, 0.0, 0.0
         self.rate, self.late, self.last, self.delta = 0.0, 0.0, None, 0.0
 
     def spike(self):
@@ -106,17 +105,12 @@ class Rule:
             self.v = M * self.v + g
             a = M ** (self.spike() + self.options["nesterov"])
             return w - self.rate * (a * self.v + (1 - a) / (1 - M) * g)
-        shrunk = w - (self.rate * self.decay * w if self.name in ("adamw", "nadam") else 0)
+        shrunk = w - (self.rate * self.decay * w if self.name == "adamw" else 0)
         g += self.decay * w if self.name == "adam" else 0
-        self.v, self.square = self.beta1 * self.v + (1 - self.beta1) * g, BETA2 * self.square + (1 - BETA2) * g * g
+        self.v, self.square = M * self.v + (1 - M) * g, BETA2 * self.square + (1 - BETA2) * g * g
         below = sqrt(self.square / (1 - BETA2**self.t)) + EPS
-        if self.name == "nadam":
-            now, then = (self.beta1 * (1 - 0.5 * 0.96 ** (t * MOMENTUM_DECAY)) for t in (self.t, self.t + 1))
-            self.product *= now
-            mean = then * self.v / (1 - self.product * then) + (1 - now) * g / (1 - self.product)
-        else:
-            a = self.beta1 ** self.spike()
-            mean = a * self.v / (1 - self.beta1**self.t) + (1 - a) * g
+        a = M ** self.spike()
+        mean = a * self.v / (1 - M**self.t) + (1 - a) * g
         return shrunk - self.rate * mean / below
 
     def step(self, w, g, rate, late):
@@ -155,12 +149,7 @@ def by_hand(case, data):
     (name, options), depths, k = RULES[case.rule], case.depths, case.k
     annealed = round(case.delay_epochs * ceil(MICRO_BATCHES / k))
     versions = [
-        [
-            [
-                (value, Rule(name, options, decay, (depth - 1) / k))
-                for value, decay in zip(start, (DECAY, 0.0), strict=True)
-            ]
-        ]
+        [[(value, Rule(name, options, decay)) for value, decay in zip(start, (DECAY, 0.0), strict=True)]]
         for start, depth in zip(START, depths, strict=True)
     ]
     for epoch in range(EPOCHS):
@@ -244,7 +233,7 @@ RULES = {
     f"{base}, {correction}": (name, options | corrects)
     for base, (name, options) in BASES.items()
     for correction, corrects in CORRECTIONS.items()
-} | {"nadam": ("nadam", {}), "nadam by stage": ("nadam", {"beta1_by_stage": True})}
+}
 
 
 ROWS = [
@@ -254,7 +243,6 @@ ROWS = [
     ("nesterov, prediction and spike", (5, 3, 1), 3, True, 0),
     ("adam, feedback", (2, 2, 1), 2, False, 1.5),
     ("adamw, discrepancy and feedback", (5, 3, 1), 2, True, 1.5),
-    ("nadam by stage", (5, 3, 1), 2, True, 1.5),
 ]
 
 

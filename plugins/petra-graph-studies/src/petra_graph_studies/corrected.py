@@ -46,11 +46,9 @@ from typing import Annotated, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from petra_graph.catalog.optimizers.matrix_optimizers import muon
-from petra_graph.catalog.optimizers.torch_optimizers import adam, adamw, sgd
-from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length, LessThan, ParameterGroups
+from petra_graph.catalog.optimizers import AHEAD, adam, adamw, muon, sgd
+from petra_graph.plugins import AtLeast, GreaterThan, Length, LessThan, ParameterGroups
 from petra_graph_studies.known_steps import (
-    AHEAD,
     adam_moments,
     adam_parameters,
     add_scaled,
@@ -91,22 +89,12 @@ def corrected(
     ] = None,
     eps: Annotated[float | None, "of adam, adamw and muon", GreaterThan(0)] = None,
     weight_decay: Annotated[float | None, "none on normalisation and biases", AtLeast(0)] = None,
-    adjust_lr: Annotated[Literal["match_rms_adamw", "original"] | None, "of muon"] = None,
-    ns_steps: Annotated[int | None, "of muon", AtLeast(1), AtMost(99)] = None,
 ) -> torch.optim.Optimizer:
     """Another optimizer with corrections of late gradients; without delay, each step is that one's own, to the bit.
 
     The options that only some optimizers have are those of the one that `optimizer` names, with its defaults.
     """
-    named = {
-        "momentum": momentum,
-        "nesterov": nesterov,
-        "betas": betas,
-        "eps": eps,
-        "weight_decay": weight_decay,
-        "adjust_lr": adjust_lr,
-        "ns_steps": ns_steps,
-    }
+    named = {"momentum": momentum, "nesterov": nesterov, "betas": betas, "eps": eps, "weight_decay": weight_decay}
     build, given = _BUILD[optimizer], {"lr": lr} | {name: one for name, one in named.items() if one is not None}
     own = {one.name: one.default for one in signature(build).parameters.values() if one.kind is one.KEYWORD_ONLY}
     if unknown := [name for name in given if name not in own]:

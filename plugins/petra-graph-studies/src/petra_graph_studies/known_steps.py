@@ -20,12 +20,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.catalog.optimizers.matrix_optimizers import MatrixOptimizer
+from petra_graph.catalog.optimizers import Muon
 
 # m momentum or beta1, g gradient, v momentum buffer, p parameter, wd weight decay, t steps so far
 
-AHEAD = "ahead"
-"""Of a group of Muon: how many updates its momentum looks ahead. Its groups without the key are AdamW's, of which it is a subclass."""
 _CACHED = 2**16
 """Elements of the parameters that a processor takes together; with gradients and state, a MiB in float32."""
 
@@ -174,7 +172,7 @@ def late_steps(optimizer: torch.optim.Optimizer) -> Iterator[LateSteps]:
     """Yield the steps of one update of an optimizer."""
     if isinstance(optimizer, torch.optim.SGD):
         return _sgd_steps(optimizer)
-    if isinstance(optimizer, torch.optim.Adam) and not isinstance(optimizer, MatrixOptimizer):
+    if isinstance(optimizer, torch.optim.Adam) and not isinstance(optimizer, Muon):
         return _adam_steps(optimizer)
     return _measured_by_part(optimizer)
 

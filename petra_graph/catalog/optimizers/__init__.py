@@ -1,1 +1,0 @@
-"""Optimizers over a stage's decayed and undecayed parameters."""
