@@ -1,7 +1,5 @@
 """A reversible sequence under torch's own data parallelism, and trained by several threads."""
 
-from __future__ import annotations
-
 import copy
 import os
 from concurrent.futures import ThreadPoolExecutor

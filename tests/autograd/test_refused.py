@@ -1,7 +1,5 @@
 """What would train other numbers than its forward's is refused, and mistakes are named."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

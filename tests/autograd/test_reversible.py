@@ -1,7 +1,5 @@
 """`petra_graph.reversible` is plain autograd in everything but its memory."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io

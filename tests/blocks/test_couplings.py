@@ -1,7 +1,5 @@
 """Every reversible block is inverted, and its gradient is plain autograd's, whatever the functions inside; formulas are those of the papers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from copy import deepcopy
 

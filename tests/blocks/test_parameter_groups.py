@@ -1,7 +1,5 @@
 """Which parameters have no weight decay, and which are tables."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

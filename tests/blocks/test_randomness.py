@@ -1,7 +1,5 @@
 """What a second pass through a block must not do: draw other numbers, move a generator, or count statistics twice."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Encoded tensors: their errors, their bytes, and infinities."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Numerics of a stage: memory format, precision, samples, random keys; narrow convolutions on processors without AVX-512."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

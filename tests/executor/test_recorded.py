@@ -1,7 +1,5 @@
 """Operations that are recorded, and blocks that are compiled, compute what they compute as written, and refuse what would not hold."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

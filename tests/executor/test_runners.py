@@ -1,7 +1,5 @@
 """Segment runners: what lives between the two passes, what both draw, what has no gradient, and weights that an optimizer gives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial

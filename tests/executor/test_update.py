@@ -1,7 +1,5 @@
 """A stage's update: average, clip, learning rate, and steps in a few calls that have the bits of torch's own."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Networks with their parts declared, and networks that cannot be cut as they say: what each does is named by its class."""
 
-from __future__ import annotations
-
 import random
 
 import torch

@@ -1,7 +1,5 @@
 """Networks that return several tensors, as people write them, with their losses and data."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

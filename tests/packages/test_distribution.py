@@ -3,8 +3,6 @@
 First comes the core alone, and then the distributions of plugins/ beside it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """The core, the distributions of plugins/ and the list of changes have one version."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

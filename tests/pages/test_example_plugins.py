@@ -1,7 +1,5 @@
 """Packages of plugins, the guide's of every kind and the one to copy: pip installs them, their checks and tests pass, their specs train."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Figures in the tables of pages stand in the result files that their sections link."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

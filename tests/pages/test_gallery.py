@@ -1,7 +1,5 @@
 """The examples of specs/gallery: each is whole, says what it shows, and begins to train by its own command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

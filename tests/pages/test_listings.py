@@ -1,7 +1,5 @@
 """Listings that name their files run: those of a reversible network, of a block, of "I have this", and the notebook."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

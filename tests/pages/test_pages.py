@@ -1,7 +1,5 @@
 """What the pages of the repository show works: commands, listings, links; and the architecture page names the packages as they are."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import runpy

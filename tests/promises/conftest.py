@@ -1,7 +1,5 @@
 """A small specification, and runs that nothing interrupts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Encoded buffers and channels: stashed inputs are that small, only stashed and sent tensors are rounded, and by no more than their type."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What must hold on a GPU, and between a GPU and the CPU; skipped where there is none."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

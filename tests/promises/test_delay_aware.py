@@ -1,7 +1,5 @@
 """An optimizer and a schedule that ask for their stage's facts are given the delays that the run has, wherever and however it runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

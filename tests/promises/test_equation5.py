@@ -11,8 +11,6 @@ At each tick t, every stage j maps what its neighbours sent at the tick before:
 The first stage is not reversible: it keeps its inputs (algorithm 1, lines 8 and 16). The last does everything at once.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear

@@ -1,7 +1,5 @@
 """What a run is judged by: its own metrics, weights that are not those that are trained, and samples that are set apart, in whole runs on digits."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

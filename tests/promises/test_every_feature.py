@@ -3,8 +3,6 @@
 Weights, averages, events, losses and metrics are compared, to the bit. A feature's own tests say what it computes.
 """
 
-from __future__ import annotations
-
 import signal
 import tomllib
 from collections.abc import Mapping

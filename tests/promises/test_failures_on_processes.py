@@ -1,7 +1,5 @@
 """Whatever goes wrong in one process ends all of them soon, with the first cause, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

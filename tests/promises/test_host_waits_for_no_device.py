@@ -3,8 +3,6 @@
 A GPU is not needed: the readings are told to be as far apart as on one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import contextmanager
 from itertools import pairwise

@@ -6,8 +6,6 @@ An identity of all methods runs on cases in which every method, schedule, graph,
 (`tests.support.method_cases`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Launchers: `--processes`, and torchrun on two nodes; no process and no file is left, whichever is killed or interrupted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

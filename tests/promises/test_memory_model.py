@@ -4,8 +4,6 @@ The promise is 5 percent. What is left out is one scalar for each stream in flig
 stream is more than a few values.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest

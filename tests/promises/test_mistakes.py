@@ -1,7 +1,5 @@
 """Mistakes as their makers see them: broken contracts, refused options, networks and data that do not fit, and too much delay."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Modules and data of one's own: Datasets and streams train as they are, and any number of processes and of loaders gives the same bits."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import runpy

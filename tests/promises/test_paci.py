@@ -1,7 +1,5 @@
 """The method `paci`: graphs of old forwards, differentiated with the parameters of now (https://arxiv.org/abs/2606.07881)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A network by its parts: the bits of the module itself, its names there and back, and what is no such network refused by name."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

@@ -1,7 +1,5 @@
 """Replicas are one pipeline with a larger micro-batch, cut by rows."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

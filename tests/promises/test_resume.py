@@ -1,7 +1,5 @@
 """Interrupted and resumed is uninterrupted, to the bit, whatever interrupted the run; and whoever takes up a run is told what has changed since."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Real processes that are killed, stopped and started again, in other numbers: the run ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pipeline that goes on from a cut holds the bits of one that was never interrupted: every method, schedule and precision."""
 
-from __future__ import annotations
-
 import pytest
 
 from petra_graph.program.cut import aligned

@@ -1,7 +1,5 @@
 """`run --plan`: a run has the placement of a saved plan, or is refused, and says beside the plan what its stages took."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 The trainings are those of `tests.support.same_bits_cases`: every method, schedule, transport, policy and precision.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import count, cycle
 from typing import get_args

@@ -1,7 +1,5 @@
 """Samples of several named inputs, networks that return several tensors, and targets that are several: as in plain PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

@@ -3,8 +3,6 @@
 Data sets that are not here are replaced by random samples of the same shape; nothing else is.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Targets that a loss passes over weigh nothing, whatever the batches; and there may be a target for each token or pixel."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

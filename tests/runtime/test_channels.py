@@ -1,7 +1,5 @@
 """Channels keep their order and what was sent; messages are copied out, so that nothing a stage keeps can stall one."""
 
-from __future__ import annotations
-
 import mmap
 from errno import ENOMEM
 

@@ -1,7 +1,5 @@
 """All stages in one process: errors are told, nothing is left in flight, evaluation does not depend on batches."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

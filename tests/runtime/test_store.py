@@ -1,7 +1,5 @@
 """Launchers' variables, the values by name that all processes of a run share, and how they meet and wait for one another."""
 
-from __future__ import annotations
-
 import time
 from itertools import count
 from threading import Barrier, Event

@@ -1,7 +1,5 @@
 """A signal asks, a second SIGINT insists; before anything is under way, a signal or the end of the parent ends a process at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The watchdog of rank 0 of two processes, with a clock and a store that a test moves on."""
 
-from __future__ import annotations
-
 import os
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Cost tables of the test pipelines, and a run's stages measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any

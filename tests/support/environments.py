@@ -1,7 +1,5 @@
 """Virtual environments that see this one's packages behind their own, but for this project's, so that nothing is downloaded."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

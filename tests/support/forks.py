@@ -3,8 +3,6 @@
 They are real processes, as torchrun would start them, which can be killed and can fail on their own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

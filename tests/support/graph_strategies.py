@@ -1,7 +1,5 @@
 """Random networks: chains with skips and branches, in any declared order; and where they may be cut."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import NodeGraph

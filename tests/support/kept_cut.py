@@ -1,7 +1,5 @@
 """The state of all stages at cuts, kept in memory."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 

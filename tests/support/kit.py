@@ -1,7 +1,5 @@
 """All checks of a plugin at once, for tests of plugins."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -3,8 +3,6 @@
 A row is a graph, its stages, the accumulation, a method and its schedule. `test_every_method_is_in_the_list` finds a method that is in none.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from attrs import frozen

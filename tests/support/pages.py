@@ -1,7 +1,5 @@
 """The repository's pages as their readers take them: commands to type, listings to copy, links to follow."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Small pipelines for tests, built as a run builds them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Plans as JSON documents, as they were saved in `tests/report/plans`, and the same with names that are hard to show."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Small whole runs for tests: a specification that trains on digits in a fraction of a second."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -4,8 +4,6 @@
 all, and writes the digest of everything that its stages hold at the end of each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

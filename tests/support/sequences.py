@@ -1,7 +1,5 @@
 """Small reversible sequences, and their comparison with plain autograd."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

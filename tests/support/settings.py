@@ -1,7 +1,5 @@
 """Settings of the test pipelines, on devices where every operation takes as long as a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Pipelines for the time model: chains by hand, and random ones with skips and branches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The programs of tools/: their commands are ones that petra-graph accepts, and each tells what is wrong from what is right."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

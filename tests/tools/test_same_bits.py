@@ -1,7 +1,5 @@
 """Two commits that compute the same are equal, and whatever differs by a bit is reported."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

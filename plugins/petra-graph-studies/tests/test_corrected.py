@@ -3,8 +3,6 @@
 The formulas are in `test_formulas_of_corrections.py`.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -4,8 +4,6 @@ Three stages of a weight, which decays, and a bias, which does not; two epochs, 
 epoch ends with a short window; a rate that changes at every update, with the rate by delay, and clipped gradients.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 from math import ceil, exp, hypot, sin, sqrt

@@ -1,7 +1,5 @@
 """The measurements of a probe: exact where theory knows the answer, and checked against gradients that were made without it."""
 
-from __future__ import annotations
-
 import copy
 import math
 

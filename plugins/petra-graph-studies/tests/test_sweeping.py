@@ -1,7 +1,5 @@
 """Sweeps: which runs there are, which of them are trained when the command is given again, and how they compare."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wandb and mlflow get the values of `metrics.jsonl`, to the bit, and a resumed run continues its run there."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib.machinery import ModuleSpec

@@ -1,7 +1,5 @@
 """Pretrained decoders: transformers' own logits, gradients and trainings to the bit; adapters, couplings, the way back; wrong files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

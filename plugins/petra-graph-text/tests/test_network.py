@@ -1,7 +1,5 @@
 """The network computes what a transformer computes, whatever of it is reversible."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from petra_graph_text.training import TokenCrossEntropy

@@ -1,7 +1,5 @@
 """Runs of the package's networks: trained, planned, sampled while they train and afterwards, in one process and in two."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text as tokens and windows: bytes, characters, and tokens of a tokenizer on disk."""
 
-from __future__ import annotations
-
 from math import log
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny model as transformers saves it, with random weights; a tokenizer, a text, a specification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny data sets, written in the real formats."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """Folders of images: `image-folder` and `imagenet`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

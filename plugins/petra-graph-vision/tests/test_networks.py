@@ -1,7 +1,5 @@
 """torchvision's networks by their parts: the bits of torchvision itself, coupled residual blocks, and what is refused."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

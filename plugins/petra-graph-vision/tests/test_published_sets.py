@@ -1,7 +1,5 @@
 """CIFAR, Fashion-MNIST and downsampled ImageNet from files as they are published; and what every data set of images promises."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Transforms of torchvision: by sample and by micro-batch alone, never of the test, and refused where they do not fit."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np
