@@ -117,29 +117,6 @@ def test_gradients_and_modules_are_those_of_one_thread(threads):
         torch.testing.assert_close(one, parameter.grad, rtol=0, atol=1e-12 * size)
 
 
-class Recorded(nn.Module):
-    """Dropout that notes its masks: those of a forward, and those of its reconstruction."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(FEATURES))
-        self.masks: dict[bool, list[torch.Tensor]] = {False: [], True: []}
-
-    def forward(self, x):
-        mask = nn.functional.dropout(torch.ones_like(x))
-        self.masks[torch.is_grad_enabled()].append(mask)
-        return x * mask * self.weight
-
-
-def test_a_reconstruction_draws_the_masks_of_its_forward():
-    made = reversible([Recorded() for _ in range(4)]).double()
-    trained_in_threads(made, streams(2))
-    for block in made:
-        forward, again = (sorted(map(repr, masks)) for masks in block.function.masks.values())
-        assert len(forward) == 2 * STEPS
-        assert forward == again
-
-
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), nn.InstanceNorm1d(4, track_running_stats=True)])
 def test_running_statistics_follow_each_forward_once(norm):
     """A thread found them switched off by another's backward, or saw them switched on in its own."""

@@ -86,20 +86,6 @@ def test_a_function_that_writes_to_a_buffer_is_refused(function):
     made(inputs()).sum().backward()
 
 
-def test_statistics_that_training_does_not_read_are_not():
-    made = sequence(depth=2)
-
-    def track(tracked):
-        for block in made:
-            block.function[1].track_running_stats = tracked
-
-    track(False)
-    loss = made(inputs()).sum()
-    track(True)
-    made(inputs())
-    loss.backward()
-
-
 def test_a_second_derivative_is_refused():
     made, x = sequence(), inputs()
     with pytest.raises(RuntimeError, match=r"a second derivative was asked for .* keep_graphs=len\(sequence\)"):
@@ -108,16 +94,6 @@ def test_a_second_derivative_is_refused():
     (first,) = torch.autograd.grad(made(x).square().sum(), x, create_graph=True)
     first.square().sum().backward()
     assert x.grad is not None
-
-
-def test_a_step_is_seen_where_what_is_kept_lies_elsewhere():
-    made, x = sequence(), inputs()
-    with torch.autograd.graph.save_on_cpu():
-        loss = made(x).sum()
-    with torch.no_grad():
-        next(made.parameters()).add_(1)
-    with pytest.raises(RuntimeError):
-        loss.backward()
 
 
 class Returning(nn.Module):

@@ -104,29 +104,6 @@ def test_functions_and_blocks_of_ones_own(functions, x):
     expect_plain(reversible(functions()).double(), x)
 
 
-def test_gradients_accumulate_and_a_graph_may_be_kept():
-    made, x = sequence(), inputs()
-    output = made(x)
-    output.sum().backward(retain_graph=True)
-    once = [parameter.grad.clone() for parameter in made.parameters()]
-    output.sum().backward()
-    for parameter, before in zip(made.parameters(), once, strict=True):
-        torch.testing.assert_close(parameter.grad, 2 * before)
-
-
-def test_parameters_may_be_given_from_outside():
-    """As meta-learning and ensembles do it."""
-    made, x = sequence(dropout=0.0).eval(), inputs()
-    given = {name: (value * 1.1).detach().requires_grad_() for name, value in made.named_parameters()}
-    found = []
-    for keep in (0, len(made)):
-        made.keep_graphs = keep
-        scaled = {name: value * 1.0 for name, value in given.items()}
-        found.append(torch.autograd.grad(torch.func.functional_call(made, scaled, (x,)).sum(), list(given.values())))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
-
-
 class Inner(nn.Module):
     """A residual function that is a reversible network itself."""
 
@@ -191,31 +168,6 @@ def test_a_hook_of_a_parameter_runs_once_and_may_change_the_gradient(depth):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
     every = [(kind, id(one)) for one in made.parameters() for kind in ("tensor", "accumulated")]
     assert sorted(calls) == sorted(every * 2)
-
-
-class Shifts(nn.Module):
-    """The gradient of the shift is a view of the output's."""
-
-    def __init__(self):
-        super().__init__()
-        self.shift = nn.Parameter(torch.zeros(4 * FEATURES))
-
-    def forward(self, x):
-        return (x.flatten() + self.shift).view_as(x)
-
-
-def test_a_hook_may_change_a_gradient_in_place():
-    """As an optimizer in the backward does: the blocks below read the same memory."""
-    made, x = reversible([Shifts() for _ in range(3)]).double(), inputs()
-    (expected,) = torch.autograd.grad(made(x).square().sum(), x)
-
-    def clear(one):
-        one.grad.zero_()
-
-    for parameter in made.parameters():
-        parameter.register_post_accumulate_grad_hook(clear)
-    made(x).square().sum().backward()
-    assert torch.equal(x.grad, expected)
 
 
 def test_each_blocks_gradient_is_there_before_the_block_below_is_undone():
@@ -324,15 +276,6 @@ def test_without_gradients_it_is_a_plain_loop():
     assert not made.requires_grad_(requires_grad=False)(x.detach()).requires_grad
 
 
-def test_random_numbers_of_two_forwards_differ_and_follow_the_seed():
-    made, x = sequence(dropout=0.5), inputs()
-    torch.manual_seed(3)
-    first, second = made(x), made(x)
-    torch.manual_seed(3)
-    assert torch.equal(made(x), first)
-    assert not torch.equal(first, second)
-
-
 def test_a_copy_and_a_state_dictionary_are_the_same_network():
     made = sequence()
     made(inputs()).sum().backward()
@@ -345,12 +288,6 @@ def test_a_copy_and_a_state_dictionary_are_the_same_network():
     for again in (copied, other, torch.load(file, weights_only=False)):
         assert all(map(torch.equal, gradients(again, inputs())[1], gradients(made, inputs())[1]))
     assert next(iter(made.state_dict())) == "0.function.0.weight"
-
-
-def test_a_program_may_be_recorded():
-    made, x = sequence(dropout=0.0).eval(), inputs().detach()
-    program = torch.export.export(made, (x,)).module()
-    torch.testing.assert_close(program(x), made(x))
 
 
 # --- types and compilers ---------------------------------------------------------------------------------------------

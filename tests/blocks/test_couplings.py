@@ -116,17 +116,6 @@ class Viewing(AdditiveCoupling):
         return x.flatten(1).unflatten(1, x.shape[1:])
 
 
-class ViewingTwice(TwoFunctionCoupling):
-    f = g = Viewing.residual
-
-
-class Constant(AdditiveCoupling):
-    """F does not depend on its input, and has no parameters."""
-
-    def residual(self, x):
-        return torch.ones_like(x)
-
-
 def with_context(block_class, streams):
     return type(f"{block_class.__name__}WithContext", (block_class,), {"streams": streams})
 
@@ -134,7 +123,7 @@ def with_context(block_class, streams):
 BLOCKS = {
     one.__name__: one
     for one in (
-        *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing, ViewingTwice, Constant),
+        *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing),
         *(FirstDual, NextDual),
         *(with_context(one, 3) for one in (Additive, Affine, Midpoint, Momentum)),
         with_context(TwoFunctions, 4),
@@ -257,16 +246,6 @@ def test_the_two_functions_draw_different_masks():
     with fork_rng(0, CPU):
         y1, y2 = Masks([(32,)] * 2)(x1, x2)
     assert not torch.equal(y1 - x1 > 1, y2 - x2 > 1)
-
-
-def test_bits_of_a_dual_residual_step():
-    """B is called before the block's own connection: the order of the uses of x is that in which autograd adds their gradients."""
-    block, x, previous = NextDual([(FEATURES,)] * 2).eval(), *torch.randn(2, 64, FEATURES)
-    dy, dx = torch.randn(2, 64, FEATURES)
-    read = leaf(x)
-    value = block.residual(read)
-    (found,) = torch.autograd.grad(read * (block.alpha - 1.0) + value, read, dy)
-    assert torch.equal(block.reverse_vjp(block(x, previous), (dy, dx)).gradients[0], found + dx)
 
 
 class Careful(AdditiveCoupling):

@@ -10,8 +10,6 @@ from petra_graph.blocks.module_block import block_of
 from petra_graph.blocks.randomness import fork_rng, may_draw
 from petra_graph.catalog.blocks import Additive
 from petra_graph.errors import SpecError
-from petra_graph.plugins.contract import plugin_of
-from petra_graph.plugins.kinds import BLOCK
 from tests.networks import own_modules
 
 LINEAR = {"in_features": 2, "out_features": 2}
@@ -44,13 +42,6 @@ class Named(nn.Linear):
     @classmethod
     def of(cls, stage: int) -> Named:
         return cls(stage)
-
-
-@pytest.mark.parametrize("make", [Named, Named.of])
-def test_names_of_ones_own_and_a_method_that_makes_a_module(make):
-    plugin, problems = plugin_of(BLOCK, "mine", make).read({"stage": 3})
-    assert not problems
-    assert plugin.make([(2,)]).module.out_features == 3
 
 
 def test_what_is_no_module_and_no_stream():

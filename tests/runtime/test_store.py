@@ -2,15 +2,12 @@
 
 import time
 from itertools import count
-from threading import Barrier, Event
 from types import SimpleNamespace
 
 import pytest
-import torch
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.runtime import world as module
 from petra_graph.runtime.store import RunStore, gpu_of, rank_info_from
 from petra_graph.runtime.world import World
 
@@ -99,39 +96,3 @@ def test_processes_wait_for_an_evaluation_as_long_as_it_takes(monkeypatch):
     waiting = SimpleNamespace(store=RunStore.__new__(RunStore), check=lambda: looks.append(1))
     assert World.wait(waiting, "arrived/run/0") == "done"
     assert len(looks) == 99
-
-
-# --- meeting ---------------------------------------------------------------------------------------------------------
-
-
-def test_groups_are_aborted_together(monkeypatch):
-    """NCCL's may each wait for a device on which the others' messages are; and no end of a process waits for one for ever."""
-    monkeypatch.setattr(module, "_PART_SECONDS", 0.5)
-    world, all_begun, never = World.__new__(World), Barrier(3, timeout=10.0), Event()
-
-    def fails():
-        all_begun.wait()
-        raise RuntimeError("aborted before")
-
-    ways = [all_begun.wait, lambda: (all_begun.wait(), never.wait()), fails]
-    world._groups = [SimpleNamespace(abort=way) for way in ways]
-    world.abort_groups()
-    world.abort_groups()
-    never.set()
-    assert not all_begun.broken
-
-
-def test_gloo_s_error_where_a_process_has_died_is_that_of_the_watchdog(monkeypatch):
-    """Rank 0 was killed while processes connected, and gloo's text with a stack was the report."""
-    monkeypatch.setattr(module, "_PART_SECONDS", 0.05)
-    world, known = World.__new__(World), [None, RunFailed("rank 0 has gone without a word")]
-
-    def check():
-        if found := known.pop(0) if known else None:
-            raise found
-
-    world.check = check
-    with pytest.raises(RunFailed, match=r"^rank 0 has gone without a word"), world._connecting():
-        raise torch.distributed.DistBackendError("[/gloo/pair.cc:534] Connection closed by peer")
-    with pytest.raises(RunFailed, match=r"^cannot connect with the other processes\n"), world._connecting():
-        raise RuntimeError("Gloo connectFullMesh failed")

@@ -79,26 +79,6 @@ def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
     assert process.returncode == 130
 
 
-STAYS = """
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-end_at_signals()
-os.kill(os.getpid(), signal.SIGHUP)
-"""
-
-
-def test_under_nohup_it_goes_on():
-    process = starting(STAYS)
-    assert process.poll() is None
-    process.kill()
-    process.communicate()
-
-
-def test_it_ends_with_a_parent_that_had_ended_before():
-    process = starting("end_at_signals(); print('ready', flush=True); stop_with_parent('PARENT')", PARENT="1")
-    assert process.communicate(timeout=30)[1] == "interrupted\n"
-    assert process.returncode == 130
-
-
 PARENT = """
 import os, time
 from petra_graph.runtime.system import at_end_of_parent, end_at_signals, stop_with_parent

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from petra_graph.runtime import watchdog as module
-from petra_graph.runtime.watchdog import Failure, Watchdog
+from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import ProcessInfo
 
 
@@ -121,15 +121,6 @@ def test_a_connection_that_was_lost_before_a_suspension(watched):
     assert watched.said is None
     watched.beats(2)
     assert "a -> b: rank 1 does not answer any more: reset" in watched.said
-
-
-def test_a_failure_before_a_suspension_ends_what_is_stuck_in_its_time(watched):
-    watched.watchdog.report(Failure(rank=0, problems=(("it broke", ""),)))
-    watched.beat(3600.0)
-    watched.beats(2)
-    assert not watched.ended
-    watched.beats(2)
-    assert watched.ended
 
 
 @pytest.mark.parametrize("asked_here", [True, False])
