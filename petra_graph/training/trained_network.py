@@ -7,7 +7,7 @@ In evaluation mode a forward gives the bits of the run's own evaluations: the ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import attrs
 import torch
@@ -29,7 +29,7 @@ class Network(nn.Module):
     """All nodes of a graph in one module, on the CPU, with the random parameters that a run would begin with.
 
     `network.nodes` has each node's block; names are those of the specification, with "/" in place of ".", which torch
-    does not allow: `network.nodes["layer1/0"]`. `state_dict` has the names of `weights.safetensors`, and `load_state_dict` takes them.
+    does not allow: `network.nodes["layer1/0"]`. `load_weights` takes the names of `weights.safetensors`.
     """
 
     def __init__(self, network: MeasuredNetwork, facts: DataFacts) -> None:
@@ -41,8 +41,6 @@ class Network(nn.Module):
         if not network.spec.partition.untie:
             tie(blocks, network.shapes)
         self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in network.graph.order})
-        self.register_state_dict_post_hook(_as_in_the_file)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_as_in_the_module)  # type: ignore[no-untyped-call]
 
     def forward(self, samples: Tree) -> Tree:
         """Return the head's output: one tensor, or what the network returned, where that is several.
@@ -53,6 +51,10 @@ class Network(nn.Module):
         Raises:
             TypeError: their type is not the data set's.
         """
+        return cast(Head, self.block(self.graph.head)).returned(self.streams(samples)[self.graph.head])
+
+    def streams(self, samples: Tree) -> Mapping[str, Streams]:
+        """Return what each node gives, by name."""
         read = [samples[name] for name in self.facts.inputs] if self.facts.several_inputs else [samples]
         read = [as_stored(one, dtype) for one, (_, dtype) in zip(read, self.facts.inputs.values(), strict=True)]
         numerics = attrs.evolve(self.numerics, device=read[0].device)
@@ -61,7 +63,7 @@ class Network(nn.Module):
             with numerics.arithmetic():
                 outputs = self.block(name)(*self.inputs_of(name, streams))
             streams[name] = numerics.canonicalize(outputs)
-        return cast(Head, self.block(self.graph.head)).returned(streams[self.graph.head])
+        return streams
 
     def block(self, name: str) -> Block:
         return cast(Block, self.nodes[_key(name)])
@@ -71,35 +73,26 @@ class Network(nn.Module):
         return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
 
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
-        """Give the nodes weights by their names; of tied ones, one of several is enough; SpecError: they are of another network."""
-        own = self.state_dict(keep_vars=True)
-        found = {id(value) for key, value in own.items() if key in weights}
-        missing = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
-        try:
-            self.load_state_dict({key: value for key, value in weights.items() if key in own}, strict=False)
-        except RuntimeError as error:
-            missing.append(" ".join(str(error).split()))
-        if missing:
-            raise SpecError(f"{source} is of another network: {listed(missing)}")
+        """Give the nodes weights by their names in `weights.safetensors`; of tied ones, one of several is enough; SpecError: they are of another network."""
+        states = {name: self.block(name).state_dict(keep_vars=True) for name in self.graph.order}
+        own = {f"{name}{SEPARATOR}{key}": value for name, state in states.items() for key, value in state.items()}
+        given = {key: value for key, value in own.items() if key in weights}
+        found = set(map(id, given.values()))
+        faults = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
+        faults += [
+            f"{key} is {list(weights[key].shape)}, and {list(value.shape)} here"
+            for key, value in given.items()
+            if weights[key].shape != value.shape
+        ]
+        if faults:
+            raise SpecError(f"{source} is of another network: {listed(faults)}")
+        with torch.no_grad():
+            for key, value in given.items():
+                value.copy_(weights[key])
 
 
 def _key(name: str) -> str:
     return name.replace(".", "/")
-
-
-def _as_in_the_file(_: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
-    """Name the tensors of a `state_dict` as `weights.safetensors` does."""
-    inside = f"{prefix}nodes."
-    for key in [key for key in state if key.startswith(inside)]:
-        node, _dot, name = key.removeprefix(inside).partition(".")
-        state[f"{prefix}{node.replace('/', '.')}{SEPARATOR}{name}"] = state.pop(key)
-
-
-def _as_in_the_module(_: nn.Module, state: dict[str, Any], prefix: str, *_others: object) -> None:
-    """Name the tensors of a file as torch finds them."""
-    for key in [key for key in state if key.startswith(prefix)]:
-        node, _separator, name = key.removeprefix(prefix).partition(SEPARATOR)
-        state[f"{prefix}nodes.{_key(node)}.{name}"] = state.pop(key)
 
 
 def moved_to(device: str, network: Network) -> Network:

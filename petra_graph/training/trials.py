@@ -7,7 +7,7 @@ by Python's `random`, computes another network than the one that its author wrot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -17,11 +17,11 @@ import torch
 from attrs import evolve
 from torch import Tensor, nn
 
-from petra_graph.blocks import Reversible, Streams, random_key
+from petra_graph.blocks import Reversible, Shape, Streams, random_key
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import initial_block, initial_blocks, tie
+from petra_graph.measure.build_block import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts
@@ -30,57 +30,43 @@ from petra_graph.plugins.tensor_trees import Tree, forms, inputs_of, leaves, map
 from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
 from petra_graph.training.data import OpenedData
+from petra_graph.training.trained_network import Network
 
 MOST_SAMPLES = 8
 """Of the run, that a trial reads."""
 _GRADIENTS = 1e-4
 """Largest difference of a gradient of a part, over its norm: sums of several uses are added in another order."""
-_USUAL = (
-    "let nodes() return what its forward does, part by part: operations between two modules belong in a module; without nodes(), the "
-    "network is one node"
-)
 
 
 def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[Node, Trial]]:
     """Yield one node of each block, set of options and shapes with its trial: real streams where it reads samples or integers."""
     graph, spec = network.graph, network.spec
     batch = min(MOST_SAMPLES, spec.data.batch, len(data.train))
-    numerics = NumericsContext.of_run(spec, data.facts)
 
     @cache
-    def streams_of(name: str) -> Streams:
-        """Return what a node gives for the first samples, without training and in evaluation."""
-        if name == INPUT:
-            return tuple(map(numerics.prepare, inputs_of(data.train.fetch(np.arange(batch), seed=0, epoch=0)[0])))
-        read = [stream for producer in graph.nodes[name].inputs for stream in streams_of(producer)]
-        begun = initial_block(graph.nodes[name], [tuple(stream.shape[1:]) for stream in read], numerics.seed)
-        block = place(begun, numerics).eval()
-        with torch.no_grad(), numerics.arithmetic():
-            return numerics.canonicalize(block(*read))
+    def streams() -> Mapping[str, Streams]:
+        with torch.no_grad():
+            samples, _ = data.train.fetch(np.arange(batch), seed=0, epoch=0)
+            return Network(network, data.facts).eval().streams(samples)
 
-    def draw_of(producer: str, at: int) -> Draw:
-        if producer != INPUT and network.shapes[producer].dtypes[at].is_floating_point:
-            return normal
-        return lambda *_: streams_of(producer)[at]
+    def real(producer: str, at: int, _: Shape, __: torch.Generator) -> Tensor:
+        return streams()[producer][at]
+
+    def draws(node: Node) -> Iterator[Draw]:
+        for producer in node.inputs:
+            kinds = network.shapes[producer].dtypes if producer != INPUT else [None] * len(data.facts.inputs)
+            for at, kind in enumerate(kinds):
+                yield normal if kind is not None and kind.is_floating_point else partial(real, producer, at)
 
     tried: list[tuple[Any, ...]] = []
     for name in graph.order:
         node, inputs = graph.nodes[name], network.shapes[name].inputs
         key = (node.plugin, node.options, inputs)
-        if node.plugin is None or key in tried:
-            continue
-        tried.append(key)
-        count = {one: len(data.facts.inputs if one == INPUT else network.shapes[one].outputs) for one in node.inputs}
-        trial = Trial(
-            plugin=node.plugin,
-            inputs=inputs,
-            batch=batch,
-            draw=[draw_of(producer, at) for producer in node.inputs for at in range(count[producer])],
-            seed=numerics.seed,
-            memory_format=spec.precision.memory_format,
-            compute=spec.precision.compute,
-        )
-        yield node, trial
+        if node.plugin is not None and key not in tried:
+            tried.append(key)
+            layout, compute = spec.precision.memory_format, spec.precision.compute
+            how: dict[str, Any] = {"seed": spec.run.seed, "memory_format": layout, "compute": compute}
+            yield node, Trial(plugin=node.plugin, inputs=inputs, batch=batch, draw=[*draws(node)], **how)
 
 
 def try_strangers(network: MeasuredNetwork, data: OpenedData) -> None:
@@ -112,53 +98,49 @@ def try_parts(network: MeasuredNetwork, data: OpenedData) -> None:
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
     """Compare the nodes of a network with the module of which they are the parts, on two samples or more, as the data set stores them.
 
-    Nodes that are blocks of their own have no such module. Raises SpecError: they differ; the message names the first part that does.
+    Nodes that are blocks of their own have no such module. Raises SpecError: they differ.
     """
     graph, seed = network.graph, network.spec.run.seed
     blocks: dict[str, Any] = dict(initial_blocks(graph, network.shapes, seed, graph.nodes))
-    head = blocks[graph.head]
-    if len(makers := {block.of_network for block in blocks.values()}) > 1 or not hasattr(head, "parts_of"):
+    if len(makers := {block.of_network for block in blocks.values()}) > 1:
         return
     tie(blocks, network.shapes)
-
     with fork_generators():
         # As the parts were: a constructor may draw what is no parameter, such as an order of features.
-        seed_generators(random_key(seed, head.drawn_as, "initial"))
-        whole: nn.Module = makers.pop()()
+        seed_generators(random_key(seed, blocks[graph.head].drawn_as, "initial"))
+        whole: nn.Module = makers.pop()().train()
         seed_generators(seed)
         precision = evolve(network.spec.precision, compute="float32", memory_format="contiguous")
         numerics = evolve(NumericsContext.of_run(network.spec, facts), precision=precision)
         half = len(inputs_of(samples)[0]) // 2
         halves = (inputs_of(mapped(itemgetter(slice(at, at + half)), samples)) for at in (0, half))
         read = [tuple(map(numerics.prepare, one)) for one in halves]
-
-        whole.train()
         blocks = {name: place(block, numerics) for name, block in blocks.items()}
         with torch.no_grad():  # drawn anew, since initial zeros hide what they multiply
             for parameter in filter(torch.is_floating_point, whole.parameters()):
                 parameter.add_(torch.randn_like(parameter), alpha=0.02)
-            for _, _, one, own in _of_one_name(whole, blocks):
+            for _, one, own in _of_one_name(whole, blocks):
                 own.copy_(one)
         for found, ours in _returned(whole, blocks, graph, read):
-            weights = [torch.randn_like(one) for one in _floats(found)]
+            weights = [torch.randn_like(one) for one in found]
             for tree in (found, ours):
-                used = [pair for pair in zip(_floats(tree), weights, strict=True) if pair[0].requires_grad]
+                used = [pair for pair in zip(tree, weights, strict=True) if pair[0].requires_grad]
                 torch.autograd.backward([one for one, _ in used], [weight for _, weight in used])
-        for name, key, *both in _of_one_name(whole, blocks):
-            what, values = "buffer", both
-            if isinstance(both[1], nn.Parameter):  # no gradient is one of zeros
-                what, trained = "gradient", [one for one in both if one.requires_grad]
-                values = [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in trained]
-            if len(values) == len(both) and not _close(values[0], values[1], _GRADIENTS):
-                raise _refused(f"in its part {name!r}, the {what} of {key} is another than in the module itself")
+        for where, one, own in _of_one_name(whole, blocks):
+            what, values = "buffer", [one, own]
+            if isinstance(own, nn.Parameter):  # no gradient is one of zeros
+                what, trained = "gradient", [each for each in (one, own) if each.requires_grad]
+                values = [torch.zeros_like(each) if each.grad is None else each.grad.to_dense() for each in trained]
+            if len(values) > 1 and not _close(values[0], values[1], _GRADIENTS):
+                raise _refused(f"in its part {where}: the {what} is another than in the module itself")
         for module in (whole, *blocks.values()):
             module.eval()
         with torch.no_grad():
             _returned(whole, blocks, graph, read[:1])
 
 
-def _of_one_name(whole: nn.Module, blocks: Mapping[str, nn.Module]) -> Iterator[tuple[str, str, Tensor, Tensor]]:
-    """Yield the part, the name, and the two tensors, for what the module and one of its parts have by one name."""
+def _of_one_name(whole: nn.Module, blocks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the place, and the two tensors, of what the module and one of its parts have by one name."""
 
     def tensors(module: nn.Module) -> dict[str, Tensor]:
         both = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
@@ -166,15 +148,15 @@ def _of_one_name(whole: nn.Module, blocks: Mapping[str, nn.Module]) -> Iterator[
 
     of_whole = tensors(whole)
     for name, block in blocks.items():
-        for key, one in tensors(block).items():
-            if key in of_whole and one.shape == of_whole[key].shape:
-                yield name, key, of_whole[key], one
+        for key, own in tensors(block).items():
+            if key in of_whole and own.shape == of_whole[key].shape:
+                yield f"{name!r}, {key}", of_whole[key], own
 
 
-def _in_turns(
-    blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
-) -> tuple[list[dict[str, Streams]], list[Tensor]]:
-    """Return what each part makes of micro-batches, and torch's generator behind each of them."""
+def _returned(
+    whole: nn.Module, blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
+) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """Run module and parts on the same micro-batches with the same random numbers; return what both return of real numbers, or refuse what differs."""
     # All micro-batches go through a part before the next part, as in a pipeline, so that what one leaves behind for another shows.
     known: list[dict[str, Streams]] = [{INPUT: one} for one in read]
     states: list[Tensor] = []
@@ -189,51 +171,30 @@ def _in_turns(
             # A coupled part gives the state before it as well: its own value counts.
             streams[name] = (blocks[name].residual(given[0]), given[0]) if coupled else blocks[name](*given)
             states[number] = torch.get_rng_state()
-    return known, states
-
-
-def _returned(
-    whole: nn.Module, blocks: Mapping[str, Any], graph: NodeGraph, read: Sequence[Streams]
-) -> list[tuple[Tree, Tree]]:
-    """Run module and parts on the same micro-batches with the same random numbers; return what both return, or refuse where they differ."""
-    known, states = _in_turns(blocks, graph, read)
-    when = "in training" if whole.training else "in evaluation"
-    made: list[tuple[str, Any]] = []
-    for name, part in blocks[graph.head].parts_of(whole).items():
-        if name in blocks and part is not whole:
-            part.register_forward_hook(lambda *called, name=name: made.append((name, called[-1])))
-    returned: list[tuple[Tree, Tree]] = []
+    returned: list[tuple[list[Tensor], list[Tensor]]] = []
     for number, (one, own) in enumerate(zip(read, known, strict=True)):
-        made.clear()
         seed_generators(number)
         before = generator_states()
-        found = whole(*one)
+        found, ours = whole(*one), blocks[graph.head].returned(own[graph.head])
         moved = [name for name, now in generator_states().items() if name != "torch" and now != before[name]]
         if moved or not torch.equal(states[number], torch.get_rng_state()):
             hint = "draw with torch, in a module that is a part: a part runs twice, with the same random numbers"
             by = f"the global generator of {moved[0]}" if moved else "torch's generator"
             raise _refused(f"its forward draws from {by}, and its parts draw otherwise", hint)
-        calls = [name for name, _ in made]
-        for name, value in made:
-            if calls.count(name) == 1 and not _alike(value, own[name][: len(leaves(value))]):
-                raise _refused(f"{when}, its part {name!r} computes something else than in the module's forward")
-        ours = blocks[graph.head].returned(own[graph.head])
-        if not _alike(found, ours):
+        if forms(leaves(found)) != forms(leaves(ours)) or not all(map(_close, leaves(found), leaves(ours))):
+            when = "in training" if whole.training else "in evaluation"
             raise _refused(f"{when}, its parts return {forms(ours)} with other values than its forward: {forms(found)}")
-        returned.append((found, ours))
+        real = [[each for each in leaves(tree) if each.is_floating_point()] for tree in (found, ours)]
+        returned.append((real[0], real[1]))
     return returned
 
 
-def _refused(message: str, hint: str = _USUAL) -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, path=("architecture",)))
-
-
-def _floats(tree: Tree) -> list[Tensor]:
-    return [one for one in leaves(tree) if one.is_floating_point()]
-
-
-def _alike(one: Tree, other: Tree) -> bool:
-    return forms(leaves(one)) == forms(leaves(other)) and all(map(_close, leaves(one), leaves(other)))
+def _refused(message: str, hint: str = "") -> SpecError:
+    usual = (
+        "let nodes() return what its forward does, part by part: operations between two modules belong in a module; without nodes(), "
+        "the network is one node"
+    )
+    return SpecError(Problem(message=message, hint=hint or usual, path=("architecture",)))
 
 
 def _close(one: Tensor, other: Tensor, share: float = 0.0) -> bool:

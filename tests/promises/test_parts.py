@@ -114,13 +114,13 @@ def test_nodes(name, nodes):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("MeanInForward", "in training, its part 'b' computes something else than in the module's forward"),
+        ("MeanInForward", "in training, its parts return float32 [4, 3] with other values than its forward"),
         ("LayerDrop", "its forward draws from the global generator of Python, and its parts draw otherwise"),
         ("Hooked", "its parts return float32 [4, 3] with other values than its forward"),
-        ("Reversed", "in its part 'a', the gradient of a.weight is another than in the module itself"),
+        ("Reversed", "in its part 'a', a.weight: the gradient is another than in the module itself"),
         ("SideChannel", 'node "b": block "module-part-head" raised in its forward: pop from empty list'),
         ("HiddenTie", "b.others[0].weight"),
-        ("SharedNorm", "in its part 'a', the buffer of a.1.running_mean is another than in the module itself"),
+        ("SharedNorm", "in its part 'a', a.1.running_mean: the buffer is another than in the module itself"),
         ("Lazy", "parameters have no shape before the first forward: a.weight"),
         ("Scripted", "modules are of torch.jit: a"),
         ("UnknownName", "reads 'c'; in front of it are a"),

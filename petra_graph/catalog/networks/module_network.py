@@ -17,7 +17,7 @@ from petra_graph.blocks.dual_residual import Alpha, Beta
 from petra_graph.blocks.module_block import StructuredHead, as_outputs
 from petra_graph.blocks.randomness import may_draw
 from petra_graph.catalog.blocks import NO_ARGUMENTS, Arguments
-from petra_graph.catalog.networks.parts import Link, Maker, layout_of, network_of, parts_of, reads_names, wrong
+from petra_graph.catalog.networks.parts import Link, Maker, layout_of, network_of, reads_names, wrong
 from petra_graph.errors import Problem, SpecError
 from petra_graph.plugins import AtLeast, Code, DataFacts, Kind, NodeSpec
 
@@ -125,7 +125,6 @@ class _OfNetwork(Block):
 
     draws = False  # each instance says it, of modules that the network does not have
     drawn_as = "network"  # all parts draw the random numbers of one constructor
-    parts_of = staticmethod(parts_of)
     part: nn.Module
     links: Sequence[Link]
     of: str

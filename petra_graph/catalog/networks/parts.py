@@ -249,8 +249,3 @@ def _declared(module: nn.Module) -> Mapping[str, Any]:
     if not isinstance(given, Mapping) or not given:
         raise wrong(f"its nodes() returned {kind_of(given)}", _FORM)
     return given
-
-
-def parts_of(module: nn.Module) -> Mapping[str, nn.Module]:
-    """Return the parts of a network by name."""
-    return {name: one[0] if isinstance(one, tuple) else one for name, one in _declared(module).items()}

@@ -55,7 +55,8 @@ def logits_of(model: Any) -> torch.Tensor:
 
 def model_states(directory: Path) -> dict[str, torch.Tensor]:
     """Return a run's tensors by transformers' names."""
-    return {name.partition("/")[2]: one for name, one in petra_graph.load(directory).state_dict().items()}
+    nodes = petra_graph.load(directory).nodes.values()
+    return {name: one for node in nodes for name, one in node.state_dict().items()}
 
 
 @pytest.mark.parametrize("family", FAMILIES[1:])  # the others are Llama's
