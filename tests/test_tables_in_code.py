@@ -57,20 +57,19 @@ def test_a_class_of_modules_is_a_block_and_an_instance_is_a_loss_also_in_a_run_t
 def test_a_loss_whose_arguments_no_file_has_goes_by_its_name():
     middle = {"block": Mine, "options": {"in_features": 8, "out_features": 8}}
     assert spec(middle, WEIGHTED).loss.name == f"{__name__}:WEIGHTED"
-    with pytest.raises(pg.SpecError, match="the CrossEntropyLoss has no name at the top level of a module"):
+    with pytest.raises(
+        pg.SpecError, match="an object of class CrossEntropyLoss has no name at the top level of a module"
+    ):
         spec(middle, torch.nn.CrossEntropyLoss(weight=torch.ones(10)))
     middle["options"]["in_feature"] = 8
-    with pytest.raises(pg.SpecError, match=r"unknown key \"in_feature\" in the options of block \".*:Mine\""):
+    with pytest.raises(pg.SpecError, match=r"block \".*:Mine\": unknown key in_feature"):
         pg.plan(spec(middle, WEIGHTED))
 
 
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (
-            lambda: pg.buffered(torch.nn.Linear(2, 2)),
-            r"got an object of class Linear\)(.|\n)*give the class and its arguments",
-        ),
+        (lambda: pg.buffered(torch.nn.Linear(2, 2)), "an object of class Linear has no name at the top level"),
         (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "has no name at the top level"),
         (lambda: pg.make_spec(module=partial(torch.nn.Linear, 2, out_features=3)), r"by their names \(got \(2,\)\)"),
     ],

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any
 
 import attrs
 from attrs import field, frozen
@@ -28,7 +28,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code
 from petra_graph.plugins.stage_facts import StageFacts
-from petra_graph.spec.strict_values import LISTS, MAPPINGS, Reader, annotated, keys_with, members
+from petra_graph.spec.strict_values import Reader, keys_with
 
 STAGE = "stage"
 _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
@@ -142,9 +142,12 @@ class Plugin:
         if _signature(self.code)[1]:
             further = table.keys() - attrs.fields_dict(schema).keys()
             schema = _options_class(self.code, len(self.kind.gives), tuple(sorted(further)))
-        reader = Reader(names={path: f"the options of {self}"})
-        options = reader.read(table, schema, path)
-        return attrs.evolve(self, options=None if reader.problems else options, path=path), tuple(reader.problems)
+        reader = Reader()
+        options = reader.read(table, schema)
+        problems = [
+            attrs.evolve(one, message=f"{self}: {one.message}", path=(*path, *one.path)) for one in reader.problems
+        ]
+        return attrs.evolve(self, options=None if problems else options, path=path), tuple(problems)
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
         """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""
@@ -257,49 +260,20 @@ def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...
     for name, (parameter, function) in _signature(code, given)[0].items():
         if name == STAGE and asks_for_stage(code):
             continue
-        annotation: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
-        if isinstance(annotation, str):  # each by itself, since some names may be there for type checkers alone
+        kind: Any = Any if parameter.annotation is parameter.empty else parameter.annotation
+        if isinstance(kind, str):  # each by itself, since some names may be there for type checkers alone
             names = getattr(inspect.unwrap(function), "__globals__", None) or vars(sys.modules[function.__module__])
             try:
-                annotation = eval(annotation, names)  # noqa: S307  the author's own code
+                kind = eval(kind, names)  # noqa: S307  the author's own code
             except Exception:  # noqa: BLE001  whatever it names
-                annotation = Any
-        annotation, *said = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-        # What is said of `Annotated[int, "...", AtLeast(1)] | None` is said of the option.
-        said += [
-            one for member in members(annotation) for one in getattr(member, "__metadata__", ()) if isinstance(one, str)
-        ]
-        kind: Any = _toml_type(annotation)
+                kind = Any
         default: Any = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
         if default is not attrs.NOTHING and not _in_toml(default):  # it is unset in TOML, and left to the code
-            default, kind = None, kind if kind is Any else kind | None
+            default = None
         default = str(default) if isinstance(default, FilePath) else default
-        kind = Annotated[(kind, *said)] if said else kind
         fields[name] = attrs.field(type=kind, default=default, alias=name)  # attrs would leave out a leading "_"
     fields |= {name: attrs.field(type=Any, default=None) for name in further}
     return attrs.make_class("Options", fields, frozen=True, kw_only=True)
-
-
-_SCALARS = (bool, int, float, str)
-"""The types of single values; a `FilePath` is written as a text."""
-
-
-def _toml_type(annotation: Any) -> Any:
-    """Return what TOML can express of an annotation, as `float` of `float | Tensor`; Any where that is nothing."""
-    annotation = tuple[Any, ...] if annotation is tuple else annotation
-    origin, inside = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        kind, bounds = _toml_type(inside[0]), [one for one in inside[1:] if callable(one)]
-        return Annotated[(kind, *bounds)] if bounds else kind
-    if members(annotation) != (annotation,):
-        kinds = tuple(kind for one in members(annotation) if annotated(kind := _toml_type(one))[0] is not Any)
-        return Union[(*kinds, type(None))] if kinds and Any not in inside else Any
-    if origin in LISTS and inside:  # `typing.List` alone says nothing of its items
-        return origin[tuple(one if one is ... else _toml_type(one) for one in inside)]
-    if origin in MAPPINGS and inside:
-        return dict[str, _toml_type(inside[1])] if inside[0] is str else Any  # type: ignore[misc]
-    literal = origin is Literal and all(type(one) in _SCALARS for one in inside)
-    return annotation if literal or annotation in (*_SCALARS, FilePath) or attrs.has(annotation) else Any
 
 
 def _in_toml(value: Any) -> bool:
@@ -307,4 +281,4 @@ def _in_toml(value: Any) -> bool:
         return all(map(_in_toml, value))
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _in_toml(item) for key, item in value.items())
-    return value is None or isinstance(value, FilePath) or type(value) in _SCALARS or attrs.has(type(value))
+    return value is None or isinstance(value, FilePath | bool | int | float | str) or attrs.has(type(value))

@@ -27,12 +27,7 @@ class Change(str):
 
 
 def assignments(changes: Mapping[str, Any] | None) -> list[str]:
-    """Return values by key as overrides; a class may be given in place of its name.
-
-    Raises:
-        TypeError: they are not a mapping.
-        SpecError: TOML cannot write a value.
-    """
+    """Return values by key as overrides; SpecError: TOML cannot write a value; TypeError: they are no mapping."""
     if changes is not None and not isinstance(changes, Mapping):
         raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
     return [Change(f"{key}={shown(toml_values(value, key))}") for key, value in (changes or {}).items()]
@@ -41,14 +36,8 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
 def toml_values(value: Any, key: str = "") -> Any:
     """Return values as TOML has them: classes and functions by their names, paths as texts, numpy's numbers as Python's.
 
-    None is left out, and so are empty options of a table.
-
-    Args:
-        value: of a specification, which may be made in code, or the whole of it.
-        key: the value's, such as "data.name", for messages; "" for a whole specification.
-
-    Raises:
-        SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
+    None is left out, and so are empty options of a table. `key` is the value's, such as "data.name", "" for a whole specification.
+    SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
     """
     value = plain(value)
     if isinstance(value, type | FunctionType):
@@ -57,10 +46,7 @@ def toml_values(value: Any, key: str = "") -> Any:
     if attrs.has(type(value)):
         items = {one.name: getattr(value, one.name) for one in attrs.fields(type(value))}
         value = {name: item for name, item in items.items() if item != {}}
-    if isinstance(value, Mapping):
-        wrong = [name for name in value if not isinstance(name, str)]
-        if wrong:
-            raise SpecError(f"{key or 'the specification'} cannot have the key {wrong[0]!r}", "keys are texts")
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         inside = f"{key}." if key else ""
         return {name: toml_values(item, f"{inside}{name}") for name, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
@@ -69,38 +55,25 @@ def toml_values(value: Any, key: str = "") -> Any:
         return str(value)
     if isinstance(value, str | int | float | date | time):
         return value
-    hint = "values are texts, numbers, booleans, lists and mappings"
-    if key in {"data", "optimizer"} or key.endswith((".name", ".block")):
-        hint = (
-            f"a run makes it itself: give the class, {type(value).__qualname__}, or the name of a plugin; "
-            "of a torch Dataset, data=pg.from_torch(...), of a torch.nn.Module, pg.buffered(...)"
-        )
+    hint = "give a text, a number, a list or a mapping with texts as keys; of code, a class or function, as a run makes objects itself"
     raise SpecError(f"{key} cannot be {kind_of(value)}", hint)
 
 
 def code_name(code: Any) -> str:
-    """Return "module:attribute" of a class or function, or of an object at the top level of a module that is imported.
-
-    Raises:
-        SpecError: it is not at the top level of a module.
-    """
+    """Return "module:attribute" of a class or function, or of an object that a module has; SpecError: it is not at the top level of a module."""
     if isinstance(code, type | FunctionType):
-        if "<" in code.__qualname__:  # <locals>, <lambda>
-            raise SpecError(
-                f"{code.__qualname__} has no name at the top level of a module, and `evaluate`, `load` and a resume find code by its name",
-                "define it at the top level of a module or notebook",
-            )
-        return f"{code.__module__}:{code.__qualname__}"
-    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")  # where others can import it first
-    for module, content in modules:
-        for name, one in list(getattr(content, "__dict__", {}).items()):
-            if one is code and not name.startswith("_") and module != "__mp_main__":
-                return f"{module}:{name}"
-    kind = type(code).__qualname__
-    raise SpecError(
-        f"the {kind} has no name at the top level of a module, by which a run finds it again",
-        f"write `train = {kind}(...)` in a module or notebook, or give a function that makes one",
-    )
+        if "<" not in code.__qualname__:  # <locals>, <lambda>
+            return f"{code.__module__}:{code.__qualname__}"
+    else:
+        modules = sorted(
+            sys.modules.items(), key=lambda item: item[0] == "__main__"
+        )  # where others can import it first
+        for module, content in modules:
+            for name, one in list(getattr(content, "__dict__", {}).items()):
+                if one is code and not name.startswith("_") and module != "__mp_main__":
+                    return f"{module}:{name}"
+    message = f"{getattr(code, '__qualname__', kind_of(code))} has no name at the top level of a module, by which a run finds it again"
+    raise SpecError(message, "define it there, or in a notebook's cell, or give a function or class that makes it")
 
 
 # --- tables ---
@@ -113,37 +86,24 @@ def buffered(module: Any, /, **kwargs: Any) -> dict[str, Any]:
     read them, it returns two. Its parameters follow from the run's seed and the node's name.
 
     Args:
-        module: its class, or a function that makes it; a module that is there already is refused.
-        kwargs: its options, which the class or function is called with: numbers, texts, lists and tables, as a file may have them.
-
-    Raises:
-        SpecError: it is no class or function, or cannot be found again by its module and its name.
+        module: its class, or a function that makes it, at the top level of a module.
+        kwargs: what that is called with: numbers, texts, lists and tables, as a file may have them.
     """
-    if wrong := next((key for key, value in kwargs.items() if callable(value)), None):
-        raise SpecError(f"{wrong} cannot be {kind_of(kwargs[wrong])}", "give a function that makes the whole module")
-    if not isinstance(module, type | FunctionType):
-        raise SpecError(
-            f"a node makes its module itself, with parameters of its own (got {kind_of(module)})",
-            "give the class and its arguments, as in pg.buffered(nn.Linear, in_features=2, out_features=8), or a function",
-        )
     return {"block": code_name(module), "options": kwargs}
 
 
 def head(module: Any, /, **kwargs: Any) -> dict[str, Any]:
-    """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments and errors as of `buffered`."""
+    """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments as of `buffered`."""
     return {**buffered(module, **kwargs), "kind": "head"}
 
 
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table `architecture` of any torch.nn.Module: its class, a function that makes it, or a `functools.partial` of one with names.
-
-    `given` are other keys of the table. Errors as of `buffered`.
-    """
+    """Return the table `architecture` of a module's class, a function that makes it, or a `functools.partial` of one; `given` are other keys."""
+    code, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})
     if isinstance(module, partial) and module.args:  # left out, they would silently be the defaults
         raise SpecError(f"a partial gives arguments by their names (got {module.args})", "as in partial(Net, width=8)")
-    node = buffered(module.func, **module.keywords) if isinstance(module, partial) else buffered(module)
-    kwargs = {"kwargs": node["options"]} if node["options"] else {}
-    return {"name": "module", **given, "options": {"build": node["block"], **kwargs, **given.get("options", {})}}
+    options = {"build": code_name(code), **({"kwargs": kwargs} if kwargs else {})}
+    return {"name": "module", **given, "options": {**options, **given.get("options", {})}}
 
 
 def from_torch(
@@ -158,8 +118,7 @@ def from_torch(
     """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
 
     A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
-    [0, 1]. All samples have the shapes and types of the first one. Around each `__getitem__`, the global generators of Python, numpy
-    and torch are seeded by the run's seed, the epoch and the index, for a test sample by its index.
+    [0, 1]. All samples have the shapes and types of the first one. Random numbers follow from the run's seed, the epoch and the index.
 
     Args:
         train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one.
@@ -168,9 +127,6 @@ def from_torch(
         validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
         plain: the training Dataset without augmentation, in the same way: `train` itself, if that augments nothing.
         more: other keys of the table, as in batch=32, workers=2.
-
-    Raises:
-        SpecError: a Dataset has no name by which a run finds it again. What is wrong with it is told when the run is planned.
     """
     share = validation if isinstance(validation, float) else None
     named = {"train": train, "test": test, "plain": plain, "validation": None if share else validation}
@@ -181,13 +137,10 @@ def from_torch(
 
 
 def made_again(module: Any) -> dict[str, Any]:
-    """Return the table of a plugin that is an object already: loss=nn.CrossEntropyLoss(label_smoothing=0.1).
+    """Return the table of a loss that is an object already: nn.CrossEntropyLoss(label_smoothing=0.1).
 
     It is the object's class, with the arguments that make an equal one, where its attributes have their names, as those of torch's losses
     have; else the object itself, by the name under which a run finds it again.
-
-    Raises:
-        SpecError: it is neither.
     """
     parameters = inspect.signature(type(module)).parameters
     options = {name: getattr(module, name, one.default) for name, one in parameters.items()}

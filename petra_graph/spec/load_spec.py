@@ -18,8 +18,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from functools import cached_property, reduce
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,7 +27,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
 from petra_graph.spec.in_code import Change, toml_values
 from petra_graph.spec.model import Spec
-from petra_graph.spec.strict_values import LONGEST_NAME, Reader
+from petra_graph.spec.strict_values import Reader, dotted
 
 STDIN, IN_CODE = "-", "<spec>"
 """The standard input, as a file's name; and the name in messages of a specification made in code."""
@@ -41,26 +39,8 @@ _DEFAULT_NAMES = {
     one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
 """The plugin or method of a table that names none."""
-
-
-@frozen(kw_only=True, eq=False)
-class Source:
-    """Where values came from: a file, the standard input, code, or one `--set`."""
-
-    file: str
-    """The file's name in messages."""
-    values: Mapping[str, Any] = field(factory=dict)
-    text: str = ""
-    set_paths: tuple[Path, ...] = ()
-    """Of the values that `--set` gave."""
-
-    @cached_property
-    def places(self) -> Mapping[Path, Where]:
-        """The place of every value; a text is searched for its lines when the first is asked for."""
-        if self.file == IN_CODE:  # no text was written that has lines
-            return {path: Where(file=f"spec[{shown('.'.join(map(str, path)))}]") for path in _paths(self.values)}
-        lines = find_lines(self.text) if self.text else dict.fromkeys(self.set_paths)
-        return {path: Where(file=self.file, line=line) for path, line in lines.items()}
+_LAST = (sys.maxsize, 0)
+"""The order of problems that no file has: of `--set`, and of code."""
 
 
 @frozen(kw_only=True)
@@ -68,10 +48,11 @@ class LoadedSpec:
     """A specification, or its problems, with the values that it was read from and where each was written."""
 
     values: Mapping[str, Any]
-    files: tuple[Source, ...]
-    """The specification that was given, then what it extends, from above to below."""
-    settings: tuple[Source, ...] = ()
-    """Each `--set`, the later ones over the earlier."""
+    places: Mapping[Path, Where]
+    files: tuple[str, ...]
+    """The names in messages of the file that was given and of those that it extends, from above to below."""
+    text: str
+    """Of the file that was given."""
     spec: Spec | None = None
     """None where there are problems."""
     parts: Mapping[Path, Any] = field(factory=dict)
@@ -82,36 +63,33 @@ class LoadedSpec:
 
     @property
     def folders(self) -> list[str]:
-        """The absolute folders of the given file and of those that it extends; the current one for the standard input."""
-        folders = [os.path.dirname(os.path.expanduser(one.file)) for one in self.files if one.file != IN_CODE]  # noqa: PTH111, PTH120
+        """The absolute folders of the files; the current one for the standard input."""
+        folders = [os.path.dirname(os.path.expanduser(one)) for one in self.files if one != IN_CODE]  # noqa: PTH111, PTH120
         return list(dict.fromkeys(map(os.path.abspath, folders)))  # no links resolved
-
-    def _place(self, path: Path) -> tuple[Where | None, Path]:
-        """Return where the value at a path was given, or else the nearest table around it, and the path of that; None: nowhere."""
-        lengths = range(len(path), 0, -1)
-        around = next((path[:length] for length in lengths if _is_there(path[:length], self.values)), ())
-        above = (*reversed(self.settings), *self.files)
-        return next((source.places[around] for source in above if around in source.places), None), around
 
     def located(self, name: Any, path: Path) -> Any:
         """Return the name of a file that the value at `path` is, relative to the working directory, where `--set` and code say it.
 
         One that is absolute, or begins with ~ or with a variable, is left as it is.
         """
-        if not isinstance(name, str) or name.startswith(("~", "$", "/")):
+        where = self.places.get(path)
+        if where is None or where.line is None or not isinstance(name, str) or name.startswith(("~", "$", "/")):
             return name
-        where, around = self._place(path)
-        folder = os.path.dirname(where.file) if where is not None and where.line and around == path else ""  # noqa: PTH120
-        return os.path.normpath(os.path.join(folder, name)) if folder else name  # noqa: PTH118  as the user wrote the folder
+        return os.path.join(os.path.dirname(where.file), name)  # noqa: PTH118, PTH120  as the user wrote the folder
 
     def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return the problems with their places, without repetition and in reading order."""
-        order = {source.file: index for index, source in reversed([*enumerate((*self.files, *self.settings))])}
-        found: dict[Problem, tuple[int, int]] = {}
-        for problem in problems:
-            where = problem.where or self._place(problem.path)[0] or Where(file=self.files[0].file)
-            found.setdefault(attrs.evolve(problem, where=where), (order.get(where.file, len(order)), where.line or 0))
-        return tuple(sorted(found, key=found.__getitem__))
+        """Return the problems at the places of their values, or of the tables around these, without repetition and in reading order."""
+
+        def located(problem: Problem) -> Problem:
+            around = (problem.path[:length] for length in range(len(problem.path), 0, -1))
+            near = next((self.places[path] for path in around if path in self.places), Where(file=self.files[0]))
+            return attrs.evolve(problem, where=problem.where or near)
+
+        def order(problem: Problem) -> tuple[int, int]:
+            where = problem.where
+            return (self.files.index(where.file), where.line or 0) if where and where.file in self.files else _LAST
+
+        return tuple(sorted(dict.fromkeys(map(located, problems)), key=order))
 
 
 def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedSpec:
@@ -125,34 +103,36 @@ def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> Loa
     Raises:
         SpecError: a text cannot be read or is not TOML, or TOML cannot write a value, or a class cannot be found again by its name.
     """
-    path = given if isinstance(given, str) else IN_CODE
+    path, places = given if isinstance(given, str) else IN_CODE, dict[Path, Where]()
     try:
         files = _read_files(given) if isinstance(given, str) else [_parsed(dump(given), IN_CODE)]
-        written: Mapping[str, Any] = reduce(_over, (source.values for source in reversed(files)), {})
-        written = {key: value for key, value in written.items() if key != "extends"}
-        loaded, problems = apply_overrides(LoadedSpec(values=written, files=tuple(files)), overrides)
-        values = {"name": default_name(path)} | dict(loaded.values)
+        written: dict[str, Any] = {}
+        for file in reversed(files):
+            written, places = _over(written, file.values), {**places, **file.places}
+        written.pop("extends", None)
+        written, problems = _assigned(written, places, overrides)
+        places = {
+            path: places[path] for path in _paths(written) if path in places
+        }  # without what a layer above has dropped
+        loaded = LoadedSpec(values=written, places=places, files=tuple(file.name for file in files), text=files[0].text)
+        values = {"name": default_name(path), **written}
         for table, key in _FILES:
             if isinstance(inner := values.get(table), Mapping) and key in inner:
                 values[table] = {**inner, key: loaded.located(inner[key], (table, key))}
         reader = Reader()
-        spec: Spec | None = reader.read(values, Spec, ())
+        spec: Spec | None = reader.read(values, Spec)
     except RecursionError:
         raise SpecError(Problem(message="nested too deeply", where=Where(file=path))) from None
     # Not a bound of a key: the two are seen together only here.
     if ("graph" in values) == ("architecture" in values):
         which = "both [graph] and [architecture] are" if "graph" in values else "neither [graph] nor [architecture] is"
-        hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
-        reader.problems.append(Problem(message=f"{which} given", hint=hint, path=("architecture",)))
-    found = loaded.in_order([*problems, *reader.problems])
+        reader.problems.append(Problem(message=f"{which} given", path=("architecture",)))
+    found = loaded.in_order([*reader.problems, *problems])
     return attrs.evolve(loaded, spec=None if found else spec, parts=reader.parts, problems=found)
 
 
 def dump(spec: Spec | Mapping[str, Any]) -> str:
-    """Return the specification as TOML; loading the text gives an equal specification.
-
-    Every default is written out, so that a change of a default does not change it.
-    """
+    """Return the specification as TOML, with every default, so that a change of a default does not change it; loading the text gives an equal one."""
     import tomli_w
 
     return tomli_w.dumps(toml_values(spec))
@@ -160,74 +140,77 @@ def dump(spec: Spec | Mapping[str, Any]) -> str:
 
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
-    name = re.sub(r"[^\w.-]+", "-", FilePath(path).stem).lstrip(".").encode()[:LONGEST_NAME].decode(errors="ignore")
+    name = re.sub(r"[^\w.-]+", "-", FilePath(path).stem).lstrip(".")
     return {STDIN: "stdin", IN_CODE: "run"}.get(path, name) or "run"
 
 
 # --- files, one over the other ---
 
 
-def _read_files(path: str, above: tuple[str, ...] = ()) -> list[Source]:
+@frozen
+class _File:
+    name: str
+    text: str
+    values: Mapping[str, Any]
+
+    @property
+    def places(self) -> dict[Path, Where]:
+        if self.name == IN_CODE:  # no text was written that has lines
+            return {path: Where(file=f"spec[{shown(dotted(path))}]") for path in _paths(self.values)}
+        return {path: Where(file=self.name, line=line) for path, line in find_lines(self.text).items()}
+
+
+def _read_files(path: str, above: tuple[str, ...] = ()) -> list[_File]:
     """Return a file and what it extends, from above to below; the files that extend it are `above`, without links.
 
     Raises:
         SpecError: a file cannot be read, is not TOML, or extends itself; all problems.
     """
-    source, chain = _read_file(path), (*above, os.path.realpath(path))
-    given = source.values.get("extends", [])
-    below, problems = list[Source](), list[Problem]()
-    for index, name in enumerate(given if isinstance(given, list) else [given]):
-        where = source.places["extends", index] if isinstance(given, list) else source.places["extends",]
-        if not isinstance(name, str) or not name:
+    file, chain = _read_file(path), (*above, os.path.realpath(path))
+    given = file.values.get("extends", [])
+    below, problems = list[_File](), list[Problem]()
+    for name in given if isinstance(given, list) else [given]:
+        base = os.path.join(os.path.dirname(path), os.path.expanduser(str(name)))  # noqa: PTH118, PTH111, PTH120
+        message = ""
+        if not isinstance(name, str) or not name or "\0" in name:
             message = f"extends must be a file's name or a list of them (got {shown(name)})"
-            problems.append(Problem(message=message, where=where))
-            continue
-        base = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(name)))  # noqa: PTH118, PTH111, PTH120
-        if os.path.realpath(base) in chain:
-            problems.append(Problem(message=f"extends {shown(name)}, which extends this file again", where=where))
-        elif not os.path.isfile(base):  # noqa: PTH113  a string until here
+        elif os.path.realpath(base) in chain:
+            message = f"extends {shown(name)}, which extends this file again"
+        elif not os.path.isfile(base):  # noqa: PTH113
             message = f"extends {shown(name)}, but there is no such file"
-            problems.append(Problem(message=message, hint=f"looked for {base!r}", where=where))
-        else:
-            try:
-                below = [*_read_files(base, chain), *below]
-            except SpecError as error:
-                problems += error.problems
+        if message:
+            problems.append(Problem(message=message, where=file.places["extends",]))
+            continue
+        try:
+            below = [*_read_files(os.path.normpath(base), chain), *below]
+        except SpecError as error:
+            problems += error.problems
     if problems:
         raise SpecError(dict.fromkeys(problems))
-    return [source, *below]
+    return [file, *below]
 
 
-def _read_file(path: str) -> Source:
+def _read_file(path: str) -> _File:
     file = "<stdin>" if path == STDIN else path or "''"
     try:
         # pathlib's own `expanduser` raises where there is no such home.
         content = sys.stdin.buffer.read() if path == STDIN else FilePath(os.path.expanduser(path)).read_bytes()  # noqa: PTH111
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        where = Where(file=file, line=error.object.count(b"\n", 0, error.start) + 1)
-        raise SpecError(Problem(message="not UTF-8 text", where=where)) from None
     except (OSError, ValueError) as error:
-        near, hint = FilePath(path), ""
-        if close := get_close_matches(near.name, [one.name for one in near.parent.glob("*.toml")], n=1):
-            hint = f"did you mean {str(near.with_name(close[0]))!r}?"
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise SpecError(Problem(message=message, hint=hint, where=Where(file=file))) from None
+        raise SpecError(Problem(message=message, where=Where(file=file))) from None
     if not text.strip():  # one that is extended would silently say nothing
         raise SpecError(Problem(message="the file is empty", where=Where(file=file)))
     return _parsed(text, file)
 
 
-def _parsed(text: str, file: str) -> Source:
+def _parsed(text: str, file: str) -> _File:
     try:
-        return Source(file=file, text=text, values=tomllib.loads(text))
+        return _File(file, text, tomllib.loads(text))
     except ValueError as error:
-        message, at = str(error), re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
-        line = int(at[1]) if at and at[1] else text.count("\n") + 1
-        message = message[: at.start()] if at else message
-        more = "; text needs quotes" if message == "Invalid value" else ""
-        problem = Problem(message=f"invalid TOML: {message}{more}", where=Where(file=file, line=line))
-        raise SpecError(problem) from None
+        at = re.search(r"at line (\d+)", str(error))
+        where = Where(file=file, line=int(at[1]) if at else text.count("\n") + 1)
+        raise SpecError(Problem(message=f"invalid TOML: {error}", where=where)) from None
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
@@ -248,15 +231,6 @@ def _left(below: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> dic
     if "options" in path or above.get(selector, before) == before:
         return dict(below)
     return {key: value for key, value in below.items() if key not in ("options", "schedule")}
-
-
-def _is_there(path: Path, values: Any) -> bool:
-    for key in path:
-        of_list = isinstance(values, list) and key in range(len(values))
-        if not (key in values if isinstance(values, Mapping) else of_list):
-            return False
-        values = values[key]
-    return True
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -309,13 +283,12 @@ def find_lines(text: str) -> dict[Path, int]:
 class Override:
     """One `--set`: a TOML key, in which an item of a list of tables goes by its `name` or its index, and a TOML value, or else text."""
 
-    file: str
-    """What stands for a file's name in messages: the assignment, as it was given."""
+    where: Where
     keys: tuple[str, ...]
     value: Any
 
     def refused(self, message: str, hint: str = "") -> SpecError:
-        return SpecError(Problem(message=message, hint=hint, where=Where(file=self.file)))
+        return SpecError(Problem(message=message, hint=hint, where=self.where))
 
 
 def parse_override(text: str) -> Override:
@@ -325,26 +298,28 @@ def parse_override(text: str) -> Override:
         SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
     """
     key, equals, written = (part.strip() for part in text.partition("="))
-    found = Override(file=f'changes["{key}"]' if isinstance(text, Change) else f"--set {text}", keys=(), value=written)
+    where = Where(file=f'changes["{key}"]' if isinstance(text, Change) else f"--set {text}")
+    found = Override(where=where, keys=(), value=written)
     if not equals or not key or not written:
         raise found.refused("not KEY=VALUE", "for example --set run.epochs=3; empty text is '\"\"'")
     try:
         *_, keys = _paths(tomllib.loads(f"{key} = 0"))
     except ValueError:
         raise found.refused(f"{shown(key)} is not a TOML key") from None
-    found = attrs.evolve(found, keys=tuple(map(str, keys)))
     try:
         parsed = tomllib.loads(f"value = {written}")
     except (ValueError, RecursionError) as error:
         if written[0] in "\"'[{":
-            why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
-            raise found.refused(f"{written} is not a TOML value: {why}") from None
-        return found
-    return attrs.evolve(found, value=parsed["value"]) if list(parsed) == ["value"] else found
+            raise found.refused(f"{written} is not a TOML value: {error}") from None
+        parsed = {}
+    value = parsed["value"] if list(parsed) == ["value"] else written
+    return attrs.evolve(found, keys=tuple(map(str, keys)), value=value)
 
 
-def apply_overrides(loaded: LoadedSpec, texts: Iterable[str]) -> tuple[LoadedSpec, list[Problem]]:
-    """Return the values with the overrides assigned, those of names first, and the problems of those that cannot be."""
+def _assigned(
+    values: dict[str, Any], places: dict[Path, Where], texts: Iterable[str]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the values with the overrides assigned, those of names first, and the problems of those that cannot be; `places` get theirs."""
     problems, overrides = list[Problem](), list[Override]()
     for text in texts:
         try:
@@ -352,16 +327,16 @@ def apply_overrides(loaded: LoadedSpec, texts: Iterable[str]) -> tuple[LoadedSpe
         except SpecError as error:
             problems += error.problems
     for override in sorted(overrides, key=lambda one: one.keys[-1] not in {"name", "block"}):
+        there = set(_paths(values))
         try:
-            values, path = _put(loaded.values, (), override)
+            values, path = _put(values, (), override)
         except SpecError as error:
             problems += error.problems
             continue
         # The tables that it implies are there because of it, and nowhere else.
-        around = [path[:n] for n in range(1, len(path)) if not _is_there(path[:n], loaded.values)]
-        source = Source(file=override.file, set_paths=(*around, *_paths(override.value, path)))
-        loaded = attrs.evolve(loaded, values=values, settings=(*loaded.settings, source))
-    return loaded, problems
+        implied = {path[:length] for length in range(1, len(path))} - there
+        places |= dict.fromkeys((*implied, *_paths(override.value, path)), override.where)
+    return values, problems
 
 
 def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:
@@ -373,12 +348,12 @@ def _put(container: Any, path: Path, override: Override) -> tuple[Any, Path]:
         names = [item.get("name") if isinstance(item, Mapping) else None for item in container]
         if key not in names and not (key.isdecimal() and int(key) < len(container)):
             hint = suggestion(key, [name for name in names if isinstance(name, str)])
-            raise override.refused(f"{'.'.join(map(str, path))} has no item named {shown(key)}", hint)
+            raise override.refused(f"{dotted(path)} has no item named {shown(key)}", hint)
         at = names.index(key) if key in names else int(key)
         inner, whole = _put(container[at], (*path, at), override)
         return [*container[:at], inner, *container[at + 1 :]], whole
     if not isinstance(container, Mapping):
-        raise override.refused(f"{'.'.join(map(str, path))} is {shown(container)}, not a table")
+        raise override.refused(f"{dotted(path)} is {shown(container)}, not a table")
     inner, whole = _put(container.get(key, {}), (*path, key), override)
     # An option of the architecture names no network, and so drops no graph.
     names_no_network = not path and override.keys[1:] not in ((), ("name",))

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from attrs import field, frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.spec.strict_values import NODES, AtLeast, AtMost, GreaterThan, Length, LessThan, is_file_name, is_size
+from petra_graph.spec.strict_values import AtLeast, AtMost, GreaterThan, Length, LessThan
+from petra_graph.units import byte_count
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -35,9 +36,11 @@ Products = Literal["float64", "ieee", "tf32", "bfloat16"]
 """The arithmetic of convolutions and matrix products on a GPU."""
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
-Size = Annotated[str, is_size]
+Size = Annotated[str, byte_count]
 """A number of bytes: "24GiB"."""
 Names = tuple[Annotated[str, Length(at_least=1)], ...]
+MOST_NODES = 20_000
+"""Copies of a node, and stages: the planner's work and the page of a plan grow with them."""
 
 
 @frozen
@@ -54,6 +57,12 @@ def interval(text: str) -> Interval:
     if match is None:
         raise ValueError('must be a whole number of epochs or updates, as in "500 updates"')
     return Interval(int(match[1]), "epochs" if match[2] == "epoch" else "updates")
+
+
+def _is_file_name(name: str) -> None:
+    """Refuse what cannot be a part of a path, or of the keys of weights, which "/" separates."""
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise ValueError('must consist of letters, digits, "_", "-" and ".", and not begin with "."')
 
 
 def _is_apart(validation: object) -> None:
@@ -82,11 +91,11 @@ class PluginSpec:
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: Annotated[str, "unique name; `repeat` makes NAME.0, NAME.1, ...", is_file_name]
+    name: Annotated[str, "unique name; `repeat` makes NAME.0, NAME.1, ...", _is_file_name]
     block: Annotated[str, 'block plugin, or "module:attribute"']
     kind: Annotated[Kind | None, "what the node keeps for its backward; default: the block's own kind"] = None
     inputs: Annotated[tuple[str, ...] | None, "nodes to read, in order; default: the node before this one"] = None
-    repeat: Annotated[int, "number of copies in a row", AtLeast(1), AtMost(NODES)] = 1
+    repeat: Annotated[int, "number of copies in a row", AtLeast(1), AtMost(MOST_NODES)] = 1
     options: Annotated[Mapping[str, Any], "the block's own options"] = field(factory=dict)
 
 
@@ -156,7 +165,7 @@ class PartitionSpec:
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
         "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
         AtLeast(1),
-        AtMost(NODES),
+        AtMost(MOST_NODES),
     ] = "per-block"
     profile: Annotated[str | None, "file of times that `petra-graph profile` measured; default: estimates"] = None
     devices: Annotated[int | tuple[str, ...], 'of each replica: their number, or names: ["cuda:0", "cpu"]', AtLeast(1), Length(at_least=1)] = 1
@@ -293,7 +302,7 @@ class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
 
     recorded_as: Annotated[
-        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', is_file_name, _is_no_loss
+        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', _is_file_name, _is_no_loss
     ] = None
 
 
@@ -301,7 +310,7 @@ class MetricSpec(PluginSpec):
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: Annotated[str, "names the run directory; default: the file's name", is_file_name] = "run"
+    name: Annotated[str, "names the run directory; default: the file's name", _is_file_name] = "run"
     graph: Annotated[GraphSpec | None, "the network, node by node"] = None
     architecture: Annotated[PluginSpec | None, "the network by name, instead of `graph`"] = None
     loss: LossSpec = field(factory=LossSpec)
@@ -318,14 +327,7 @@ class Spec:
     metric: Annotated[tuple[MetricSpec, ...] | None, "of evaluations, in addition to the loss's metrics"] = None
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
-        """Return the specification with some values changed, as `--set` changes them.
-
-        Args:
-            changes: values by key, as in {"run.epochs": 3, "graph.node.stem.options.channels": 8}.
-
-        Raises:
-            SpecError: keys or values are wrong; all problems.
-        """
+        """Return the specification with values changed by key, as in {"run.epochs": 3, "graph.node.stem.options.channels": 8}; SpecError: all problems."""
         from petra_graph.spec.in_code import assignments
         from petra_graph.spec.load_spec import load  # which imports this module
 

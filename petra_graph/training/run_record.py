@@ -104,7 +104,7 @@ class RunRecord:
             for name in (SUMMARY, *_FAILURE):
                 (directory / name).unlink(missing_ok=True)
         if not (directory / "spec.toml").exists():
-            write_text(directory / "spec.toml", checked.loaded.files[0].text)
+            write_text(directory / "spec.toml", checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))
         packages = {
             one.label: f"{one.distribution} {version(one.distribution)}"

@@ -220,9 +220,9 @@ def test_problems_of_several_specs_are_all_reported(write, capsys):
     assert capsys.readouterr() == (
         "good.toml: ok (3 nodes, 2,954 parameters)\n",
         """\
-bad.toml:6: unknown key "lrr" in the options of optimizer "sgd"
+bad.toml:6: optimizer "sgd": unknown key lrr
     help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
-worse.toml:1: epochs in [run] must be at least 1 (got 0)
+worse.toml:1: run.epochs: must be >= 1 (got 0)
 2 problems
 """,
     )

@@ -221,9 +221,6 @@ def test_problems_come_in_reading_order_with_overrides_last(write):
     assert [str(problem.where) for problem in loaded.problems] == places
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [("-", "stdin"), ("a b.c.toml", "a-b.c"), ("/x/.RevNet.toml", "RevNet"), (f"{'ü' * 120}.toml", "ü" * 100)],
-)
+@pytest.mark.parametrize(("path", "name"), [("-", "stdin"), ("a b.c.toml", "a-b.c"), ("/x/.RevNet.toml", "RevNet")])
 def test_a_run_is_called_after_its_file(path, name):
     assert default_name(path) == name

@@ -108,5 +108,5 @@ def test_wrong_files_are_refused_with_a_remedy(cifar_root, fashion_root, imagene
 def test_options_out_of_range_or_contradictory_are_refused():
     with pytest.raises(SpecError, match="resize must be at least size"):
         opened(ImageNet, ".", size=288)
-    with pytest.raises(SpecError, match="mean must have length 3"):
+    with pytest.raises(SpecError, match="mean: must be of length 3"):
         opened(Cifar10, ".", mean=(0.5,))
