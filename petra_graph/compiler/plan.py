@@ -184,11 +184,6 @@ class ComparedPlan:
     """On the fullest device."""
     memory_total: int | None = None
     """Of all replicas."""
-    paper_total: int | None = None
-    """By the paper's count, where the paper has the method."""
-    channel_bytes: int | None = None
-    """For as many samples as a micro-batch of the compared specification has, as `flops`."""
-    flops: int | None = None
     fits: bool | None = None
     staleness: float | None = None
     samples_per_second: float | None = None

@@ -9,9 +9,8 @@ import pytest
 from petra_graph.compiler.plan import Figures
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.compare_plans import advised, compare_methods, compare_specs, recommended
+from petra_graph.planning.compare_plans import advised, compare_methods, compare_specs, other_uses, recommended
 from petra_graph.planning.plan_spec import Planner, plan
-from petra_graph.planning.share_devices import other_uses
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
@@ -65,10 +64,6 @@ def test_what_theory_says(spec):
     rows = rows_of(spec, *FOUR, "method.accumulation=1")
     petra, delayed = rows["petra", "lockstep"], rows["delayed-reconstructed", "lockstep"]
     assert petra.memory_total < delayed.memory_total < rows["pipedream", "lockstep"].memory_total
-    assert petra.paper_total < rows["pipedream", "lockstep"].paper_total
-    assert petra.flops == rows["dsp", "lockstep"].flops < delayed.flops
-    assert rows["backprop", "sequential"].flops < petra.flops
-    assert petra.channel_bytes > rows["dsp", "lockstep"].channel_bytes, "an activation comes back with each gradient"
     assert petra.staleness == 2 * rows["petra", "1f1b"].staleness == 6
 
 
@@ -83,7 +78,6 @@ def test_a_specification_that_says_what_nodes_keep_has_a_row_of_its_own(spec):
     assert (own.method, own.keep) == ("gpipe", "auto")
     assert next(row.memory_peak for row in others if row.method == "gpipe") is None
     assert own.memory_peak <= limit
-    assert own.paper_total is None, "the paper has no such method"
 
 
 def test_what_every_method_refuses_is_wrong(spec):
@@ -94,7 +88,7 @@ def test_what_every_method_refuses_is_wrong(spec):
 def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     settings = ("partition.devices=4", "partition.device_type=h100", "method.accumulation=4")
     found = compare_methods(Planner(spec, settings))
-    first, rows = found.rows[0], found.rows
+    rows = found.rows
     assert found.speedup_over == "plain backpropagation on one h100"
     assert {(row.replicas, row.devices, row.method) for row in rows if row.devices < 4} == {
         (1, 1, "backprop"), (1, 1, "reversible-backprop"), (2, 2, "1f1b-flush"), (2, 2, "petra"), (4, 1, "backprop"), (4, 1, "reversible-backprop"),
@@ -104,7 +98,6 @@ def test_a_comparison_has_other_uses_whose_speed_is_over_the_same_device(spec):
     for row in rows:
         assert row.samples_per_second / row.speedup == pytest.approx(alone.samples_per_second)
     whole = next(row for row in rows if row.replicas == 4)
-    assert whole.flops == first.flops, "of as many samples"
     assert whole.memory_total == pytest.approx(4 * whole.memory_peak, abs=4)
     assert is_unbeaten(rows[found.recommended], rows)
     again = advised(Planner(spec, [*settings, *whole.set])).as_json()["timing"]
