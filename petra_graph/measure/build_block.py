@@ -40,9 +40,7 @@ _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered"
 def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     """Build a node's module on torch's current default device.
 
-    Raises:
-        SpecError: the block refuses these shapes or options.
-        PluginError: the block's code cannot be imported, or is not a block of the node's kind.
+    SpecError: the block refuses these shapes or options. PluginError: its code cannot be imported, or is not a block of the node's kind.
     """
     assert node.plugin is not None
     _check_class(node, node.plugin.code)
@@ -89,7 +87,7 @@ def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
 def _check_class(node: Node, block_class: Any) -> None:
     """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
     build = f"{block_class.__module__}:{block_class.__qualname__}"
-    base, fault, hint = _BASES[node.kind], "", "subclass AdditiveCoupling, Reversible with an inverse, Buffered or Head"
+    base, fault = _BASES[node.kind], ""
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
         fault = f"{build} is not a subclass of petra_graph.blocks.Block"
     elif not issubclass(block_class, base):
@@ -98,12 +96,10 @@ def _check_class(node: Node, block_class: Any) -> None:
         names = (name for name in dir(block_class) if name != "inverse" or node.kind == "reversible")
         missing = [name for name in names if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
         if missing:
-            written = ", ".join(f"`{name}`" for name in missing)
-            fault, hint = f"{build} does not define {written}", "write it in the class"
-            if missing == ["inverse"]:
-                hint += ', or set kind = "buffered"'
+            fault = f"{build} does not define {', '.join(f'`{name}`' for name in missing)}"
     if fault:
         assert node.plugin is not None
+        hint = 'write it in the class, or set kind = "buffered"' if fault.endswith("`inverse`") else ""
         raise PluginError(Problem(message=f"{node.plugin.owned}: {fault}", hint=hint, path=node.path))
 
 
@@ -112,13 +108,10 @@ def _misnamed(block: Block) -> Iterator[str]:
     parameters = [name for name, _ in block.named_parameters(remove_duplicate=False)]
     buffers = [name for name, _ in block.named_buffers()]
     for attribute, names in (("undecayed", parameters), ("tables", parameters), ("keep_dtype", buffers)):
-        noun, patterns = "buffer" if names is buffers else "parameter", getattr(block, attribute)
-        if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
-            yield f"has {attribute} = {patterns!r}, not a tuple of names of {noun}s"
-        else:
-            for pattern in patterns:
-                if not fnmatch.filter(names, pattern):
-                    yield f"has no {noun} {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
+        noun = "buffer" if names is buffers else "parameter"
+        for pattern in getattr(block, attribute):
+            if not fnmatch.filter(names, pattern):
+                yield f"has no {noun} {pattern!r}, which its `{attribute}` names; it has {', '.join(names) or 'none'}"
 
 
 _OF_TORCH = frozenset(vars(nn.Module()))
@@ -127,9 +120,8 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 def _unregistered(block: nn.Module) -> Iterator[str]:
     """Yield why tensors in attributes of a block or of its parts would not train: they require a gradient, and are not parameters.
 
-    Only what `parameters()` and `buffers()` have is moved to a device, stepped and saved: layers in a plain Python list train on silently
-    with the values that they began with. Private attributes of torch's own modules hold what was registered a second time, or as it was
-    before a parametrization.
+    Layers in a plain Python list would train on silently with the values that they began with. Private attributes of torch's own modules
+    hold what was registered a second time, or as it was before a parametrization.
     """
     registered = {id(parameter) for parameter in block.parameters()}
     hidden = []
@@ -140,11 +132,9 @@ def _unregistered(block: nn.Module) -> Iterator[str]:
                 continue
             for place, value in tree_leaves_with_path(attribute):
                 path = (f"{prefix}.{name}" if prefix else name) + keystr(place)
-                held = value.named_parameters(path) if isinstance(value, nn.Module) else [(path, value)]
-                tensors = [
-                    (at, one) for at, one in held if isinstance(one, Tensor) and one.requires_grad and one.is_leaf
-                ]
-                hidden += [at for at, one in tensors if id(one) not in registered]
+                for at, one in value.named_parameters(path) if isinstance(value, nn.Module) else [(path, value)]:
+                    if isinstance(one, Tensor) and one.requires_grad and one.is_leaf and id(one) not in registered:
+                        hidden.append(at)
     if hidden:
         yield (
             f"holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: {', '.join(hidden)}; "
@@ -153,10 +143,7 @@ def _unregistered(block: nn.Module) -> Iterator[str]:
 
 
 def _of_node(node: Node, problem: Problem) -> Problem:
-    """Return a problem of a block's options, whose path counts from them, as one of its node.
-
-    The options of an architecture's nodes are not in the specification.
-    """
+    """Return a problem of a block's options, whose path counts from them, as one of its node; an architecture's nodes are not in the specification."""
     path = (*node.path, "options", *problem.path) if node.path[:1] == ("graph",) else node.path
     return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
 
@@ -176,10 +163,7 @@ def refusing(node: Node, inputs: Sequence[Shape], what: str, by_torch: str = "")
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
-
-    The class of an error that is not an `Exception` is always named: `sys.exit("no such file")` would look like one.
-    """
+    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width'), or where it is no `Exception`."""
     line = str(error).strip().partition("\n")[0]
     kind = type(error).__name__
     return line if " " in line and isinstance(error, Exception) else f"{kind}: {line}" if line else kind

@@ -6,8 +6,6 @@
     a block or loss     the CPU, with values
     that needs values
 
-Nodes with equal blocks, options and inputs cost the same, and one of them runs.
-
 Decision: the executor's own runners and optimizer run, on tensors without values. So the planner's numbers follow the executor, and no
 second description of its operations has to be kept.
 
@@ -32,17 +30,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.block_kinds import ParameterGroups, parameter_groups
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path, raised_text
+from petra_graph.errors import PetraGraphError, PluginError, at_path
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import build_block
+from petra_graph.measure.build_block import build_block, refusing
 from petra_graph.measure.node_shapes import each_node
 from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.plugins.author_code import author_code, author_line
+from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
@@ -59,12 +57,10 @@ _NORM_BYTES = 16
 
 @frozen(kw_only=True)
 class Conditions:
-    """The conditions on which costs depend, beside the network."""
+    """The conditions on which costs depend, beside the network; `batch` is the samples of a micro-batch."""
 
     batch: int
-    """Samples in a micro-batch."""
     facts: DataFacts
-    """Of the samples and their targets."""
     precision: PrecisionSpec
     loss: Loss
     optimizer: Plugin
@@ -102,7 +98,9 @@ def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
-        ran = _run_on_cpu(node, inputs, conditions)
+        shapes = [tuple(stream.shape[1:]) for stream in inputs]
+        with refusing(node, shapes, "cannot be trained"), torch.random.fork_rng(devices=[]):
+            ran = _run(node, inputs, conditions, "cpu")
     module, outputs, work = ran
     with at_path("optimizer", "name"):
         state_bytes, of_optimizer = measure_update(module, conditions)
@@ -155,18 +153,6 @@ def _run(node: Node, inputs: Streams, conditions: Conditions, device: Literal["m
         returned, work = _measure_operations(node, module, tuple(made), runs_on, conditions)
     outputs = (torch.empty(one.shape, dtype=one.dtype, device="meta") for one in returned)
     return module, tuple(outputs), work
-
-
-def _run_on_cpu(node: Node, inputs: Streams, conditions: Conditions) -> _Ran:
-    try:
-        with torch.random.fork_rng(devices=[]):
-            return _run(node, inputs, conditions, "cpu")
-    except PetraGraphError:
-        raise
-    except Exception as error:
-        message = f'node "{node.name}": block "{node.block}" cannot be trained: {raised_text(error)}'
-        at = author_line(error)
-        raise SpecError(Problem(message=message, hint=at and f"raised at {at}", path=node.path)) from error
 
 
 def _without_values(module: Block) -> Block:
@@ -295,9 +281,7 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and the work of its operations.
 
     Those are "first_update", "update", which is the second step, and "predict" and "estimate" if it has a method for them.
-
-    Raises:
-        PluginError: the optimizer fails on the CPU as well.
+    PluginError: the optimizer fails on the CPU as well.
     """
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)

@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.build_block import build_block, listing, refusing, without_values
-from petra_graph.measure.tally import ShapesAlone
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import is_several
@@ -29,14 +28,13 @@ _BATCH = 2
 
 
 @frozen(kw_only=True)
-class SharedParameter:
-    """A parameter of one node that others have too."""
+class NodeParameter:
+    """A parameter of one node."""
 
-    label: str
-    """Its one name in all of them, as in `Block.shared_parameters`."""
     values: int
     trained: bool
-    """Whether this node trains it."""
+    label: str
+    """Its one name in all nodes that have it, as in `Block.shared_parameters`; "" if it is this node's alone."""
 
 
 @frozen(kw_only=True)
@@ -45,18 +43,22 @@ class NodeShapes:
 
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
-    dtypes: tuple[torch.dtype, ...] = field(default=(), eq=False)
+    dtypes: tuple[torch.dtype, ...]
     """Element types of the outputs, as a network in float32 returns them."""
-    parameters: int
-    """Number of their values."""
-    trained: Mapping[str, int] = field(factory=dict, eq=False)
-    """Number of values of each parameter that is trained, by its name in the block."""
-    frozen: tuple[str, ...] = field(default=(), eq=False)
-    """Names of those that are not."""
-    several: bool = field(default=False, eq=False)
+    named: Mapping[str, NodeParameter]
+    """Its parameters, by their names in the block."""
+    several: bool
     """Whether it is a head that gives the loss several tensors, or one in a structure."""
-    shared: Mapping[str, SharedParameter] = field(factory=dict, eq=False)
-    """Its parameters that other nodes have too, by their names in the block."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of their values."""
+        return sum(one.values for one in self.named.values())
+
+    @property
+    def shared(self) -> Mapping[str, NodeParameter]:
+        """The parameters that other nodes have too."""
+        return {name: one for name, one in self.named.items() if one.label}
 
     @property
     def streams(self) -> tuple[StreamType, ...]:
@@ -92,12 +94,7 @@ def each_node(
 ) -> Iterator[tuple[str, T]]:
     """Yield the nodes in order, with what is measured of them: once of all with equal blocks, options and inputs.
 
-    Args:
-        samples: what the first nodes read; on the meta device, as all streams between nodes.
-        measure: returns what it measured of a node, and the node's outputs.
-
-    Raises:
-        SpecError: nodes were refused. Those that follow one are left out, since they have no input.
+    Streams are on the meta device. `measure` also returns the node's outputs. SpecError: nodes were refused; those that follow one are left out.
     """
     memo = Memo[tuple[T, Streams]]()
     streams: dict[str, Streams] = {INPUT: samples}
@@ -107,14 +104,9 @@ def each_node(
         if any(producer not in streams for producer in node.inputs):
             continue
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        key = (
-            node.plugin,
-            node.options,
-            node.kind,
-            node.frozen and (node.name, *node.frozen),
-            [(stream.shape, stream.dtype) for stream in inputs],
-            INPUT in node.inputs,
-        )
+        of_name = node.frozen and (node.name, *node.frozen)
+        read = [(stream.shape, stream.dtype) for stream in inputs]
+        key = (node.plugin, node.options, node.kind, of_name, read, INPUT in node.inputs)
         try:
             found, streams[name] = memo.get(key, partial(measure, node, inputs))
         except SpecError as error:
@@ -133,18 +125,14 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         hint = "a stem with streams = 2 feeds reversible blocks" if between_nodes else ""
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     block, outputs, several = without_values(partial(_build_and_run, node, inputs))
-    parameters, labels = dict(block.named_parameters()), block.shared_parameters
+    labels = block.shared_parameters
     measured = NodeShapes(
         inputs=_shapes(inputs),
         outputs=_shapes(outputs),
         dtypes=tuple(stream.dtype for stream in outputs),
-        parameters=sum(one.numel() for one in parameters.values()),
-        trained={name: one.numel() for name, one in parameters.items() if one.requires_grad},
-        frozen=tuple(name for name, one in parameters.items() if not one.requires_grad),
-        shared={
-            name: SharedParameter(label=labels[name], values=one.numel(), trained=one.requires_grad)
-            for name, one in parameters.items()
-            if name in labels
+        named={
+            name: NodeParameter(values=one.numel(), trained=one.requires_grad, label=labels.get(name, ""))
+            for name, one in block.named_parameters()
         },
         several=several,
     )
@@ -152,16 +140,12 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
 
 
 def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Streams, bool]:
-    """Build a block and run it, and where the node is reversible its inverse, which must return the shapes of the inputs.
-
-    Returns:
-        The block, its outputs, and whether it is a head that gives the loss several tensors, or one in a structure.
-    """
+    """Build a block and run it, and where the node is reversible its inverse; return also whether it is a head with `several` results."""
     shapes = _shapes(inputs)
     with torch.device(device):
         block = build_block(node, shapes)
         zeros = [torch.zeros(stream.shape, dtype=stream.dtype) for stream in inputs]
-    with torch.no_grad(), frozen_statistics(block), ShapesAlone():  # type: ignore[no-untyped-call]
+    with torch.no_grad(), frozen_statistics(block):
         with refusing(node, shapes, "raised in its forward", by_torch="cannot read its input"):
             returned = block(*zeros)
         with refusing(node, shapes, "is wrong"):

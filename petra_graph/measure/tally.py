@@ -4,10 +4,9 @@ Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the
 operation pass here; a storage counts from its first appearance until it is freed. Memory that a kernel allocates and
 frees inside itself is not counted.
 
-FLOPs follow from shapes. Those of matrix products and convolutions are `torch.utils.flop_counter`'s, written here again because that module
-imports triton. Those of kernels that do several products at once are one number whatever kernel runs: which one torch picks depends on device,
-processor, mask, dropout and sizes, and for some it has no formula. A plan shall not depend on what was at hand where it was made, so what counts
-are the matrix products that torch does where it has no such kernel; backward there are twice as many.
+FLOPs follow from shapes, by `torch.utils.flop_counter`. Those of kernels that do several products at once are one number whatever kernel
+runs: which one torch picks depends on device, processor, mask, dropout and sizes, and for some it has no formula. A plan shall not depend on
+what was at hand where it was made, so what counts are the matrix products that torch does where it has no such kernel; backward twice as many.
 
 attention   forward     scores = query keyᵀ, output = softmax(scores) value
             backward    the gradients of softmax(scores), value, query and key
@@ -25,7 +24,6 @@ convolution             on the meta device the contiguous layout comes out whate
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
-sums, ReLU's gradient   torch has them in Python, and there are many
 """
 
 from __future__ import annotations
@@ -40,6 +38,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS
 from petra_graph.program.node_costs import Work
@@ -82,7 +81,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._counted[key] = weakref.ref(storage, freed)
 
     def grow(self, size: int) -> int:
-        """Add bytes; return the number of their owner."""
+        """Add bytes; return their owner, for whom a subclass may count."""
         self.live += size
         self.peak = max(self.peak, self.live)
         return 0
@@ -164,25 +163,10 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         return work
 
 
-_OF_TORCH = frozenset({"aten", "prim", "prims", "profiler"})
-"""Namespaces whose operations have no FLOPs but those below, and those of kernels for a device or a number type of their own."""
-
-
 def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     """Return the FLOPs of an operation; a multiply-add counts two."""
     name = func.name().partition(".")[0].removeprefix("aten::")
     backward = name.endswith("_backward")
-    if name in {"mm", "bmm", "addmm", "baddbmm"}:
-        left, right = args[1:3] if "add" in name else args[:2]
-        return int(2 * left.numel() * right.shape[-1])
-    if name in {"convolution", "convolution_backward"}:
-        output, (x, weight) = (args[0], args[1:3]) if backward else (result, args[:2])
-        transposed, mask = args[-4] if backward else args[-3], args[-1]
-        # The kernel is at each place of the output, or of the input where it is transposed.
-        places, other = (x, output) if transposed else (output, x)
-        of_x = 2 * len(x) * prod(places.shape[2:]) * weight.numel()
-        of_weight = 2 * other.shape[1] * prod(weight.shape[2:]) * places.numel()
-        return int(mask[0] * of_x + mask[1] * of_weight if backward else of_x)
     if name.startswith("_scaled_dot_product_"):  # how torch names all kernels of attention
         # Key and value may have fewer heads than the query, which share them.
         query, key, value = (tensor.shape for tensor in args[backward : backward + 3])
@@ -190,23 +174,10 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: 
     elif name.startswith("mkldnn_rnn_layer"):
         rows, *weights = (tensor.shape for tensor in args[:3])
         forward = 2 * prod(rows[:-1]) * sum(map(prod, weights))
-    elif func.namespace not in _OF_TORCH or any(one in name for one in ("mm", "conv", "attention")):
-        from torch.utils.flop_counter import flop_registry
-
+    else:
         formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
         return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
-    else:
-        return 0
     return int(2 * forward if backward else forward)
-
-
-class ShapesAlone(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Replaces what is slow, and leaves layouts as they come: for shapes and types of results."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call an operation, or its replacement on the meta device."""
-        replaced = _ANYWHERE.get(func) if args and isinstance(args[0], Tensor) and args[0].is_meta else None
-        return (replaced or func)(*args, **(kwargs or {}))
 
 
 class NotOnMeta(Exception):
@@ -219,17 +190,8 @@ def _replaced(func: Any, args: Sequence[Any]) -> Callable[..., Any]:
     if isinstance(first, FakeTensor):
         return _ANYWHERE.get(func, func)
     if isinstance(first, Tensor) and first.is_meta:
-        if func in _POINTWISE and _are_alike(args):
-            return lambda x, *_, **__: torch.empty_like(x)
         return _ANYWHERE.get(func) or _ON_META.get(func) or func
     return func  # type: ignore[no-any-return]
-
-
-def _are_alike(args: Sequence[Any]) -> bool:
-    """Whether two dense tensors have one shape, type and layout, which are those of what is computed of them element by element."""
-    x, other = args[:2]
-    alike = isinstance(other, Tensor) and other.is_meta and (other.shape, other.dtype) == (x.shape, x.dtype)
-    return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
 def _laid_out(convolution: Callable[..., Any], operands: slice) -> Callable[..., Any]:
@@ -278,7 +240,6 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
-_POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _laid_out(torch.ops.aten.convolution.default, slice(0, 2)),
     torch.ops.aten.convolution_backward.default: _laid_out(torch.ops.aten.convolution_backward.default, slice(1, 3)),

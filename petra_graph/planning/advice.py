@@ -28,14 +28,11 @@ _DOES = {
     PREDICTED: "predicts the parameters that a backward will find",
     EARLIER: "estimates the parameters that a forward had",
 }
-"""What an optimizer does that the executor asks, by this method, for other parameters than the stage's own."""
+"""What an optimizer does, by the method that the executor asks."""
 
 
 def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[Problem]:
-    """Yield the problems of an optimizer with other parameters for backwards that use stored ones, or of too much delay for its steps.
-
-    A delayed stage that keeps graphs is among them: its forward was recorded over the stage's own parameters.
-    """
+    """Yield the problems of an optimizer with other parameters for backwards that use stored ones or kept graphs, or of too much delay for its steps."""
     checked, optimizer = network.checked, network.checked.tried_optimizer
     late = [program for program in programs if program.staleness]
     stored = [
@@ -68,13 +65,6 @@ def delay_problems(network: MeasuredNetwork, programs: Sequence[StageProgram]) -
 
 _MUCH = 2
 """Updates of delay above which a run is told what helps."""
-_GPT = "a small GPT, five updates late, ended at {} nats with {}; without delay, at {}"
-_COST = {
-    **dict.fromkeys(("adam", "adamw"), _GPT.format(2.16, "AdamW", 1.74)),
-    "muon": _GPT.format(1.65, "Muon", 1.62),
-    "sgd": "a RevNet, nine updates late, ended at 81.94 % with SGD; without delay, at 82.92 %",
-}
-"""What delay cost with an optimizer of the same kind, in the studies of delay (tools/README.md)."""
 
 
 def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
@@ -85,10 +75,9 @@ def run_warnings(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> 
     optimizer = network.checked.optimizer
     corrects = asks_for_stage(optimizer.code) or needs_delays(network.checked.tried_optimizer)
     if latest.staleness > _MUCH and not corrects:
-        cost = f" ({_COST[optimizer.name]})" if optimizer.name in _COST else ""
         other = 'method.schedule = "1f1b" halves the delay, ' if network.checked.schedule == "lockstep" else ""
         yield (
-            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy{cost}: "
+            f"gradients reach stage {latest.index} {latest.staleness:.3g} updates late, which can cost accuracy: "
             f"{other}method.accumulation = {ceil((latest.depth - 1) / _MUCH)} makes it {_MUCH} updates or less"
         )
 
@@ -127,10 +116,9 @@ def source_of_times(inputs: PlannerInputs, partition: PartitionSpec) -> str:
 
 
 def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterator[str]:
-    """Yield where the numbers of a network's plans on the same devices are from, wherever its stages are; what all plans assume is on the compiler's page."""
-    partition = spec.partition
+    """Yield where the numbers of a network's plans on the same devices are from; what all plans assume is on the compiler's page."""
     profile = "" if inputs.profile is not None else "; `petra-graph profile` times the real device"
-    yield f"times are {source_of_times(inputs, partition)}{profile}"
+    yield f"times are {source_of_times(inputs, spec.partition)}{profile}"
 
     def text(link: Link) -> str:
         return f"{seconds(link.latency_seconds)} a message and {decimal_bytes(link.bytes_per_second)}/s each way"
@@ -140,11 +128,12 @@ def assumptions(inputs: PlannerInputs, spec: Spec, pipeline: Pipeline) -> Iterat
         worst = reduce(Link.slower, {device[one].link_to(device[other]) for one, other in ends})
         yield f"between devices, at worst: {text(worst)}, during computation"
     if inputs.crosses_machines:
-        network = next(device.network or device.link for device in inputs.devices)
-        stated = None not in (partition.link_latency, partition.link_bandwidth)
-        origin = "as stated" if stated else "assumed; partition.link_latency and partition.link_bandwidth set others"
-        size = MACHINE_DEVICES[inputs.devices[0].type.kind]
-        yield f"machines of {size} devices, filled in order; between machines: {text(network)} ({origin})"
+        network, size = (
+            next(one.network or one.link for one in inputs.devices),
+            MACHINE_DEVICES[inputs.devices[0].type.kind],
+        )
+        stated = "partition.link_latency and partition.link_bandwidth state others"
+        yield f"machines of {size} devices, filled in order; between machines: {text(network)} ({stated})"
     yield from inputs.costs.assumptions
 
 

@@ -47,10 +47,9 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class ProblemCollector:
-    """Problems of the specification with problems of plugins, which end in different exit codes."""
+    """Problems of the specification with problems of plugins, which end in different exit codes; `loaded` locates them in its files."""
 
     loaded: LoadedSpec
-    """Locates the problems in its files."""
     path: Path = ()
     """Where the paths of the problems begin."""
     wrong: list[Problem] = field(factory=list)
@@ -147,8 +146,7 @@ class CheckedSpec:
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
-    Raises:
-        SpecError: the stages do not fit the network, or the listed depths the stages, or nodes cannot keep what is listed for them.
+    SpecError: the stages do not fit the network, or the listed depths the stages, or nodes cannot keep what is listed for them.
     """
     refuse(keep_problems(spec.method, graph))
     stages, depths = spec.partition.stages, schedule if isinstance(schedule, tuple) else None
@@ -175,10 +173,9 @@ def check_spec(
     folders: Iterable[str] = (),
     facts: DataFacts | None = None,
 ) -> CheckedSpec:
-    """Check a specification.
+    """Check a specification: a TOML file, "-" for the standard input, or one made in code.
 
     Args:
-        given: a TOML file, or "-" for the standard input, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         folders: where their modules may be, in addition to the specification's folder and the current one.
@@ -246,8 +243,8 @@ class _PluginTables:
     loaded: LoadedSpec
     registry: Registry
     problems: ProblemCollector
-    resolved: dict[tuple[str, str], Plugin | None] = field(factory=dict)
-    """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
+    resolved: dict[tuple[str, str], Plugin] = field(factory=dict)
+    """By group and name."""
 
     def configured(self, kind: PluginKind, path: Path) -> Plugin | None:
         """Return the plugin that the table at a path names, with its options."""
@@ -266,21 +263,22 @@ class _PluginTables:
                 continue
             if (configured := self.configured(kind, path)) is None:
                 continue
-            name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.name.rpartition(":")[2]
+            metric = isinstance(part, MetricSpec)
+            name = (metric and part.recorded_as) or configured.name.rpartition(":")[2]
             if name not in found:
                 found[name] = attrs.evolve(configured, recorded_as=name)
-            elif self.loaded.spec is not None or not isinstance(part, MetricSpec):  # another name may not be readable
-                hint = f'record it under another name: recorded_as = "{name}-2"' if isinstance(part, MetricSpec) else ""
-                message = f"{configured} is listed twice"
-                self.problems.add([Problem(message=message, hint=hint, path=(*path, "name"))])
+            elif self.loaded.spec is not None:  # else another name may not be readable
+                hint = f'record it under another name: recorded_as = "{name}-2"' if metric else ""
+                twice = Problem(message=f"{configured} is listed twice", hint=hint, path=(*path, "name"))
+                self.problems.add([twice])
         return tuple(found.values())
 
     def graph(
         self, architecture: Plugin | None, facts: DataFacts | None, unread: Sequence[Problem]
     ) -> NodeGraph | None:
-        """Return the graph of the nodes that the specification lists, or that its architecture makes; `unread` are the problems of the data's files.
+        """Return the graph of the nodes that the specification lists, or that its architecture makes.
 
-        A network that is known without these files is planned without them.
+        `unread` are the problems of the data's files; a network that is known without these is planned without them.
         """
         if architecture is None:
             listed = [(part, path) for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)]
@@ -315,12 +313,13 @@ class _PluginTables:
         One whose options name the user's code counts as the user's: it is tried before a run.
         """
         at = kind.group, name
-        if self.resolved.get(at) is None:
+        if (plugin := self.resolved.get(at)) is None:
             plugin = self.problems.at(*table, key).attempt(self.registry.resolve, kind, name)
-            with_code = plugin is not None and keys_with(names_code, plugin.schema)
-            self.resolved[at] = attrs.evolve(plugin, distribution="") if plugin is not None and with_code else plugin
-        if (plugin := self.resolved[at]) is None:
-            return None
+            if plugin is None:
+                return None
+            if keys_with(names_code, plugin.schema):
+                plugin = attrs.evolve(plugin, distribution="")
+            self.resolved[at] = plugin
         # Files are relative to the text that names them.
         files, path = keys_with(FilePath, plugin.schema), (*table, "options")
         located = self.loaded.located

@@ -18,21 +18,23 @@ from attrs import asdict, evolve, field, frozen
 
 from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.memory import transport_of
+from petra_graph.compiler.plan import PlannedNode
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
 from petra_graph.compiler.spec_checks import refuse
 from petra_graph.errors import Problem, at_path
-from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.build_block import listing
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
+from petra_graph.measure.node_shapes import Memo, NodeParameter, NodeShapes, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector
 from petra_graph.planning.profiles import checked_profile
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device, stated_link
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
-from petra_graph.units import listed, noun
+from petra_graph.units import listed
 
 Stages = Iterable[Sequence[str]]
 """The nodes of each stage."""
@@ -74,9 +76,9 @@ class MeasuredNetwork:
         """Return which of some nodes have each shared parameter, where several have; with `trained`, of those that one of them trains."""
         found: dict[str, dict[str, bool]] = {}
         for name in names:
-            for one in self.shapes[name].shared.values():
-                own = found.setdefault(one.label, {})
-                own[name] = own.get(name, False) or one.trained
+            for one in self.shapes[name].named.values():
+                if one.label:
+                    found.setdefault(one.label, {})[name] = one.trained
         return {label: [*own] for label, own in found.items() if len(own) > 1 and (any(own.values()) or not trained)}
 
     @property
@@ -85,11 +87,7 @@ class MeasuredNetwork:
         return {} if self.spec.partition.untie else self.owners(self.graph.order, trained=True)
 
     def shared_in_stages(self, stages: Sequence[Sequence[str]] | None) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the shared parameters by their names, with nodes that have them and are in one stage, as far as that is known.
-
-        Args:
-            stages: those that are given; None: they are still to be cut.
-        """
+        """Yield the shared parameters with nodes that have them and are in one stage, as far as that is known: without stages, these are still to be cut."""
         bound = self.bound
         yield from bound.items()
         for names in stages or ([self.graph.order] if self.spec.partition.stages == 1 else []):
@@ -100,12 +98,12 @@ class MeasuredNetwork:
         """Return how many values the parameters have, and how many of them are trained; a shared one counts once a stage, or once without stages."""
         every = trained = 0
         for names in [self.graph.order] if stages is None else stages:
-            every += sum(self.shapes[name].parameters for name in names)
-            trained += sum(sum(self.shapes[name].trained.values()) for name in names)
-            for label, owners in self.owners(names).items():
-                own = [one for name in owners for one in self.shapes[name].shared.values() if one.label == label]
-                every -= sum(one.values for one in own[1:])
-                trained -= sum([one.values for one in own if one.trained][1:])
+            found: dict[object, list[NodeParameter]] = {}
+            for name in names:
+                for key, one in self.shapes[name].named.items():
+                    found.setdefault(one.label or (name, key), []).append(one)
+            every += sum(own[0].values for own in found.values())
+            trained += sum(own[0].values for own in found.values() if any(one.trained for one in own))
         return every, trained
 
     def across_stages(self, stages: Stages) -> Iterator[str]:
@@ -114,9 +112,8 @@ class MeasuredNetwork:
         for label, owners in self.owners(stage_of, trained=True).items():
             first = {stage_of[name]: name for name in reversed(owners)}  # of each stage
             if len(first) > 1:
-                numbers = " and ".join(map(str, reversed(first)))
-                named = _named(reversed(first.values()))
-                yield f"{named} share the parameter {label}, and are in {noun(len(first), 'stage')} {numbers}"
+                numbers, named = " and ".join(map(str, reversed(first))), _named(reversed(first.values()))
+                yield f"{named} share the parameter {label}, and are in stages {numbers}"
 
     def check_shared(self, stages: Stages | int) -> None:
         """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages; SpecError: they are not."""
@@ -125,14 +122,31 @@ class MeasuredNetwork:
         if not isinstance(stages, int):
             found += self.across_stages(stages) if bound else ()
         elif stages > most:
-            found += [
-                f"{stages} stages are too many: {_named(own)} share the parameter {one}" for one, own in bound.items()
-            ]
+            share = "{} stages are too many: {} share the parameter {}"
+            found += [share.format(stages, _named(own), one) for one, own in bound.items()]
         hint = (
             f"set partition.stages = {most}, the most that there can be: a stage with these nodes has all nodes between them, too; or set "
             "partition.untie = true: each stage then updates a copy of its own, equal at the start, which is another model than the tied one"
         )
         refuse(Problem(message=text, hint=hint, path=("partition", "stages")) for text in found)
+
+    def described(self, programs: Iterable[StageProgram]) -> tuple[PlannedNode, ...]:
+        """Return the nodes of stages as a plan has them."""
+        return tuple(
+            PlannedNode(
+                name=name,
+                kind=(node := self.graph.nodes[name]).kind,
+                block=node.block,
+                stage=program.index,
+                parameters=self.shapes[name].parameters,
+                keeps=None if segment.kind == "head" else segment.keeps,
+                inputs=tuple(producer for producer in node.inputs if producer != INPUT),
+                outputs=self.shapes[name].outputs,
+            )
+            for program in programs
+            for segment in program.segments
+            for name in segment.nodes
+        )
 
     # --- programs and costs ---
 
@@ -157,26 +171,13 @@ class MeasuredNetwork:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tables on which the seconds of operations depend, as JSON, beside the network; a profile must have been taken with equal ones.
-
-        Of a number only counts whether it is zero: other values take the same operations.
-        """
-
-        def zero_or_not(value: Any) -> Any:
-            if isinstance(value, list | tuple):
-                return [zero_or_not(one) for one in value]
-            return value != 0 if isinstance(value, int | float) else value
-
-        spec, optimizer = self.spec, self.checked.optimizer
+        """What the seconds of operations depend on, as JSON, beside the network; a profile must have been taken with the same."""
+        spec, checked = self.spec, self.checked
         precision = asdict(spec.precision, filter=lambda key, _: key.name not in {"channel_dtype", "fp32_precision"})
         return {
             "precision": precision | {"tf32": spec.precision.products == "tf32"},
-            "optimizer": {
-                "name": optimizer.name,
-                "options": {key: zero_or_not(value) for key, value in asdict(optimizer.options).items() if key != "lr"},
-                "clip": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
-            },
-            "loss": self.checked.loss.name,
+            "optimizer": [checked.optimizer.name, spec.optimizer.clip and spec.optimizer.clip.by],
+            "loss": checked.loss.name,
             "run.compile": spec.run.compile,
             "init.freeze": [*spec.init.freeze] if spec.init.freeze else None,
         }
@@ -205,11 +206,10 @@ class MeasuredNetwork:
     def planner_inputs(self, devices: tuple[Device, ...]) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs, which a step asks for only where they decide something.
 
-        Raises:
-            SpecError, PluginError: as `costs`, or the profile does not belong to the specification.
+        Errors are those of `costs`, and SpecError: the profile does not belong to the specification.
         """
         spec, kind, costs, given = self.spec, devices[0].type.kind, self.costs(), self.checked.stages
-        profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
+        profile = checked_profile(spec, costs, self.settings, devices[0].type)
         costs = costs.counted_once(
             self.shared_in_stages(None if given is None else [stage.nodes for stage in given.stages])
         )
@@ -252,11 +252,7 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
 
 
 def check_network(checked: CheckedSpec) -> MeasuredNetwork:
-    """Measure the shapes of every node, build the loss, the optimizer and the metrics, and locate everything that is wrong.
-
-    Raises:
-        SpecError, PluginError: as `measure`, one of them refuses its options, or the head does not fit the data.
-    """
+    """Measure the shapes of every node, and build loss, optimizer and metrics; SpecError, PluginError: everything that is wrong, located."""
     problems = ProblemCollector(loaded=checked.loaded)
     for build in (checked.loss.build, lambda: checked.tried_optimizer, *(one.build for one in checked.metrics)):
         problems.attempt(build)
@@ -268,28 +264,26 @@ def check_network(checked: CheckedSpec) -> MeasuredNetwork:
 
 def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) -> Iterator[Problem]:
     """Yield patterns of `init.freeze` that name nothing, parameters that are frozen in one of their nodes alone, and that nothing is left."""
-    names = [f"{node}{SEPARATOR}{key}" for node, one in shapes.items() for key in (*one.frozen, *one.trained)]
-    trained: dict[str, set[bool]] = {}
-    for shared in (shared for one in shapes.values() for shared in one.shared.values()):
-        trained.setdefault(shared.label, set()).add(shared.trained)
+    every = {f"{node}{SEPARATOR}{key}": one for node, shape in shapes.items() for key, one in shape.named.items()}
+    trained = {one.label for one in every.values() if one.trained}
     found = [
-        (f"{pattern!r} names no parameter of the network", f"name nodes or parameters: {listed(names, 8)}")
+        (f"{pattern!r} names no parameter of the network", f"name nodes or parameters: {listed(every, 8)}")
         for pattern in patterns
-        if not any(is_named([pattern], name) for name in names)
+        if not any(is_named([pattern], name) for name in every)
     ]
     found += [
         (f"{label} is one parameter of several nodes: freeze it in all of them", "")
-        for label, both in trained.items()
-        if len(both) > 1
+        for label in dict.fromkeys(one.label for one in every.values() if one.label and not one.trained)
+        if label in trained
     ]
-    if not any(one.trained for one in shapes.values()):
+    if not trained:
         found.append(("nothing of the network would be trained", "freeze less"))
     for message, hint in found:
         yield Problem(message=message, hint=hint, path=("init", "freeze"))
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
-    """Yield the problem of a head that does not have an output for each class, if targets are classes; of several tensors, if the loss is of the first party, which reads one.
+    """Yield the problem of a head without an output for each class, if targets are classes; or of several tensors, if the loss is of the first party, which reads one.
 
     With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
     """
@@ -297,17 +291,16 @@ def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Proble
     measured, target = network.shapes[head.name], facts.target_shape
     if loss.is_first_party and (measured.several or facts.several_targets):
         came = f'the head "{head.name}" returns' if measured.several else "a sample's target is"
-        yield Problem(
-            message=f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one",
-            hint="write a loss of your own, which is called with what the network returned and with the targets: "
-            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python',
-            path=head.path if measured.several else ("loss",),
+        message = f"{came} several tensors, or one in a tuple or a dictionary, and {loss} reads one"
+        hint = (
+            "write a loss of your own, which is called with what the network returned and with the targets: "
+            '[loss] name = "my_losses:MyLoss", or loss={"name": MyLoss} in Python'
         )
+        yield Problem(message=message, hint=hint, path=head.path if measured.several else ("loss",))
     elif facts.classes is not None and facts.target_dtype == "int64" and not measured.several:
         allowed = list(dict.fromkeys([(facts.classes, *target), (*target, facts.classes)]))
-        if (outputs := measured.outputs)[0] not in allowed:
+        if measured.outputs[0] not in allowed:
             of_targets = f", and targets of {listing([target])}" if target else ""
-            message = f'the head "{head.name}" has {listing(outputs)} outputs, but the data set has {facts.classes} classes{of_targets}'
-            yield Problem(
-                message=message, hint="make it " + " or ".join(listing([one]) for one in allowed), path=head.path
-            )
+            message = f'the head "{head.name}" has {listing(measured.outputs)} outputs, but the data set has {facts.classes} classes{of_targets}'
+            hint = "make it " + " or ".join(listing([one]) for one in allowed)
+            yield Problem(message=message, hint=hint, path=head.path)

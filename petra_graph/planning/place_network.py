@@ -36,10 +36,7 @@ Devices = tuple[Device, ...]
 
 
 def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
-    """Place a network as if what devices have were stated as their limits.
-
-    Args:
-        devices: those that the specification names, which need not be present.
+    """Place a network on devices that need not be present, as if what they have were stated as their limits.
 
     Raises:
         SpecError: there are fewer nodes than stages, or depths do not fit the stages.
@@ -52,11 +49,7 @@ def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
 
 
 def place_on_present(network: MeasuredNetwork, present: tuple[str, ...]) -> Placement:
-    """Place a network on devices that are present, as many as the specification names or one: each planned device in its order, or all stages on the only one.
-
-    Raises:
-        SpecError, NoFeasiblePlan: as `place_network`; of the devices that are present.
-    """
+    """Place a network on devices that are present, as many as the specification names or one; errors as of `place_network`."""
     devices, names = planned_devices(network.spec.partition), tuple(dict.fromkeys(present))
     if list(names) == [device.name for device in devices]:
         return place_network(network, devices)
@@ -73,11 +66,7 @@ def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
     """Place a network on as many devices as a pipeline has processes, by cost if the planned devices are fewer or more.
 
     The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
-    the least of them, if they are not as many.
-
-    Raises:
-        SpecError: as `place_network`, or there are more processes than stages.
-        NoFeasiblePlan: as `place_network`; of the processes.
+    the least of them, if they are not as many. Errors are those of `place_network`, and SpecError: there are more processes than stages.
     """
     devices = planned_devices(network.spec.partition)
     as_many = len(devices) == processes
@@ -88,9 +77,9 @@ def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
         raise SpecError(Problem(message=message, hint=hint, path=("partition", "stages")))
     if not as_many:
         limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
+        first = evolve(devices[0], memory_bytes=limit)
         ranks = tuple(
-            evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, devices[0].type))
-            for rank in range(processes)
+            evolve(first, name=f"rank {rank}", machine=machine_of(rank, first.type)) for rank in range(processes)
         )
         stages = Partition(stages=planned.stages)
         hosted = place(_as_placed(network, planned, ranks), stages, hosts=only_hosts(stages, ranks))
@@ -117,11 +106,7 @@ def check_limits(network: MeasuredNetwork, placement: Placement) -> None:
 
 
 def check_stages(network: MeasuredNetwork, placement: Placement) -> None:
-    """Check that the specification allows the stages of a placement.
-
-    Raises:
-        SpecError: nodes that share a parameter are apart, or a node cannot keep in its stage what it is to keep.
-    """
+    """Check that nodes which share a parameter are in one stage, and that each node can keep there what is listed for it; SpecError: not."""
     network.check_shared([stage.nodes for stage in placement.stages])
     listed = network.spec.method.keep
     graphs = {name for name, keeps in listed.items() if keeps == "graph"} if isinstance(listed, Mapping) else set()

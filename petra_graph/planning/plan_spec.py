@@ -14,7 +14,6 @@ from petra_graph.compiler.plan import (
     Figures,
     Plan,
     PlannedDevice,
-    PlannedNode,
     PlannedRun,
     PlannedStage,
     Totals,
@@ -110,10 +109,7 @@ class Planner:
     def estimate(self, variant: Spec | None = None) -> Estimate:
         """Place the specification, or a variant with the same network, and estimate its memory and its speed, once.
 
-        Raises:
-            SpecError: shapes, stages, devices or method are wrong, or the optimizer is not for the method's backwards; located.
-            PluginError: only blocks are at fault.
-            NoFeasiblePlan: no placement keeps the devices' memory limits.
+        SpecError, PluginError: something is wrong, located; NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
         spec = variant or self.spec
         return self._known.get(spec, lambda: self._estimate(spec))
@@ -150,30 +146,11 @@ def predict(network: MeasuredNetwork, placement: Placement) -> Plan:
 
 
 def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
-    """Return everything that is known of an estimate, stage by stage, device by device, node by node.
-
-    Args:
-        with_timeline: list the first operations one by one; there are many.
-    """
+    """Return everything that is known of an estimate; with the timeline, also the first operations one by one, of which there are many."""
     network, inputs, programs, pipeline = found.network, found.inputs, found.programs, found.pipeline
     spec, placement, costs, batch = network.spec, found.placement, inputs.costs, inputs.costs.micro_batch
     speed = timing(pipeline, found.tick, batch * inputs.replicas)
 
-    nodes = tuple(
-        PlannedNode(
-            name=name,
-            kind=inputs.graph.nodes[name].kind,
-            block=inputs.graph.nodes[name].block,
-            stage=program.index,
-            parameters=network.shapes[name].parameters,
-            keeps=None if segment.kind == "head" else segment.keeps,
-            inputs=tuple(producer for producer in inputs.graph.nodes[name].inputs if producer != INPUT),
-            outputs=tuple(tuple(shape) for shape in network.shapes[name].outputs),
-        )
-        for program in programs
-        for segment in program.segments
-        for name in segment.nodes
-    )
     apart, stages = inputs.memory.apart(programs), list[PlannedStage]()
     for program, seconds, held in zip(programs, pipeline.seconds, apart, strict=True):
         kinds, sent = {segment.kind for segment in program.segments}, {"forward": 0, "backward": 0}
@@ -244,7 +221,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
             seconds=None if epoch_seconds is None else spec.run.epochs * epoch_seconds,
         ),
         devices=devices,
-        nodes=nodes,
+        nodes=network.described(programs),
         timeline=shown,
         certainty=Certainty(
             samples_per_second_low=slowest,

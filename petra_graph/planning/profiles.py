@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import asdict
 
 from petra_graph.errors import Problem, SpecError, at_path, shown
-from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.device_types import DeviceType
-from petra_graph.program.node_costs import PROFILED, CostTable, Profile
+from petra_graph.program.node_costs import CostTable, Profile
 from petra_graph.record.run_directory import environment, write_output
 from petra_graph.spec.model import Spec
 
@@ -42,17 +41,10 @@ def _read(path: Path) -> Profile:
     raise SpecError(message, f"{_REMEDY} measures it again")
 
 
-def checked_profile(
-    spec: Spec, graph: NodeGraph, costs: CostTable, settings: Mapping[str, Any], device: DeviceType
-) -> Profile | None:
+def checked_profile(spec: Spec, costs: CostTable, settings: Mapping[str, Any], device: DeviceType) -> Profile | None:
     """Read the profile that a specification names; None where it names none.
 
-    Args:
-        settings: `MeasuredNetwork.settings`.
-        device: type of the first device.
-
-    Raises:
-        SpecError: the profile cannot be read, or is of another network, of other settings or of another kind of device.
+    `settings` are those of `MeasuredNetwork`, `device` is the type of the first one. SpecError: the profile cannot be read, or is of something else.
     """
     if spec.partition.profile is None:
         return None
@@ -72,22 +64,12 @@ def checked_profile(
         for what, (one, own) in compared.items()
         if one != own
     ]
-    said += [*_differences(profile, graph, costs)][:1]
+    for name, cost in costs.nodes.items():
+        if name not in profile.nodes:
+            said.append(f"the profile has no node {shown(name)}")
+        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+            said.append(f"the profile's node {shown(name)} has other sizes than the network's")
     if said:
         hint = "take one of this specification, on such a device: petra-graph profile SPEC"
         raise SpecError(Problem(message=text, hint=hint, path=_PATH) for text in said)
     return profile
-
-
-def _differences(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[str]:
-    """Yield the nodes that the profile does not have, not with the same sizes, or not timed in all operations."""
-    for name, node in graph.nodes.items():
-        cost, operations = costs.nodes[name], profile.nodes.get(name)
-        if operations is None:
-            yield f"the profile has no node {shown(name)}"
-        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
-            yield f"the profile's node {shown(name)} has other sizes than the network's"
-        else:
-            timed = operations.keys() & (profile.host.get(name, {}) if profile.kind == "cuda" else operations).keys()
-            if missing := PROFILED[node.kind].keys() - timed:
-                yield f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"

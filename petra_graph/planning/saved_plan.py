@@ -6,7 +6,7 @@ neither wins: the run is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from petra_graph.compiler.lower import partition
 from petra_graph.compiler.plan import Plan, read_plan
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import SpecError, shown
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import check_limits, check_stages
 from petra_graph.planning.spec_devices import machine_of, planned_devices
@@ -37,14 +36,7 @@ class SavedPlan:
 
     @classmethod
     def read(cls, source: str) -> SavedPlan:
-        """Read a plan.
-
-        Args:
-            source: a JSON file, or a run's directory.
-
-        Raises:
-            SpecError: it cannot be read, is not a plan, is damaged, or is one of another version.
-        """
+        """Read a plan from a JSON file, or from a run's directory; SpecError: it cannot be read, or as `read_plan`."""
         path, hint = Path(source), ""
         if path.is_dir():
             path = path / PLAN
@@ -55,34 +47,39 @@ class SavedPlan:
             raise SpecError(f"cannot read the plan {path}: {error.strerror or error}", hint) from None
 
     def placement(self, network: MeasuredNetwork, present: Sequence[str], processes: int) -> Placement:
-        """Return the plan's stages and depths on devices that are present.
-
-        Args:
-            network: what is to run.
-            present: the names of its devices; of several processes each one's.
-            processes: in one pipeline.
+        """Return the plan's stages and depths on the devices of these names, which are present; of several processes of a pipeline each one's.
 
         Raises:
             SpecError: the plan is of another network, of other settings or of other devices; the first difference.
             NoFeasiblePlan: the plan's stages do not keep the memory limits of these devices.
         """
-        plan, spec = self.plan, network.spec
+        plan, spec, checked = self.plan, network.spec, network.checked
         named = [device.name for device in plan.devices]
         if processes > 1:  # A process is a device, by the plan's names.
             assumed = planned_devices(spec.partition, tuple(named))
             devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(assumed))
         else:
-            here = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
-            devices = tuple(device for device in here if device.name in named)
-        for key, planned, own in _choices(plan, network):
-            self._compare(key, planned, own)
-        self._compare(
-            "devices", {one.name: one.type for one in plan.devices}, {one.name: one.type.name for one in devices}
-        )
+            found = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
+            devices = tuple(device for device in found if device.name in named)
+
+        cut, stages = [[*stage.nodes] for stage in plan.stages], checked.stages
+        self._compare("method.name", plan.method, checked.method.name)
+        self._compare("method.accumulation", plan.accumulation, spec.method.accumulation)
+        self._compare("data.batch", plan.micro_batch, spec.data.batch)
+        self._compare("partition.replicas", plan.replicas, spec.partition.replicas)
+        if stages is not None:
+            self._compare("partition.stages", cut, [[*stage.nodes] for stage in stages.stages])
+        elif isinstance(spec.partition.stages, int):
+            self._compare("partition.stages", len(cut), spec.partition.stages)
+        if checked.schedule != "auto":
+            self._compare("method.schedule", plan.schedule, checked.schedule)
+        self._compare("nodes", sorted(node.name for node in plan.nodes), sorted(network.graph.nodes))
+        types = {one.name: one.type.name for one in devices}
+        self._compare("devices", {one.name: one.type for one in plan.devices}, types)
         if processes > 1:
             self._compare("processes", len(plan.devices), processes)
         try:
-            stages = partition(network.graph, [stage.nodes for stage in plan.stages], [""])
+            stages = partition(network.graph, cut, [""])
             check_depths(plan.schedule, network.graph, stages)
             hosts = [named.index(stage.device) for stage in plan.stages]
         except (SpecError, ValueError) as error:
@@ -98,9 +95,11 @@ class SavedPlan:
             kept=kept if spec.method.keep == "auto" else None,
             notes=(f"stages, devices and depths are those of {self.source}",),
         )
-        for segment in (segment for program in network.lowering.placed(placement) for segment in program.segments):
-            for name in kept.keys() & set(segment.nodes):
-                self._compare(f"node {shown(name)}: keeps", kept[name], segment.keeps)
+        own = {node.name: node for node in network.described(network.lowering.placed(placement))}
+        for node in plan.nodes:
+            for key in ("kind", "block", "parameters", "inputs", "outputs", "keeps"):
+                here = getattr(own[node.name], key)
+                self._compare(f"node {shown(node.name)}: {key}", getattr(node, key), here)
         check_stages(network, placement)
         check_limits(network, placement)
         return placement
@@ -110,27 +109,3 @@ class SavedPlan:
             came, wanted = (bounded(shown(one), _WIDTH) for one in (planned, here))
             hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
             raise SpecError(f"{self.source} is a plan of {key} = {came}, not {wanted}", hint)
-
-
-def _choices(plan: Plan, network: MeasuredNetwork) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys that both state, each with what the plan has and what is to run."""
-    spec, checked, cut = network.spec, network.checked, [list(stage.nodes) for stage in plan.stages]
-    yield "method.name", plan.method, checked.method.name
-    yield "method.accumulation", plan.accumulation, spec.method.accumulation
-    yield "data.batch", plan.micro_batch, spec.data.batch
-    yield "partition.replicas", plan.replicas, spec.partition.replicas
-    if checked.stages is not None:
-        yield "partition.stages", cut, [list(stage.nodes) for stage in checked.stages.stages]
-    elif isinstance(spec.partition.stages, int):
-        yield "partition.stages", len(cut), spec.partition.stages
-    if checked.schedule != "auto":
-        yield "method.schedule", plan.schedule, checked.schedule
-    planned = {node.name: node for node in plan.nodes}
-    yield "nodes", sorted(planned), sorted(network.graph.nodes)
-    for name, node in network.graph.nodes.items():
-        key, one, shapes = f"node {shown(name)}: ", planned[name], network.shapes[name]
-        yield f"{key}kind", one.kind, node.kind
-        yield f"{key}block", one.block, node.block
-        yield f"{key}inputs", one.inputs, tuple(read for read in node.inputs if read != INPUT)
-        yield f"{key}outputs", one.outputs, shapes.outputs
-        yield f"{key}parameters", one.parameters, shapes.parameters

@@ -37,9 +37,7 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
     """Return the names of a run's devices, in order; of several processes each one's, in the order of ranks, named as if all were on one machine.
 
     A number means the first CUDA devices, or the CPU where torch sees none. On CUDA each process has the device of its local rank.
-
-    Raises:
-        SpecError: a device does not exist here, or the number of devices is not that of the processes, or these are of different kinds.
+    SpecError: a device does not exist here, or the number of devices is not that of the processes, or these are of different kinds.
     """
     devices, available, path = partition.devices, torch.cuda.device_count(), ("partition", "devices")
     if processes > 1:
@@ -66,11 +64,8 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
 def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
     """Return the devices with their types, limits and links; no limit is above what a device has.
 
-    Args:
-        names: the devices that are present; None: those that the specification names, which need not exist.
-
-    Raises:
-        SpecError: a type is unknown, or lists do not match in length.
+    `names` are those of the devices that are present; None: those that the specification names, which need not exist.
+    SpecError: a type is unknown, or lists do not match in length.
     """
     refuse(device_problems(partition))
     count, known = device_count(partition) if names is None else len(names), device_types(partition)
@@ -122,13 +117,10 @@ def _type_here(name: str) -> DeviceType:
 
 
 def gpu_type(properties: Any) -> DeviceType:
-    """Return a GPU's type, with the GPU's own memory.
+    """Return a GPU's type by `torch.cuda.get_device_properties`, with the GPU's own memory.
 
     One whose model, multiprocessors and memory are those of a data sheet in the table has that sheet's rates. Any other one has those of
     one card, and `guess` says so: stages are cut alike on alike devices, whatever their rates.
-
-    Args:
-        properties: of `torch.cuda.get_device_properties`.
     """
     words = re.findall(r"[a-z0-9]+", properties.name.lower())
     models = {*words, *(first + second for first, second in pairwise(words))}

@@ -120,19 +120,15 @@ a.toml:20: the head "head" has 7 outputs, but the data set has 10 classes
 # --- delay that costs accuracy ---------------------------------------------------------------------------------------
 
 LATE = specs.SPEC.replace("accumulation = 2", "accumulation = 1").replace('kind = "reversible"', "repeat = 2")
-SAID = "gradients reach stage 1 {} updates late, which can cost accuracy ({}; without delay, at {}): {}method.accumulation = {} makes it 2 updates or less"
-SGD = "a RevNet, nine updates late, ended at 81.94 % with SGD", "82.92 %"
-ADAMW = "a small GPT, five updates late, ended at 2.16 nats with AdamW", "1.74"
-MUON = "a small GPT, five updates late, ended at 1.65 nats with Muon", "1.62"
-LOCKSTEP = SAID.format(6, *SGD, 'method.schedule = "1f1b" halves the delay, ', 3)
+SAID = "gradients reach stage 1 {} updates late, which can cost accuracy: {}method.accumulation = {} makes it 2 updates or less"
+LOCKSTEP = SAID.format(6, 'method.schedule = "1f1b" halves the delay, ', 3)
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ([], [LOCKSTEP]),
-        (["method.schedule=1f1b", "optimizer.name=adamw"], [SAID.format(3, *ADAMW, "", 2)]),
-        (["method.schedule=1f1b", "optimizer.name=muon"], [SAID.format(3, *MUON, "", 2)]),
+        (["method.schedule=1f1b", "optimizer.name=adamw"], [SAID.format(3, "", 2)]),
         (["method.accumulation=3"], []),
         (["method.name=gpipe"], []),
         # It corrects the delay.
