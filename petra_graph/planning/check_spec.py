@@ -263,12 +263,11 @@ class _PluginTables:
                 continue
             if (configured := self.configured(kind, path)) is None:
                 continue
-            metric = isinstance(part, MetricSpec)
-            name = (metric and part.recorded_as) or configured.name.rpartition(":")[2]
+            name = (isinstance(part, MetricSpec) and part.recorded_as) or configured.name.rpartition(":")[2]
             if name not in found:
                 found[name] = attrs.evolve(configured, recorded_as=name)
             elif self.loaded.spec is not None:  # else another name may not be readable
-                hint = f'record it under another name: recorded_as = "{name}-2"' if metric else ""
+                hint = f'record it under another name: recorded_as = "{name}-2"' if isinstance(part, MetricSpec) else ""
                 twice = Problem(message=f"{configured} is listed twice", hint=hint, path=(*path, "name"))
                 self.problems.add([twice])
         return tuple(found.values())
