@@ -1,9 +1,5 @@
 """The data set of a run: its splits, checked where they are first read, and each of its epochs and evaluations as micro-batches.
 
-    CheckedSplit    rows of a split of the data set: errors name samples, and the first ones are compared with the facts
-    OpenedData      the training, validation and test samples, what of them this process reads, and how long an epoch is
-    MicroBatches    of an epoch or an evaluation
-
 Decision: the order of an epoch is drawn whole from (seed, epoch), and the samples of a validation share from the seed and the number of
 samples. So no process, no number of loader processes, no batch and no resume can change either.
 """
@@ -42,20 +38,15 @@ _DRAW = (0, 3)
 
 @frozen(kw_only=True, eq=False)
 class CheckedSplit:
-    """Samples of one split of a data set.
-
-    Attributes:
-        name: the data set's, as messages say it: data set "digits".
-        part: "training", "validation" or "test".
-        split: a `Split`.
-        rows: of the split that are its samples; None: all. Messages name samples by their rows.
-        facts: of the data set.
-    """
+    """Samples of one split of a data set: errors name samples, and the first ones are compared with the facts."""
 
     name: str
+    """The data set's, as messages say it: data set "digits"."""
     part: str
+    """Training, validation or test."""
     split: Any
     rows: Rows | None = None
+    """Of the split that are its samples, by which messages name them; None: all."""
     facts: DataFacts
     _seen: set[str] = field(factory=set, init=False)
     """What has been compared with the facts."""
@@ -76,16 +67,16 @@ class CheckedSplit:
     def fetch(self, indices: Rows, *, seed: int, epoch: int, mixed: bool = False) -> tuple[Tree, Tree]:
         """Load samples as the split does, `mixed` by it if they are to be; RunFailed: it raised, or its first samples are not as declared."""
 
-        def as_declared(samples: Any) -> Tree:
+        def in_order(samples: Any) -> Tree:
             # The order of several inputs is the facts': the first node reads them in it, by position.
             return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
 
         samples, targets = self._loaded(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
-        samples = as_declared(samples)
+        samples = in_order(samples)
         if mixed:  # it may draw for one input after the other
             with author_code(lambda: f"{self._named(indices)}, mixed", error=RunFailed):
                 samples, targets = self.split.mix(samples, targets, self._rows(indices), seed=seed, epoch=epoch)
-            samples = as_declared(samples)
+            samples = in_order(samples)
         return samples, targets
 
     @property
@@ -98,7 +89,6 @@ class CheckedSplit:
         return indices if self.rows is None else self.rows[np.asarray(indices)]
 
     def _named(self, indices: Sequence[int] | Rows) -> str:
-        """Name samples as the subject of a message."""
         return f"{self.name}, sample{'s' * (len(indices) > 1)} {listed(map(str, self._rows(indices)))} of its {self.part} data"
 
     def _loaded(self, load: Callable[[Any], Any], indices: Rows, what: Literal["samples", "targets"]) -> Any:
@@ -121,22 +111,18 @@ class CheckedSplit:
 
 def _fault_of(facts: DataFacts, rows: int, loaded: Any, what: Literal["samples", "targets"]) -> str:
     """Return what is wrong first with samples and targets, or with targets alone, as the end of a sentence; "" if nothing is."""
-    both = [loaded] if what == "targets" else loaded
-    if not isinstance(both, tuple | list) or (what == "samples" and len(both) != 2):  # noqa: PLR2004
-        return f"fetch returned a {type(loaded).__name__}, not a pair of samples and targets"
     inputs = {f'["{name}"]' if name else "": one for name, one in facts.inputs.items()}
-    parts = [("samples", inputs), ("targets", facts.targets)]
-    for (noun, declared), tree in zip(parts[-len(both) :], both, strict=True):
-        wanted = {place: f"{dtype} {[rows, *shape]} on cpu" for place, (shape, dtype) in declared.items()}
-        found = {
-            place: f"{form(one)} on {one.device}" if isinstance(one, torch.Tensor) else form(one)
-            for place, one in named_leaves(tree)
-        }
-        if found != wanted:
-            came, said = (
-                ", ".join(f"{place} {one}".lstrip() for place, one in forms.items()) for forms in (found, wanted)
-            )
-            return f"{noun} are {came}, where the data set declares {said}"
+    declared = {"samples": inputs, "targets": facts.targets} if what == "samples" else {"targets": facts.targets}
+    both = loaded if what == "samples" else [loaded]
+    if not isinstance(both, tuple | list) or len(both) != len(declared):
+        return f"fetch returned a {type(loaded).__name__}, not a pair of samples and targets"
+    for (noun, parts), tree in zip(declared.items(), both, strict=True):
+        wanted = [f"{place} {dtype} {[rows, *shape]} on cpu".lstrip() for place, (shape, dtype) in parts.items()]
+        found = [
+            f"{place} {form(one)} on {getattr(one, 'device', 'cpu')}".lstrip() for place, one in named_leaves(tree)
+        ]
+        if sorted(found) != sorted(wanted):
+            return f"{noun} are {', '.join(found)}, where the data set declares {', '.join(wanted)}"
     targets = both[-1]
     if facts.classes is not None and facts.target_dtype == "int64" and targets.numel():
         low, high = int(targets.min()), int(targets.max())
@@ -205,12 +191,12 @@ class OpenedData:
         if hasattr(train, "in_epochs"):
             if spec.data.workers > 1:
                 message = f"a stream is read in its order, by one loader process at most (got {spec.data.workers})"
-                hint = "set data.workers to 0 or 1; a stream may use processes of its own"
-                raise SpecError(Problem(message=message, hint=hint, path=("data", "workers")))
+                raise SpecError(Problem(message=message, path=("data", "workers")))
             if spec.run.micro_batches is None:
-                message = "the training samples are a stream of unknown length, and nothing says how long an epoch is"
-                hint = "set run.micro_batches, the number of micro-batches of an epoch; the next epoch begins with the sample after its last one"
-                raise SpecError(Problem(message=message, hint=hint, path=("run", "micro_batches")))
+                message = (
+                    "the training samples are a stream of unknown length: set the number of micro-batches of an epoch"
+                )
+                raise SpecError(Problem(message=message, path=("run", "micro_batches")))
             micro_batch = spec.data.batch * spec.partition.replicas
             train = train.in_epochs(spec.run.micro_batches * micro_batch, micro_batch)
         opened = cls.of(str(checked.data), data, train, spec, parted=parted)
@@ -220,32 +206,30 @@ class OpenedData:
     @classmethod
     def of(cls, name: str, data: DataSet, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
         """Part an opened data set of this name as `data.validation` says; SpecError: it has no such samples. A stream's `train` knows its epochs."""
-        wanted = spec.data.validation if parted else None
-        of = partial(CheckedSplit, name=name, facts=data.facts)
-        training, held = of(part="training", split=train), None
+        wanted, rows, held_rows, held = spec.data.validation if parted else None, None, None, None
         with at_path("data", "validation"):
             if isinstance(wanted, str):
-                own = getattr(data, wanted, None)
-                if not hasattr(own, "fetch"):
-                    hint = "name one that it has, or give a share of the training samples, as in 0.1"
-                    raise SpecError(f'{name} has no split "{wanted}"', hint)
-                held = of(part="validation", split=own)
+                held = getattr(data, wanted, None)
+                if not hasattr(held, "fetch"):
+                    raise SpecError(
+                        f'{name} has no split "{wanted}"', "name one that it has, or give a share, as in 0.1"
+                    )
             elif wanted is not None and hasattr(train, "set_apart"):  # its samples overlap
                 with author_code(f"{name} cannot set validation samples apart"):
-                    first, apart = train.set_apart(wanted)
-                training, held = of(part="training", split=first), of(part="validation", split=apart)
+                    train, held = train.set_apart(wanted)
             elif wanted is not None:
-                if (plain := getattr(train, "plain", None)) is None:
+                if (held := getattr(train, "plain", None)) is None:
                     message = f"{name} cannot give a share of its training samples: it has no view of them without augmentation"
-                    hint = (
-                        "give its training split the attribute `plain` (itself, if it has none), of torch Datasets the option `plain`; or name "
-                        'a split of the data set\'s own, as in data.validation = "validation"'
-                    )
-                    raise SpecError(message, hint)
+                    raise SpecError(message, "its training split, or a torch Dataset by its options, may have `plain`")
                 rows, held_rows = draw_share(len(train), wanted, spec.run.seed)
-                training = of(part="training", split=train, rows=rows)
-                held = of(part="validation", split=plain, rows=held_rows)
-        return cls(spec=spec, facts=data.facts, train=training, validation=held, test=of(part="test", split=data.test))
+        of = partial(CheckedSplit, name=name, facts=data.facts)
+        return cls(
+            spec=spec,
+            facts=data.facts,
+            train=of(part="training", split=train, rows=rows),
+            validation=None if held is None else of(part="validation", split=held, rows=held_rows),
+            test=of(part="test", split=data.test),
+        )
 
     @property
     def by_index(self) -> CheckedSplit:
@@ -259,7 +243,7 @@ class OpenedData:
 
     @cached_property
     def micro_batches(self) -> int:
-        """In an epoch over all training data; a number for the whole run, also where the length of a Dataset follows the epoch that it is told."""
+        """In an epoch over all training data, for the whole run: the length of a Dataset may follow the epoch that it is told."""
         return len(self.train) // self.whole
 
     @property
@@ -301,7 +285,7 @@ class OpenedData:
 
 
 def draw_share(samples: int, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows of the training samples and of the validation samples, both sorted; SpecError: no sample would be left to validate."""
+    """Return the rows of the training and of the validation samples, both sorted; SpecError: none would be left to validate."""
     count = count_of_share(samples, share)
     if not count:
         raise SpecError(f"a share of {share:g} of {samples:,} training samples is no sample", "give a larger share")

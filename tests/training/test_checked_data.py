@@ -58,7 +58,7 @@ def raises(x, y, indices):
         (raises, "sample 441 of its training data: ValueError: no such key"),
         (lambda x, y, _: (x[1:], y[1:]), "samples 440, 441, 442, 443 and 16 more of its training data: samples are float32 [19, 8] on cpu, where the"),
         (lambda x, y, _: (x.double(), y), "samples are float64 [20, 8] on cpu, where"),
-        (lambda x, y, _: (x.numpy(), y), "samples are ndarray, where the data set declares"),
+        (lambda x, y, _: (x.numpy(), y), "samples are ndarray on cpu, where the data set declares"),
         (lambda x, y, _: None, "fetch returned a NoneType, not a pair of samples and targets"),
         (lambda x, y, _: (x, y.float()), "targets are float32 [20] on cpu, where the data set declares int64"),
         (lambda x, y, _: (x, y + 1), "targets are 1 .. 3, where the data set declares classes 0 .. 2"),
