@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from attrs import frozen
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
 from petra_graph.training.data import MicroBatches
-from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.training.trainer import Trainer
 
 
-@frozen(kw_only=True)
-class Measured:
-    """What an evaluation has found; nothing where the head is in another process.
-
-    Attributes:
-        means: of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", "rates/recall".
-        undefined: the values of metrics that are not finite.
-    """
+class Measured(NamedTuple):
+    """What an evaluation has found; nothing where the head is in another process."""
 
     samples: int
     means: Mapping[str, float]
+    """Of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", "rates/recall"."""
     undefined: Mapping[str, float]
+    """The values of metrics that are not finite."""
 
 
 def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str, after: str = "") -> Measured:
-    """Take the results of an evaluation's batches, which new metrics see once each.
+    """Take the results of an evaluation's batches, with what the head compared, which new metrics see once each.
 
-    Args:
-        results: of the head, with what it compared.
-        metrics: of the run.
-        data: the name of the data in errors: "test data".
-        after: "after epoch 3", at which a loss that is not finite fails the run; "": it is a value like others.
+    `data` is its name in errors; with `after`, as in "after epoch 3", a loss that is not finite fails the run.
     """
     meters, built = Meters(), [(one, one.build()) for one in metrics]
     for number, result in enumerate(results, start=1):
@@ -58,14 +47,15 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
     values: dict[str, float] = {}
     for one, metric in built if meters.samples else ():
         if one.recorded_as in means:
-            message = f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name'
-            hint = f'record it under another name: recorded_as = "{one.recorded_as}-2"'
-            raise SpecError(Problem(message=message, hint=hint, path=(*one.path[:-1], "name")))
+            message = (
+                f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name: write recorded_as'
+            )
+            raise SpecError(Problem(message=message, path=(*one.path[:-1], "name")))
         found = metric.compute().items()
         values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
     undefined = {name: value for name, value in values.items() if not math.isfinite(value)}
     finite = {name: value for name, value in values.items() if name not in undefined}
-    return Measured(samples=meters.samples, means={**means, **finite}, undefined=undefined)
+    return Measured(meters.samples, {**means, **finite}, undefined)
 
 
 def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
@@ -82,20 +72,16 @@ def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) ->
 
 
 class Meters:
-    """Sums of the head's results. The mean of losses is over the weight of the targets, that of metrics over the number that they count.
-
-    Results wait on their device until they are read.
-    """
+    """Sums of the head's results, which wait on their device until they are read. The mean of losses is over the weight of the targets, that of metrics over the number that they count."""
 
     def __init__(self) -> None:
-        """Begin without a batch."""
         self.samples, self.weight, self.counted = 0, 0.0, 0.0
         self._sums: dict[str, float] = {}
         self._pending: list[HeadResult] = []
 
     def add(self, result: HeadResult) -> None:
         """Take one batch, without reading it."""
-        self._sum(result.samples, result.weight, result.counted)
+        self._sum(result.samples, result.weight, result.counted, {})
         self._pending.append(result._replace(compared=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
@@ -105,7 +91,8 @@ class Meters:
         names = dict.fromkeys(name for result in pending for name in result.metrics)
         values = {name: iter(floats([r.metrics[name] for r in pending if name in r.metrics])) for name in names}
         for result, loss in zip(pending, losses, strict=True):
-            self._sum(sums={"loss": loss * result.weight, **{name: next(values[name]) for name in result.metrics}})
+            sums = {"loss": loss * result.weight, **{name: next(values[name]) for name in result.metrics}}
+            self._sum(0, 0.0, 0.0, sums)
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
@@ -117,6 +104,11 @@ class Meters:
         self.read()
         self._sum(**other)
 
+    def _sum(self, samples: int, weight: float, counted: float, sums: Mapping[str, float]) -> None:
+        self.samples, self.weight, self.counted = self.samples + samples, self.weight + weight, self.counted + counted
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
         self.read()
@@ -126,15 +118,7 @@ class Meters:
     def expect_targets(self, data: str) -> None:
         """Refuse batches of which no target has counted; `data` names them."""
         if self.samples and not self.weight:
-            message = f"no target of the {data} counts: the loss gives {plural(self.samples, 'sample')} a weight of 0"
-            raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
-
-    def _sum(
-        self, samples: int = 0, weight: float = 0.0, counted: float = 0.0, sums: Mapping[str, float] | None = None
-    ) -> None:
-        self.samples, self.weight, self.counted = self.samples + samples, self.weight + weight, self.counted + counted
-        for name, value in (sums or {}).items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+            raise RunFailed(f"no target of the {data} counts: the loss gives all {self.samples} samples a weight of 0")
 
 
 def loss_failed(what: str, value: float, first: float = math.nan) -> RunFailed:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -23,16 +22,12 @@ from torch.utils.data import DataLoader, Dataset
 from petra_graph.errors import PetraGraphError
 from petra_graph.runtime.stage_io import MicroBatch
 
-_OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
 _Request = tuple[int, Any, Mapping[str, Any]]
 """The number of a split, the indices of a micro-batch, and the other arguments of `fetch`."""
 
 
 class Loaders:
-    """Loader processes, which start when they are first needed and live until they are closed.
-
-    They iterate over one epoch or evaluation at a time: a new iteration abandons the one before.
-    """
+    """Loader processes, which start when they are first needed and live until they are closed; a new iteration abandons the one before."""
 
     def __init__(self, count: int, splits: Sequence[Any]) -> None:
         """Begin without processes; each will have all `splits` in its memory."""
@@ -57,12 +52,7 @@ class Loaders:
                 worker_init_fn=_begin,
                 generator=torch.Generator(),  # the default one would be advanced, and only if there are loaders
             )
-        # Held back while processes start, as one that has not reached `_begin` dies with a traceback.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
-        try:
-            self._processes = loaded = iter(self._loader)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._processes = loaded = iter(self._loader)
         for item in loaded:
             if isinstance(item, PetraGraphError):
                 raise item
@@ -95,9 +85,8 @@ def _as_it_is(batch: Any) -> Any:
 
 def _begin(_: int) -> None:
     """Begin in a loader process: Ctrl-C and a closed terminal are for the parent, which ends its workers itself, in good order."""
-    for ends in _OF_TERMINALS:
-        signal.signal(ends, signal.SIG_IGN)
-    sys.excepthook = _report_unless_parent_left
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # What is open for reading is opened again: forks share the position in a file, and would read what another one has sought.
     for opened in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
         number = int(opened.name)
@@ -107,9 +96,3 @@ def _begin(_: int) -> None:
                 os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
                 os.dup2(own, number, inheritable=os.get_inheritable(number))
                 os.close(own)
-
-
-def _report_unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """Report nothing if the parent was interrupted while it took a tensor from the thread that hands tensors over."""
-    if not issubclass(kind, ConnectionError | EOFError):
-        sys.__excepthook__(kind, value, trace)
