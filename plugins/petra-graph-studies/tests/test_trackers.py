@@ -88,15 +88,6 @@ def test_wandb(write, wandb):
     assert one.given["id"] == json.loads((directory / "wandb.json").read_text())["run_id"]
 
 
-def test_a_run_that_goes_on_is_the_same_run_of_wandb(write, wandb):
-    run(write("small.toml", SPEC + named("callback", "wandb")), (), StopAt("trained 2/5"))
-    assert main(["run", "--resume", "latest"]) == 0
-    first, second = wandb.runs
-    assert first.given["id"] == second.given["id"]
-    found = {name: {*logged(first).get(name, ()), *values} for name, values in logged(second).items()}
-    assert found == {name: set(values) for name, values in recorded(only_run()).items()}
-
-
 def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     text = SPEC + named("callback", "ema", "mlflow")

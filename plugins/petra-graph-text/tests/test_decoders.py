@@ -59,7 +59,7 @@ def model_states(directory: Path) -> dict[str, torch.Tensor]:
     return {name: one for node in nodes for name, one in node.state_dict().items()}
 
 
-@pytest.mark.parametrize("family", FAMILIES[1:])  # the others are Llama's
+@pytest.mark.parametrize("family", FAMILIES[2:])  # the others are Llama's
 def test_a_folder_has_the_logits_of_transformers(family: str) -> None:
     model = save_model("model", family=family, shards="20KB")
     Path("model/model.safetensors").unlink()
@@ -100,7 +100,7 @@ def test_a_configuration_alone_has_random_weights() -> None:
     assert 0.01 < float(found.std()) < 0.03, "initializer_range is 0.02"
 
 
-@pytest.mark.parametrize("change", [ONE_STAGE, "partition.untie=true", 'precision.compute="bfloat16"'])
+@pytest.mark.parametrize("change", [ONE_STAGE, 'precision.compute="bfloat16"'])
 def test_a_trained_network_is_opened_by_transformers(change: str) -> None:
     tied = change == ONE_STAGE
     save_model("model", tie_word_embeddings="compute" not in change)
@@ -178,17 +178,12 @@ def change(**values: Any) -> None:
 
 
 CASES: dict[str, tuple[Callable[[], object], list[str], str]] = {
-    "no folder": (lambda: None, ["architecture.options.model=nowhere"], "nowhere/config.json cannot be read: No such"),
-    "no JSON": (lambda: CONFIG.write_text("{"), [], "model/config.json cannot be read"),
     "another family": (
         lambda: change(model_type="mine", auto_map={"AutoConfig": "evil.Config"}),
         [],
         'model_type = "mine"',
     ),
-    "a size of another type": (lambda: change(hidden_size="32"), [], 'hidden_size = "32", not a positive'),
     "quantised": (lambda: change(quantization_config={"bits": 4}), [], "is of quantised weights"),
-    "heads that do not divide": (lambda: change(num_attention_heads=5), [], "is not a multiple of the number of"),
-    "unknown layers": (lambda: change(layer_types=["mamba"] * 3), [], "layer_types must be"),
     "other sizes": (lambda: change(intermediate_size=48), [], "gate_proj.weight [64, 32] in the file"),
     "a longer window": (lambda: None, ["data.options.context=70"], "max_position_embeddings = 64"),
     "a padded vocabulary": (lambda: change(vocab_size=320), [], "set data.options.vocabulary = 320"),
@@ -211,17 +206,3 @@ def test_bad_input_is_refused(case: str, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().err
     assert message in said
     assert "Traceback" not in said
-
-
-def test_what_is_no_decoder_and_a_network_without_adapters_are_not_exported() -> None:
-    assert run("run.micro_batches=2") == 0
-    with pytest.raises(SpecError, match="the network has no adapters"):
-        to_transformers("latest", "out", adapter=True)
-    Path("gpt.toml").write_text(
-        SPEC.replace('"hf-decoder"', '"gpt"')
-        .replace('model = "model"', "layers = 1, heads = 1, width = 8", 1)
-        .replace('weights = "model"', "")
-    )
-    assert main(["run", "gpt.toml", "--set", "run.micro_batches=2"]) == 0
-    with pytest.raises(SpecError, match="is no model of transformers"):
-        to_transformers("latest", "other")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from petra_graph_text.training import TokenCrossEntropy
-from petra_graph_text.transformer import PatchEmbedding, RevTransformer, TokenEmbedding, TokenLogits, rotated
+from petra_graph_text.transformer import RevTransformer, TokenEmbedding, TokenLogits, rotated
 from torch.nn import functional
 
 
@@ -66,11 +66,6 @@ def test_rotated_products_depend_on_distances_alone(first: int, apart: int) -> N
     at = rotated(q.expand(50, 6)), rotated(k.expand(50, 6))
     torch.testing.assert_close(at[0][first] @ at[1][first + apart], at[0][0] @ at[1][apart], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(at[0][first].norm(), q.norm(), rtol=1e-6, atol=1e-6)
-
-
-def test_squares_that_do_not_divide_an_image_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"both sides multiples of patch = 5 \(got \[1, 28, 28\]\)"):
-        PatchEmbedding([(1, 28, 28)], width=8, patch=5)
 
 
 def test_the_loss_is_the_mean_over_samples_and_its_bits_are_nats_over_log_2() -> None:

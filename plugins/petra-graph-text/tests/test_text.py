@@ -136,20 +136,6 @@ def test_windows_are_the_tokens_of_the_text_and_come_back(
     assert [*opened(TextTokens, **tokens).train.tokens] == [*text.train.tokens]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tokenizer": "nowhere.json"}, r"there is no file nowhere\.json"),
-        ({"vocabulary": 9}, "it is of another network"),
-        ({"tokenizer": __file__}, r"test_text\.py is no tokenizer"),
-    ],
-)
-def test_a_wrong_tokenizer_is_said(tokens: dict[str, Any], changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message) as raised:
-        opened(TextTokens, **{**tokens, **changes})
-    assert raised.value.problems[0].path == ("tokenizer",)
-
-
 def test_bits_are_those_of_the_bytes_of_the_targets(tokens: dict[str, Any]) -> None:
     """Targets that are passed over count neither as nats nor as bytes."""
     made = TextTokens.codec(TextTokens.facts(context=12), tokenizer=Path(tokens["tokenizer"]))

@@ -35,17 +35,6 @@ def test_class_folders_without_a_split_are_split_the_same_in_every_run(folder_ro
     assert [again.train.pixels.files, again.test.pixels.files] == files
 
 
-def test_classes_are_counted_unless_they_are_given(folder_root):
-    def classes(**options):
-        return (options | ImageFolder.completed(**{"root": folder_root, "train": "train", "test": "test"} | options))[
-            "classes"
-        ]
-
-    assert (classes(), classes(classes=7), classes(test_share=0.5, train="none")) == (2, 7, 2)
-    with pytest.raises(SpecError, match="none cannot be read"):
-        classes(train="none")
-
-
 @pytest.mark.parametrize("size", [(40, 30), (30, 40), (33, 100)])
 def test_evaluation_resizes_and_crops_as_torchvision(size, tmp_path, write_images):
     for half in ("train", "val"):
@@ -63,13 +52,6 @@ def test_splits_are_no_classes(folder_root):
     problem = refused(folder_root, test_share=0.2)
     assert "has the folders test, train, which are splits and not classes" in problem.message
     assert "leave out test_share" in problem.hint
-
-
-def test_another_number_of_classes_is_refused(folder_root):
-    assert refused(folder_root, classes=3).message == f"{folder_root}/train must hold 3 class folders (got 2)"
-    (folder_root / "test" / "emu").mkdir()
-    (folder_root / "test" / "emu" / "0.png").write_bytes(b"")
-    assert refused(folder_root).message.endswith("must have the same classes (only one has emu)")
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", None])

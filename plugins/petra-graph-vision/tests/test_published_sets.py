@@ -103,10 +103,3 @@ def test_wrong_files_are_refused_with_a_remedy(cifar_root, fashion_root, imagene
     (imagenet32_root / "val_data").write_bytes(pickle.dumps({"data": Code(), "labels": []}))
     assert "it names builtins.print, and only arrays are read" in refused(ImageNet32, imagenet32_root)
     assert capsys.readouterr().out == ""
-
-
-def test_options_out_of_range_or_contradictory_are_refused():
-    with pytest.raises(SpecError, match="resize must be at least size"):
-        opened(ImageNet, ".", size=288)
-    with pytest.raises(SpecError, match="mean: must be of length 3"):
-        opened(Cifar10, ".", mean=(0.5,))

@@ -61,24 +61,6 @@ def test_mixup_is_torchvisions_on_whole_numbers(opened):
     assert torch.allclose(shares.sum(1), torch.ones(len(ALL)))
 
 
-def test_a_mix_follows_from_seed_epoch_and_samples(opened):
-    train = opened(mix=({"name": "MixUp"}, {"name": "CutMix"})).train
-    images, targets = train.fetch(ALL, seed=0, epoch=0)
-
-    def mix(seed, epoch, indices):
-        before = torch.get_rng_state()
-        mixed, _ = train.mix(images, targets, indices, seed=seed, epoch=epoch)
-        assert torch.equal(torch.get_rng_state(), before)
-        return mixed
-
-    first = mix(0, 0, ALL)
-    torch.manual_seed(99)
-    assert torch.equal(mix(0, 0, ALL), first)
-    assert not any(torch.equal(first, other) for other in (mix(1, 0, ALL), mix(0, 1, ALL), mix(0, 0, ALL[::-1])))
-    chosen = {bool((mix(seed, 0, ALL) != images).all(1).any(0).all()) for seed in range(12)}
-    assert chosen == {True, False}  # a whole image of MixUp, a box of CutMix
-
-
 WRONG = {
     "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*RandAugment'),
     "no name": ("augment", {"num_ops": 2}, "is no transform"),
