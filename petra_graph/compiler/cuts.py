@@ -1,25 +1,21 @@
-"""Cuts: the stage of every node, the device of every stage, what every node keeps; how these change, and with which a search begins.
+"""Cuts: the stage of every unit, the device of every stage, what every node keeps; how these change, and with which a search begins.
 
-    order     stem  a  b  c  head          the graph's topological order
+    order     stem  a  b  c  head          units: nodes, or several that change their stage together
     stages     0    0  1  1   2            no edge leads to an earlier stage, no stage is empty
     hosts      0    0  1                   the device of stages 0, 1 and 2; each device has neighbours
 
-Any cut into an acyclic graph of stages can be written so, its stages numbered in some topological order.
-
-A search begins with one order of nodes, and one of devices, cut into intervals by dynamic programming:
+A search begins with one order of units, and one of devices, cut into intervals by dynamic programming:
 
     order   n0 n1 n2 | n3 n4 | n5 ...        an interval is [a, b): here [0, 3), [3, 5)
 
-    rest[p][a]     devices p, p+1, ... hold the nodes from position a on
+    rest[p][a]     devices p, p+1, ... hold the units from position a on
                    = the best over b > a of   costs[p][a, b]   combined with   rest[p + 1][b]
 
-"Combined with" is the larger of both, or their sum: it is monotone in the rest, so the best rest may replace any other. On a chain there is one
-order. Costs are sums over nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
+"Combined with" is the larger of both, or their sum: it is monotone in the rest, so the best rest may replace any other. Costs are sums over
+nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, combinations, count, islice, pairwise
 from math import inf
@@ -32,7 +28,6 @@ from numpy.typing import NDArray
 
 from petra_graph.compiler.node_table import NodeTable
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.graph.node_graph import distances, stage_graph
 from petra_graph.program.channels import NEIGHBOUR_CAPACITY
 from petra_graph.spec.model import BufferedKeeps, Keeps
 
@@ -49,14 +44,11 @@ _EQUAL = 1 + 1e-9
 
 
 class Cut(NamedTuple):
-    """Stages on devices, with what nodes keep: nodes, stages and devices are numbers, in the order of graph, pipeline and specification."""
+    """The stage of every unit, the device of every stage, and what every node keeps, where that is open."""
 
     stages: tuple[int, ...]
-    """Of every node."""
     hosts: Hosts
-    """Of every stage."""
     keeps: tuple[Keeps, ...] = ()
-    """Of every node, where that is open."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -65,127 +57,92 @@ class Space:
 
     inputs: PlannerInputs
     stages: int
-    """Their number."""
     given: tuple[int, ...] | None = None
-    """The stage of every node, where stages are given."""
+    """The stage of every node, where stages are given: each is a unit that stays where it is."""
     hosts: Hosts | None = None
     """The device of every stage, where these are given as well."""
 
     @cached_property
     def kinds(self) -> Sequence[Hashable]:
-        """Of every device."""
         return [self.inputs.kind_of(device) for device in self.inputs.devices]
 
     @cached_property
-    def listed(self) -> bool:
-        """Whether devices keep their listed order, because they differ by their machine alone."""
-        return self.inputs.alike
+    def unit_of(self) -> Sequence[int]:
+        """The unit of every node; nodes that share a parameter have one."""
+        if self.given is not None:
+            return self.given
+        first = {name: names[0] for names in self.inputs.together for name in names}
+        heads = dict.fromkeys(first.get(name, name) for name in self.inputs.graph.order)
+        number = dict(zip(heads, range(len(heads)), strict=True))
+        return [number[first.get(name, name)] for name in self.inputs.graph.order]
 
     @cached_property
     def units(self) -> Sequence[Sequence[int]]:
-        """The nodes that change their stage together: those that share a parameter, or that are given as a stage, and the others alone."""
-        order = self.inputs.graph.order
-        if self.given is not None:
-            return [[node for node, own in enumerate(self.given) if own == stage] for stage in range(self.stages)]
-        together = [[order.index(name) for name in names] for names in self.inputs.together]
-        bound = {node for nodes in together for node in nodes}
-        return [*together, *([node] for node in range(len(order)) if node not in bound)]
+        return [[node for node, own in enumerate(self.unit_of) if own == unit] for unit in range(max(self.unit_of) + 1)]
 
     @cached_property
-    def around(self) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
-        """Of every unit, the other nodes that it reads, and those that read it."""
-        graph, found = self.inputs.graph, []
-        position = {name: place for place, name in enumerate(graph.order)}
-        for unit in self.units:
-            read = (position[one] for node in unit for one in graph.digraph.predecessors(graph.order[node]))
-            readers = (position[one] for node in unit for one in graph.digraph.successors(graph.order[node]))
-            found.append(([one for one in read if one not in unit], [one for one in readers if one not in unit]))
+    def edges(self) -> nx.DiGraph:
+        unit_of, found = dict(zip(self.inputs.graph.order, self.unit_of, strict=True)), nx.DiGraph()
+        found.add_nodes_from(range(len(self.units)))
+        ends = ((unit_of[producer], unit_of[reader]) for producer, reader in self.inputs.graph.digraph.edges)
+        found.add_edges_from(pair for pair in ends if pair[0] != pair[1])
         return found
 
     @cached_property
-    def node_orders(self) -> Sequence[Sequence[Sequence[int]]]:
-        """The units in topological orders: as listed, breadth first, depth first from both ends."""
+    def unit_orders(self) -> Sequence[Sequence[int]]:
+        """Topological orders of units: as listed, breadth first, depth first; the two from the other end."""
         if self.given is not None:
-            return [self.units]
-        graph, merged = self.inputs.graph, nx.DiGraph()
-        unit_of = {graph.order[node]: place for place, unit in enumerate(self.units) for node in unit}
-        merged.add_nodes_from(range(len(self.units)))
-        ends = ((unit_of[producer], unit_of[reader]) for producer, reader in graph.digraph.edges)
-        merged.add_edges_from(pair for pair in ends if pair[0] != pair[1])
-        sort, backwards, clock = nx.lexicographical_topological_sort, merged.reverse(copy=False), count()
+            return [range(len(self.units))]
+        sort, backwards, clock = nx.lexicographical_topological_sort, self.edges.reverse(copy=False), count()
         found = [
-            list(sort(merged, key=lambda unit: self.units[unit][0])),
-            list(sort(merged, key=lambda _: next(clock))),
-            list(sort(merged, key=lambda _: -next(clock))),
-            list(sort(backwards, key=lambda _: -next(clock)))[::-1],
-            list(sort(backwards, key=lambda _: next(clock)))[::-1],
+            sort(self.edges),
+            sort(self.edges, key=lambda _: next(clock)),
+            sort(self.edges, key=lambda _: -next(clock)),
+            reversed(list(sort(backwards, key=lambda _: -next(clock)))),
+            reversed(list(sort(backwards, key=lambda _: next(clock)))),
         ]
-        return [[self.units[unit] for unit in order] for order in dict.fromkeys(map(tuple, found))]
+        return list(dict.fromkeys(map(tuple, found)))
 
     def neighbours(self, cut: Cut, fullest: int | None) -> Iterator[Cut]:
-        """Yield the cuts that differ by one unit's stage, one stage's device, or what one node keeps.
-
-        Args:
-            fullest: a device that holds too much; what changes nothing there is left out. None: the cut fits, and nodes keep what they do.
-        """
+        """Yield the cuts that differ by one unit's stage, one stage's device, or what one node keeps; where a device holds too much, those that change it."""
         stages, hosts, keeps = cut
         for others in self._other_hosts(hosts) if self.hosts is None else ():
             changed = zip(hosts, others, strict=True)
             if fullest is None or any(one != other and fullest in (one, other) for one, other in changed):
                 yield cut._replace(hosts=others)
-        for unit, (read, readers) in zip(self.units, self.around, strict=True) if self.given is None else ():
-            stage = stages[unit[0]]
-            if fullest not in (None, hosts[stage]) or stages.count(stage) == len(unit):
+        for unit, stage in enumerate(stages) if self.given is None else ():
+            if fullest not in (None, hosts[stage]) or stages.count(stage) == 1:
                 continue
             # To a stage next to its own, unless an edge would then lead to an earlier stage.
-            before, behind = (
-                max((stages[one] for one in read), default=0),
-                min((stages[one] for one in readers), default=0),
-            )
+            before = max((stages[one] for one in self.edges.predecessors(unit)), default=0)
+            behind = min((stages[one] for one in self.edges.successors(unit)), default=0)
             for other in [stage - 1] * (before < stage) + [stage + 1] * (behind > stage):
-                moved = list(stages)
-                for node in unit:
-                    moved[node] = other
-                yield Cut(tuple(moved), hosts, keeps)
+                yield cut._replace(stages=(*stages[:unit], other, *stages[unit + 1 :]))
         graph = self.inputs.graph
         for node, name in enumerate(graph.order if keeps and fullest is not None else ()):
             kind = graph.nodes[name].kind
-            if kind != "head" and hosts[stages[node]] == fullest:
+            if kind != "head" and hosts[stages[self.unit_of[node]]] == fullest:
                 for keep in get_args(Keeps if kind == "reversible" else BufferedKeeps):
                     yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
-        """Yield the devices with two exchanged, one of which may be spare, or one stage on its neighbour's device."""
-        listed, kinds = self.listed, self.kinds
-        if not listed:
-            yield from self.exchanged(hosts)
-        for stage, host in enumerate(hosts):
-            before = hosts[stage - 1] if stage else -1
-            after = hosts[stage + 1] if stage + 1 < len(hosts) else len(kinds)
-            others = list[int]()
-            if hosts.count(host) > 1:
-                others = [one for one in (before, after) if 0 <= one < len(kinds) and one != host]
-            elif listed and len(hosts) < len(kinds):  # Which devices are spare decides where a machine ends.
-                others = [one for one in range(before + 1, after) if kinds[one] != kinds[host]]
-            yield from ((*hosts[:stage], other, *hosts[stage + 1 :]) for other in others)
-
-    def exchanged(self, hosts: Hosts) -> Iterator[Hosts]:
-        """Yield the devices with two of different kinds exchanged, one of which may be spare; where they are listed, in their order."""
+        """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device."""
         for one, other in combinations(range(len(self.kinds)), 2):
             if self.kinds[one] != self.kinds[other] and (one in hosts or other in hosts):
-                found = tuple({one: other, other: one}.get(host, host) for host in hosts)
-                if not self.listed or list(found) == sorted(found):
-                    yield found
+                yield tuple({one: other, other: one}.get(host, host) for host in hosts)
+        for stage, host in enumerate(hosts):
+            for other in {*hosts[max(0, stage - 1) : stage + 2]} - {host} if hosts.count(host) > 1 else ():
+                yield (*hosts[:stage], other, *hosts[stage + 1 :])
 
     def device_orders(self, used: int, chosen: Hosts = ()) -> Iterator[Hosts]:
         """Yield the orders of `used` devices, the listed one first; those that differ only by devices of one kind once."""
-        missing, listed, seen = used - len(chosen), self.listed, set[Hashable]()
-        if not missing:
+        if len(chosen) == used:
             yield chosen
             return
-        for device in range(chosen[-1] + 1 if listed and chosen else 0, len(self.kinds) - (missing - 1) * listed):
-            if device not in chosen and self.kinds[device] not in seen:
-                seen.add(self.kinds[device])
+        seen = set[Hashable]()
+        for device, kind in enumerate(self.kinds):
+            if device not in chosen and kind not in seen:
+                seen.add(kind)
                 yield from self.device_orders(used, (*chosen, device))
 
 
@@ -193,45 +150,19 @@ class Space:
 
 
 def starts(space: Space, table: NodeTable, proportions: Sequence[float]) -> list[Cut]:
-    """Return cuts for several orders of nodes and devices: the fastest by their sums, and if memory is limited the fastest in several rooms.
+    """Return cuts for several orders of units and devices: the fastest by their sums, and if memory is limited the fastest in several rooms.
 
     Args:
         proportions: of the devices' memory limits, if there are any; not the limits: what small ones allow, larger ones do.
     """
     if space.hosts is not None:
-        assert space.given is not None, "devices of unknown stages"
-        return [Cut(space.given, space.hosts)]
-    orders = [_Intervals(space=space, table=table, order=order) for order in space.node_orders]
-    ranked = _best_devices(orders[0], ())[:_TRIED]
+        return [Cut(tuple(range(space.stages)), space.hosts)]
+    orders = [_Intervals(space=space, table=table, order=order) for order in space.unit_orders]
+    ranked = orders[0].best_devices(())[:_TRIED]
     if proportions:
-        ranked += _best_devices(orders[0], proportions)[:_TRIED]
+        ranked += orders[0].best_devices(proportions)[:_TRIED]
     found = (cut for hosts in dict.fromkeys(ranked) for order in orders for cut in order.cuts(hosts, proportions))
     return list(dict.fromkeys(found))
-
-
-def _best_devices(intervals: _Intervals, proportions: Sequence[float]) -> list[Hosts]:
-    """Return orders of devices, the best first."""
-    space = intervals.space
-    used = min(space.stages, len(space.kinds))
-    most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(intervals.order) + 1) ** 2))))
-    orders = list(islice(space.device_orders(used), most + 1))
-    if len(orders) == 1:
-        return orders
-    if too_many := len(orders) > most:
-        # From the listed order on, and from that of the devices' speed or memory, devices are exchanged as long as that helps.
-        least = proportions or [1 / sum(own.inner) for own in intervals.table.seconds]
-        best = sorted(range(len(space.kinds)), key=lambda device: -least[device])[:used]
-        orders = [orders[0], tuple(sorted(best) if space.listed else best)]
-    values = {order: intervals.value(order, proportions) for order in orders}
-    helps = too_many
-    while helps:
-        first, helps = min(values, key=values.__getitem__), False
-        for order in space.exchanged(first):
-            if order not in values and len(values) < most:
-                values[order] = intervals.value(order, proportions)
-                if helps := values[order] < values[first]:
-                    break
-    return sorted(values, key=values.__getitem__)
 
 
 @define(kw_only=True, eq=False, slots=False)
@@ -240,8 +171,27 @@ class _Intervals:
 
     space: Space
     table: NodeTable
-    order: Sequence[Sequence[int]]
+    order: Sequence[int]
     _work: dict[tuple[int, bool], Array] = field(init=False, factory=dict)
+
+    def best_devices(self, proportions: Sequence[float]) -> list[Hosts]:
+        """Return orders of devices, the best first: by the share of the fullest in the best cut; without limits by the busiest, or by the way to the head."""
+        space = self.space
+        used = min(space.stages, len(space.kinds))
+        most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(self.order) + 1) ** 2))))
+        orders = list(islice(space.device_orders(used), most))
+        if len(orders) == most:  # All of these begin alike; the search exchanges devices.
+            fast = sorted(range(len(space.kinds)), key=lambda device: sum(self.table.seconds[device].inner))[:used]
+            orders += [tuple(fast), tuple(reversed(fast))]
+
+        def value(hosts: Hosts) -> float:
+            if proportions:
+                return float(_rests(self._shares(hosts, proportions), np.maximum)[0][0])
+            seconds, total = self._seconds(hosts)
+            way = float(_rests(total, np.add)[0][0]) / self.table.in_flight(space.stages - 1)[0]
+            return max(float(_rests(seconds, np.maximum)[0][0]), way)
+
+        return sorted(orders, key=value) if len(orders) > 1 else orders
 
     def cuts(self, hosts: Hosts, proportions: Sequence[float]) -> Iterator[Cut]:
         seconds, total = self._seconds(hosts)
@@ -259,26 +209,19 @@ class _Intervals:
             if bounds := _bounds(costs, even):
                 yield self._staged(bounds, hosts)
 
-    def value(self, hosts: Hosts, proportions: Sequence[float]) -> float:
-        """Return the share of the fullest device in the best cut, or the seconds of the busiest, or of the whole way shared by those on it."""
-        if proportions:
-            return float(_rests(self._shares(hosts, proportions), np.maximum)[0][0])
-        seconds, total = self._seconds(hosts)
-        way = float(_rests(total, np.add)[0][0]) / self.table.in_flight(self.space.stages - 1)[0]
-        return max(float(_rests(seconds, np.maximum)[0][0]), way)
-
     def _sums(self, values: Sequence[float]) -> Array:
         """Return the sums of nodes' values over all intervals; infinite for empty ones."""
-        sums = np.array([0.0, *accumulate(sum(values[node] for node in unit) for unit in self.order)])
+        of_units = (sum(values[node] for node in self.space.units[unit]) for unit in self.order)
+        sums = np.array([0.0, *accumulate(of_units)])
         return np.where(np.arange(len(sums))[:, None] < np.arange(len(sums)), sums[None, :] - sums[:, None], inf)
 
     @cached_property
     def _crossing(self) -> Array:
         """The bytes that cross each boundary forwards, and backwards."""
-        place = {node: at for at, unit in enumerate(self.order) for node in unit}
+        place = {unit: at for at, unit in enumerate(self.order)}
         found = np.zeros((2, len(self.order) + 1))
         for message in self.table.messages:
-            first, last = sorted((place[message.producer], place[message.consumer]))
+            first, last = sorted(place[self.space.unit_of[end]] for end in (message.producer, message.consumer))
             found[:, first + 1 : last + 1] += [[message.forward], [message.backward]]
         return found
 
@@ -298,56 +241,41 @@ class _Intervals:
             total.append(work + arrives.sum(axis=0)[:, None])
         return largest, total
 
-    @cached_property
-    def _distances(self) -> Mapping[int, int]:
-        """Of the stages that are given, to the head's."""
-        graph = self.space.inputs.graph
-        members = [[graph.order[node] for node in unit] for unit in self.order]
-        return {} if self.space.given is None else distances(stage_graph(graph.digraph, members))
-
     def _shares(self, hosts: Hosts, proportions: Sequence[float]) -> list[Array]:
         """Return about what each device holds, in parts of its limit."""
-        nodes, stages, found = self.table.nodes, self.space.stages, []
-        working = np.array([0.0, *(max(nodes[node].working for node in unit) for unit in self.order)])
+        nodes, stages, units, found = self.table.nodes, self.space.stages, self.space.units, []
+        working = np.array([0.0, *(max(nodes[node].working for node in units[unit]) for unit in self.order)])
         most = np.maximum.accumulate(np.triu(np.tile(working, (len(working), 1)), 1), axis=1)
-        channels = NEIGHBOUR_CAPACITY * (self._crossing[0][:, None] + self._crossing[1][None, :])
+        most += NEIGHBOUR_CAPACITY * (self._crossing[0][:, None] + self._crossing[1][None, :])
         for at, host in enumerate(hosts):
-            kept, opening = [0.0] * len(nodes), np.zeros(len(self.order) + 1)
-            for place, unit in enumerate(self.order):
+            kept = [0.0] * len(nodes)
+            for unit in self.order:
                 # If stages are not given, a node's is about as far from the head's as its device from the last one.
-                about = stages - 1 - at * stages // len(hosts)
-                depth, versions = self.table.in_flight(self._distances.get(place + 1, about))
-                for node in unit:
-                    own = nodes[node]
-                    joins = own.joins in unit or (place > 0 and own.joins == self.order[place - 1][-1])
-                    kept[node] = own.resident + versions * own.version + (0 if joins else depth * own.buffer)
-                    # An interval that begins between two nodes which one stored input would serve stores an input more.
-                    if joins and own.joins not in unit:
-                        opening[place] += depth * own.buffer
-            held = self._sums(kept) + opening[:, None] + most + channels
-            unlimited = proportions[host] == inf
-            found.append(np.where(np.isfinite(held), 0.0, inf) if unlimited else held / proportions[host])
+                about = stages - 1 - (at * stages // len(hosts) if self.space.given is None else unit)
+                depth, versions = self.table.in_flight(about)
+                for node in units[unit]:
+                    kept[node] = nodes[node].resident + versions * nodes[node].version + depth * nodes[node].buffer
+            held, limit = self._sums(kept) + most, proportions[host]
+            found.append(np.where(np.isfinite(held), 0.0, inf) if limit == inf else held / limit)
         return found
 
     def _staged(self, bounds: Sequence[int], hosts: Hosts) -> Cut:
         """Cut the devices' intervals into stages, so that stages take about as long as one another."""
-        spans, owners = list(pairwise(bounds)), list[int]()
+        spans = list(pairwise(bounds))
         if self.space.given is not None:
             owners = [host for host, (a, b) in zip(hosts, spans, strict=True) for _ in range(a, b)]
-            return Cut(self.space.given, tuple(owners))
+            return Cut(tuple(range(self.space.stages)), tuple(owners))
         work = [self._work[host, (host, False) not in self._work] for host in hosts]
-        numbers = [1] * len(hosts)
+        numbers, owners, stages = [1] * len(hosts), list[int](), [0] * len(self.order)
         for _ in range(self.space.stages - len(hosts)):
             more = [at for at, (a, b) in enumerate(spans) if numbers[at] < b - a]
             numbers[max(more, key=lambda at: float(work[at][spans[at]]) / numbers[at])] += 1
-        stages = [0] * len(self.table.nodes)
         for own, host, (a, b), number in zip(work, hosts, spans, numbers, strict=True):
             inside = own[a : b + 1, a : b + 1]
-            ends = _bounds([inside] * number, [inside**2] * number)
-            assert ends is not None, "the interval has enough nodes"
+            ends = _bounds([inside] * number, [inside**2] * number) or ()  # An interval has enough units.
             for begin, end in pairwise(ends):
-                for node in (node for unit in self.order[a + begin : a + end] for node in unit):
-                    stages[node] = len(owners)
+                for unit in self.order[a + begin : a + end]:
+                    stages[unit] = len(owners)
                 owners.append(host)
         return Cut(tuple(stages), tuple(owners))
 

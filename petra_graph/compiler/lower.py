@@ -1,10 +1,7 @@
 """From a graph to the stages' programs: nodes cut into stages, stages on devices, segments and channels.
 
-Decision: a program is complete. Lowering decides all of a channel: its stages, direction, message layout and capacity. A
-runtime opens transports and compiles nothing.
+Decision: a program is complete. Lowering decides all of a channel; a runtime opens transports and compiles nothing.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -14,8 +11,16 @@ from attrs import evolve, field, frozen
 from petra_graph.compiler.spec_checks import refuse
 from petra_graph.errors import Problem, suggestion
 from petra_graph.graph.node_graph import INPUT, NodeGraph, distances, stage_graph
-from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
-from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
+from petra_graph.program.channels import (
+    WEIGHT,
+    Channel,
+    ChannelKey,
+    Edge,
+    MessageLayout,
+    StreamType,
+    capacity,
+    stream_layouts,
+)
 from petra_graph.program.method import Method, Mode, is_delayed
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import InputEdge, Partition, Placement, Segment, Stage, StageProgram
@@ -30,11 +35,7 @@ def per_block(graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
 
 
 def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
-    """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order.
-
-    Raises:
-        SpecError: a node is missing, unknown or listed twice, a stage is empty, or a stage reads a later one.
-    """
+    """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order; SpecError: they are no partition into an acyclic graph."""
     seen, problems = dict[str, int](), list[Problem]()
 
     def wrong(message: str, hint: str, *place: int) -> None:
@@ -68,6 +69,39 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
 
 
 @frozen(kw_only=True)
+class MessageTypes:
+    """The streams that nodes return, and how messages between stages hold them."""
+
+    streams: Mapping[str, tuple[StreamType, ...]]
+    """By node."""
+    inputs: int = 1
+    """Tensors of a sample."""
+    precision: PrecisionSpec = field(factory=PrecisionSpec)
+    batch: int = 1
+    """Samples of a training micro-batch."""
+    evaluation_batch: int = 1
+
+    def count(self, producer: str) -> int:
+        """Return how many tensors an edge from `producer` carries."""
+        return self.inputs if producer == INPUT else len(self.streams[producer])
+
+    def forward(self, producer: str) -> MessageLayout:
+        tensors = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
+        return MessageLayout(tensors=tensors, samples=self.batch)
+
+    def evaluation(self, producer: str) -> MessageLayout:
+        """As `forward`, in an evaluation, which is not encoded."""
+        tensors = stream_layouts(self.streams[producer], self.precision, "as-streams")
+        return MessageLayout(tensors=tensors, samples=self.evaluation_batch)
+
+    def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
+        """The gradients, the activation after them, and the weight of the targets."""
+        forward = self.forward(producer).tensors
+        activation = forward if returns_activation else ()
+        return MessageLayout(tensors=(*(one.gradient() for one in forward), *activation, WEIGHT), samples=self.batch)
+
+
+@frozen(kw_only=True)
 class Lowering:
     """What the programs follow from, beside the stages: the network and the method."""
 
@@ -83,7 +117,6 @@ class Lowering:
     """Nodes of delayed stages may be among them that keep their graphs."""
 
     def placed(self, placement: Placement) -> tuple[StageProgram, ...]:
-        """Return the programs of the stages of a placement, with its depths, and what its nodes keep."""
         own = self if placement.kept is None else evolve(self, kept=placement.kept)
         return own.programs(placement, placement.schedule)
 
@@ -180,46 +213,9 @@ class Lowering:
             )
 
     def _activation_from(self, name: str, modes: Mapping[str, Mode]) -> Edge | None:
-        """Return the edge whose backward message carries a node's output, None for a node that does not reconstruct.
-
-        It goes to the first consumer that keeps the output exactly, or else to the first.
-        """
+        """Return the edge whose backward message carries the output of a node that reconstructs: to the first consumer that keeps it exactly, or else to the first."""
         if name == INPUT or self.graph.nodes[name].kind != "reversible" or modes[name][0] != "nothing":
             return None
         readers = self.graph.consumers(name)
         exact = (one for one in readers if self.graph.nodes[one].kind == "head" or modes[one][0] != "nothing")
         return Edge(name, next(exact, readers[0]))
-
-
-@frozen(kw_only=True)
-class MessageTypes:
-    """The streams that nodes return, and how messages between stages hold them."""
-
-    streams: Mapping[str, tuple[StreamType, ...]]
-    """By node."""
-    inputs: int = 1
-    """Tensors of a sample."""
-    precision: PrecisionSpec = field(factory=PrecisionSpec)
-    batch: int = 1
-    """Samples of a training micro-batch."""
-    evaluation_batch: int = 1
-
-    def count(self, producer: str) -> int:
-        """Return how many tensors an edge from `producer` carries."""
-        return self.inputs if producer == INPUT else len(self.streams[producer])
-
-    def forward(self, producer: str) -> MessageLayout:
-        """Return the layout of a forward message in training."""
-        tensors = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
-        return MessageLayout(tensors=tensors, samples=self.batch)
-
-    def evaluation(self, producer: str) -> MessageLayout:
-        """Return the layout of a forward message in an evaluation, which is not encoded."""
-        tensors = stream_layouts(self.streams[producer], self.precision, "as-streams")
-        return MessageLayout(tensors=tensors, samples=self.evaluation_batch)
-
-    def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
-        """Return the layout of a backward message: the gradients, the activation after them, and the weight of the targets."""
-        forward = self.forward(producer).tensors
-        activation = forward if returns_activation else ()
-        return MessageLayout(tensors=(*(one.gradient() for one in forward), *activation, WEIGHT), samples=self.batch)

@@ -1,42 +1,34 @@
 """The memory model: the bytes of every stage or device at its largest moment.
 
-The program is executed with tensors that are only sizes, in the containers of `executor.stage` and `executor.runners`; the functions of `_Stage` are
-to be read beside those. A tensor counts on its device as long as Python holds it, so where the executor drops a reference, so does the model.
-What an operation needs beside its arguments and results comes from running the executor's own segments once (`measure`).
+The program is executed with tensors that are only sizes, in the containers of `executor.stage` and `executor.runners`; `_Stage` is to be read
+beside those. A tensor counts on its device as long as Python holds it, so where the executor drops a reference, so does the model. What an
+operation needs beside its arguments and results comes from running the executor's own segments once (`measure`). A formula that was exact
+for one method was off by a fifth for another.
 
 A device has one stage at work at a time. What another device sends is copied, and the sent tensor stays on the sender's device until
 then; between stages of one device it is one tensor in a queue. How many messages wait depends on the order in which stages take turns:
 under `arrival` in rounds from the head to the first stage, as a single process does; `static` is `program.simulation.static_order`.
 
-Decision: no formula. Depth times bytes is the size of the buffers, but the largest moment also has messages on channels, the results of a
-backward, and tensors that are two things at once (a coupling sends the stream that it stores); every formula that was exact for
-one method was off by a fifth for another.
-
 Not counted: what a kernel allocates and frees inside itself, evaluations in larger batches, slots of channels beyond their messages, the
 flat copies in which replicas sum gradients, and samples that are read ahead.
 """
 
-from __future__ import annotations
-
 import sys
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Literal, get_args
 
-import attrs
 from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import ITEM_BYTES, ChannelKey, Direction, Edge, encoded_dtype
 from petra_graph.program.device_types import CUBLAS_BYTES
-from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.node_costs import CostTable, Operation
-from petra_graph.program.schedule import Action, Policy, Verb, program_order
+from petra_graph.program.schedule import Action, Policy, Verb, WeightVersions, program_order
 from petra_graph.program.simulation import static_order
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.program.weight_versions import WeightVersions
-from petra_graph.spec.model import PrecisionSpec
+from petra_graph.spec.model import PrecisionSpec, StoredDtype
 
 Part = Literal[
     "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "channels"
@@ -46,25 +38,20 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 @frozen(kw_only=True)
 class StageBytes:
-    """The memory of a stage, or of a device with all its stages, at its peak; the parts add up to the total.
-
-    A tensor that is there for several reasons counts once, for the first of: parameter buffer, input buffer, graphs, channels.
-    """
+    """The memory of a stage, or of a device with all its stages, at its peak, by what tensors are for; each counts once."""
 
     parameters: int = 0
     """With running statistics."""
     gradients: int = 0
-    """From the end of a window's first backward to its update; while that backward makes them, they are `working`."""
     optimizer: int = 0
     input_buffer: int = 0
-    """Inputs that wait for their backward; those of the first stage in the data set's own type."""
+    """Inputs that wait for their backward."""
     parameter_buffer: int = 0
     """Copies of older parameters, or those for a delay: predicted or estimated ones."""
     graphs: int = 0
     """Stashed graphs, with their inputs and outputs."""
     working: int = 0
-    """Tensors of the operation that runs: received, made, and not yet sent; samples; targets on their way to a head on
-    the same device; in the head, gradients that wait for the backward; what the device's libraries keep."""
+    """Tensors of the operation that runs, targets that wait, gradients that wait in the head, and what the device's libraries keep."""
     channels: int = 0
     """Messages sent and not yet received."""
     total: int = field(init=False)
@@ -75,9 +62,9 @@ class StageBytes:
 
 
 def summed(held: Iterable[StageBytes]) -> StageBytes:
-    """Add the bytes of devices, or of stages that each have one, part by part."""
-    listed = [attrs.asdict(one) for one in held]
-    return StageBytes(**{part: sum(one[part] for one in listed) for part in PARTS})
+    """Add the bytes of devices part by part."""
+    listed = list(held)
+    return StageBytes(**{part: sum(getattr(one, part) for one in listed) for part in PARTS})
 
 
 @frozen(kw_only=True)
@@ -96,118 +83,25 @@ class EncodedShare:
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return the shares of a precision on devices of a kind, "cpu" or "cuda"."""
-    own = "float64" if precision.compute == "float64" else "float32"
-    buffer, channel = (
-        ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
-        for stored in (precision.buffer_dtype, precision.channel_dtype)
+    own, gpu = "float64" if precision.compute == "float64" else "float32", kind == "cuda"
+
+    def share(stored: StoredDtype) -> float:
+        return ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
+
+    return EncodedShare(
+        buffer=share(precision.buffer_dtype),
+        channel=share(precision.channel_dtype),
+        targets=0.0 if gpu else 1.0,
+        libraries=CUBLAS_BYTES if gpu else 0,
     )
-    if kind == "cuda":
-        return EncodedShare(buffer=buffer, channel=channel, targets=0.0, libraries=CUBLAS_BYTES)
-    return EncodedShare(buffer=buffer, channel=channel)
-
-
-@frozen(kw_only=True)
-class MemoryModel:
-    """What stages and devices hold under a table of costs."""
-
-    costs: CostTable
-    transport: EncodedShare = EncodedShare()
-    policy: Policy = "arrival"
-    """By which the stages of a device take turns, on which nothing else depends."""
-    micro_batches: int | None = None
-    """Between two drains; None: enough for every device to reach its largest moment."""
-
-    def apart(self, programs: Sequence[StageProgram]) -> tuple[StageBytes, ...]:
-        """Return the memory of every stage, in the programs' order, as if each had a device of its own, without its libraries'."""
-        each = [evolve(program, device=str(program.index)) for program in programs]
-        model = evolve(self, policy="arrival", transport=evolve(self.transport, libraries=0))
-        return tuple(model.on_devices(each).values())
-
-    def on_devices(
-        self, programs: Sequence[StageProgram], peaks: Mapping[str, int] | None = None
-    ) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment; `peaks` are its bytes, if they are known."""
-        devices = self._execute(programs, peaks or self.peaks(programs))
-        assert all(device.parts for device in devices.values()), "a peak of another pipeline"
-        return {name: StageBytes(**device.parts) for name, device in devices.items()}
-
-    def peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, int]:
-        """Return the most bytes that every device that hosts a stage holds at once."""
-        return {name: device.peak for name, device in self._execute(programs, {}).items()}
-
-    def _execute(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, _Device]:
-        """Execute the operations between two drains, and return the devices; with known peaks, up to the last of them."""
-        # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
-        stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
-        enough = (2 if stored else 1) * max(program.depth for program in programs) + 3 * programs[0].accumulation
-        micro_batches = range(self.micro_batches or enough)
-        hosted = Counter(program.device for program in programs)
-        devices = {name: _Device(self.transport.libraries, known.get(name)) for name in hosted}
-        # A process with one stage waits for messages alone: what it holds does not depend on the policy, and is that of `arrival`.
-        alone = {name for name, stages in hosted.items() if self.policy == "static" and stages == 1}
-        turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (self.policy, hosted.keys() - alone))
-        for policy, counted in turns:
-            if not counted:
-                continue
-            queues: _Queues = {channel.key: deque() for program in programs for channel in program.channels}
-            stages = dict[int, _Stage]()
-            for program in programs:
-                device = devices[program.device] if program.device in counted else _Device()
-                stages[program.index] = _Stage(program, self.costs, self.transport, device, queues)
-            source = next(
-                one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives)
-            )
-            head, targets = stages[programs[-1].index], deque[_Tensor]()
-            for index, (verb, micro_batch) in _begun(programs, queues, policy, micro_batches):
-                stage = stages[index]
-                if verb == "forward":
-                    # Where both are on one device, targets are there on their way from the samples to the head.
-                    if stage is source is not head and source.device is head.device:
-                        targets.append(_Tensor(ceil(self.transport.targets * self.costs.target_bytes), stage.device))
-                    stage.forward(micro_batch)
-                    if stage is head and targets:
-                        targets.popleft()
-                elif verb == "backward":
-                    stage.backward(micro_batch)
-                else:
-                    stage.update()
-                if known and all(devices[name].parts for name in counted):
-                    break
-        return devices
-
-
-def _begun(
-    programs: Sequence[StageProgram], queues: _Queues, policy: Policy, micro_batches: range
-) -> Iterator[tuple[int, Action]]:
-    """Yield the operations in their order, each with its stage's index; what an operation sends is queued before the next one is asked for."""
-    if policy == "static":
-        yield from static_order(programs, micro_batches)
-        return
-    reads: dict[tuple[int, Verb], list[deque[_Message]]] = defaultdict(list)
-    """The queues that an operation needs a message from, by the stage's index."""
-    for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
-        reads[channel.receiver, channel.key.direction].append(queues[channel.key])
-    orders = {program.index: program_order(program, micro_batches) for program in reversed(programs)}
-    following = {index: next(actions) for index, actions in orders.items()}
-    while following:
-        for index, action in list(following.items()):
-            if all(reads[index, action.verb]):
-                yield index, action
-                if (after := next(orders[index], None)) is None:
-                    del following[index]
-                else:
-                    following[index] = after
 
 
 class _Device:
-    """The bytes alive on one device, and the most at any moment."""
+    """The bytes alive on one device, and the most at any moment; once the peak is known from an execution before, its parts."""
 
-    def __init__(self, libraries: int = 0, known_peak: int | None = None) -> None:
-        self.live, self.peak = libraries, 0
-        self.known_peak = known_peak
-        """The most, from an execution before: it is looked at when it comes."""
+    def __init__(self, libraries: int, known_peak: int | None) -> None:
+        self.live, self.peak, self.known_peak = libraries, 0, known_peak
         self.parts: dict[str, int] = {}
-        """What its bytes are for, those of the running operation under "working"."""
         self.stages: list[_Stage] = []
 
     def moment(self, working: int = 0) -> None:
@@ -262,14 +156,13 @@ class _Stage:
         nodes = self._nodes.values()
         self._parameters = _Tensor(sum(node.parameter_bytes + node.statistics_bytes for node in nodes), device)
         self._gradients: dict[str, _Tensor] = {}
-        """By node."""
         self._state_bytes = sum(node.optimizer_bytes for node in nodes)
         self._state = None if self._state_bytes else _Tensor(0, device)
         """The optimizer's, from its first step on; without any, each step is like the first."""
         self._first_step = max(node.work["first_update"].working_bytes - node.optimizer_bytes for node in nodes)
         self._step = max(node.work["update"].working_bytes for node in nodes)
+        # What segments keep, by their first node.
         self._inputs: dict[str, deque[_Tensors]] = defaultdict(deque)
-        """What segments keep, by their first node."""
         self._graphs: dict[str, deque[_Graph]] = defaultdict(deque)
         self._of_head: deque[tuple[_Tensors, _Tensors]] = deque()
         stored = (one for one in program.segments if one.backward == "stored" and one.kind != "head")
@@ -279,7 +172,6 @@ class _Stage:
         self._delayed: dict[Operation, tuple[int, _Tensor]] = {}
         """The parameters that a late forward or backward has in place of the stage's own, and for which delay in updates."""
         self._corrects = () if copied else tuple(nodes)
-        """The nodes whose optimizer may give such parameters."""
 
     def held(self) -> dict[str, Iterable[_Tensor]]:
         """Return the tensors that are held between operations, by what they are for; a tensor counts for the first of them."""
@@ -404,7 +296,6 @@ class _Stage:
     def _differentiate(
         self, segment: Segment, micro_batch: int, outputs: _Tensors, gradients: _Tensors
     ) -> tuple[_Tensors, _Tensors]:
-        """Return the input of a segment and its gradient."""
         name = segment.nodes[0]
         if segment.kind == "head":
             return self._of_head.popleft()
@@ -436,7 +327,6 @@ class _Stage:
         return 1.0 if samples else self._share.buffer
 
     def _record(self, nodes: Iterable[str], streams: _Tensors) -> _Tensors:
-        """Evaluate nodes with a graph, and keep it."""
         graph: _Graph = []
         for name in nodes:
             inputs, streams = streams, self._do(name, "record", streams)
@@ -446,7 +336,6 @@ class _Stage:
         return streams
 
     def _replay(self, first: str, through: _Tensors) -> _Tensors:
-        """Differentiate the oldest graph that is kept, node by node."""
         graph = self._graphs[first][0]
         while graph:
             name, inputs = graph[-1][:2]
@@ -456,10 +345,7 @@ class _Stage:
         return through
 
     def _do(self, name: str, operation: Operation, arguments: _Tensors) -> _Tensors:
-        """Return the results of an operation of a node, some of which may lie in the memory of an argument or of one another.
-
-        The first that differentiates makes the node's gradients, and others add to them.
-        """
+        """Return the results of an operation of a node, some of which may lie in the memory of an argument or of one another."""
         node = self._nodes[name]
         work, differentiates = node.work[operation], operation in _DIFFERENTIATE
         adds = differentiates and name in self._gradients
@@ -475,15 +361,93 @@ class _Stage:
     def _hold_for_delay(self, operation: Literal["predict", "estimate"], micro_batch: int) -> None:
         """Hold what the optimizer gives for a pass of a micro-batch, once it has taken a step, in place of that for another delay."""
         works = [node.work[operation] for node in self._corrects if operation in node.work]
-        size = sum(work.kept_bytes for work in works)
-        if self._state is None or not size:
+        if not works or self._state is None:
             return
         delay = self._facts.staleness(micro_batch)
         if operation in self._delayed and self._delayed[operation][0] != delay:
             del self._delayed[operation]
         if delay and operation not in self._delayed:
-            self._delayed[operation] = delay, _Tensor(size, self.device)
+            self._delayed[operation] = delay, _Tensor(sum(work.kept_bytes for work in works), self.device)
             self.device.moment(max(work.working_bytes - work.kept_bytes for work in works))
 
     def _new(self, sizes: Iterable[int]) -> _Tensors:
         return [_Tensor(size, self.device) for size in sizes]
+
+
+@frozen(kw_only=True)
+class MemoryModel:
+    """What stages and devices hold under a table of costs."""
+
+    costs: CostTable
+    transport: EncodedShare = EncodedShare()
+    policy: Policy = "arrival"
+    """By which the stages of a device take turns, on which nothing else depends."""
+    micro_batches: int | None = None
+    """Between two drains; None: enough for every device to reach its largest moment."""
+
+    def apart(self, programs: Sequence[StageProgram]) -> tuple[StageBytes, ...]:
+        """Return the memory of every stage, in the programs' order, as if each had a device of its own, without its libraries'."""
+        model = evolve(self, transport=evolve(self.transport, libraries=0))
+        return tuple(model.on_devices([evolve(program, device=str(program.index)) for program in programs]).values())
+
+    def on_devices(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment."""
+        devices = self._execute(programs, self.peaks(programs))
+        return {name: StageBytes(**device.parts) for name, device in devices.items()}
+
+    def peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, int]:
+        return {name: device.peak for name, device in self._execute(programs, {}).items()}
+
+    def _execute(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, _Device]:
+        """Execute the operations between two drains, and return the devices; with known peaks, up to the last of them."""
+        # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
+        stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
+        enough = (2 if stored else 1) * max(program.depth for program in programs) + 3 * programs[0].accumulation
+        devices = {program.device: _Device(self.transport.libraries, known.get(program.device)) for program in programs}
+        queues: _Queues = {channel.key: deque() for program in programs for channel in program.channels}
+        stages = {
+            program.index: _Stage(program, self.costs, self.transport, devices[program.device], queues)
+            for program in programs
+        }
+        source = next(one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives))
+        head, targets = stages[programs[-1].index], deque[_Tensor]()
+        # A process with one stage waits for messages alone: what it holds does not depend on the policy.
+        policy = self.policy if len(devices) < len(programs) else "arrival"
+        for index, (verb, micro_batch) in _begun(programs, queues, policy, range(self.micro_batches or enough)):
+            stage = stages[index]
+            if verb == "forward":
+                # Where both are on one device, targets are there on their way from the samples to the head.
+                if stage is source is not head and source.device is head.device:
+                    targets.append(_Tensor(ceil(self.transport.targets * self.costs.target_bytes), stage.device))
+                stage.forward(micro_batch)
+                if stage is head and targets:
+                    targets.popleft()
+            elif verb == "backward":
+                stage.backward(micro_batch)
+            else:
+                stage.update()
+            if known and all(device.parts for device in devices.values()):
+                break
+        return devices
+
+
+def _begun(
+    programs: Sequence[StageProgram], queues: _Queues, policy: Policy, micro_batches: range
+) -> Iterator[tuple[int, Action]]:
+    """Yield the operations in their order, each with its stage's index; each is done before the next one is asked for."""
+    if policy == "static":
+        yield from static_order(programs, micro_batches)
+        return
+    reads: dict[tuple[int, Verb], list[deque[_Message]]] = defaultdict(list)
+    for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
+        reads[channel.receiver, channel.key.direction].append(queues[channel.key])
+    orders = {program.index: program_order(program, micro_batches) for program in reversed(programs)}
+    following = {index: next(actions) for index, actions in orders.items()}
+    while following:
+        for index, action in list(following.items()):
+            if all(reads[index, action.verb]):
+                yield index, action
+                if (after := next(orders[index], None)) is None:
+                    del following[index]
+                else:
+                    following[index] = after

@@ -13,10 +13,7 @@ Decision: nodes of delayed stages keep no graphs, since these would need the par
 so all choices have the parameters that the method has (`Method.mode`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
 from itertools import product
 from typing import NamedTuple, get_args
 
@@ -30,7 +27,7 @@ from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Placement, Segment
-from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind
+from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind, Schedule
 
 
 class NodeSeconds(NamedTuple):
@@ -40,8 +37,6 @@ class NodeSeconds(NamedTuple):
     """Of nodes before the last stage."""
     last: tuple[float, ...]
     """Of nodes in the last stage, whose parameters are never stale."""
-    passes: tuple[float, ...]
-    """Of nodes' forwards and backwards alone, in whichever stage they take less."""
     stage: float
     """Of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
 
@@ -56,7 +51,7 @@ class Message(NamedTuple):
 
 
 class NodeBytes(NamedTuple):
-    """What a node holds on its device."""
+    """What a node holds on its device, about."""
 
     resident: int
     """Parameters, gradients and optimizer state."""
@@ -66,11 +61,9 @@ class NodeBytes(NamedTuple):
     """One more version of the parameters: an older one, or one for a delay."""
     working: int
     """The largest operation's own."""
-    joins: int | None
-    """The position of the node right behind which it stores nothing, since one stored input serves both."""
 
 
-@frozen(kw_only=True, eq=False, slots=False)
+@frozen(kw_only=True, eq=False)
 class NodeTable:
     """A network node by node, on its devices."""
 
@@ -79,11 +72,6 @@ class NodeTable:
     """On every device."""
     messages: Sequence[Message]
     nodes: Sequence[NodeBytes]
-
-    @cached_property
-    def is_chain(self) -> bool:
-        """Whether every node reads the one before."""
-        return {(place, place + 1) for place in range(len(self.nodes) - 1)} <= {one[:2] for one in self.messages}
 
     def in_flight(self, distance: int) -> tuple[int, int]:
         """Return the micro-batches in flight in a stage, about, and the further versions of its parameters."""
@@ -97,15 +85,11 @@ class NodeTable:
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
     """Return the table of a network, from the programs of a stage a node, and from those at a depth of 1."""
-    stages, schedule, k = (
-        partition(inputs.graph, per_block(inputs.graph), ["alone"]),
-        inputs.schedule,
-        inputs.accumulation,
-    )
-    open_depths = schedule == "auto" or isinstance(schedule, tuple)
-    alone = inputs.programs(stages, "1f1b" if isinstance(schedule, tuple) or schedule == "auto" else schedule)
-    undelayed = inputs.programs(stages, "sequential")
-    position = {name: place for place, name in enumerate(inputs.graph.order)}
+    graph, k = inputs.graph, inputs.accumulation
+    stages = partition(graph, per_block(graph), ["alone"])
+    schedule: Schedule = "1f1b" if isinstance(inputs.schedule, tuple) or inputs.schedule == "auto" else inputs.schedule
+    alone, undelayed = inputs.programs(stages, schedule), inputs.programs(stages, "sequential")
+    position = {name: place for place, name in enumerate(graph.order)}
 
     # A stage's own seconds are a sum over its nodes, and a part that every stage has.
     seconds: dict[Hashable, NodeSeconds] = {}
@@ -114,34 +98,30 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
             continue
         empty = inputs.seconds(evolve(alone[0], segments=(), receives=(), device=device.name)).update / k
         each = [[inputs.seconds(evolve(one, device=device.name)) for one in some] for some in (alone, undelayed)]
-        delayed, at_once = ([one.forward + one.backward + one.update / k - empty for one in some] for some in each)
-        seconds[kind] = NodeSeconds(
-            # Where depths are still to be found, a stage may turn out not to be delayed.
-            inner=tuple(map(min, delayed, at_once) if open_depths else delayed),
-            last=tuple(at_once),
-            passes=tuple(min(one.forward + one.backward for one in some) for some in zip(*each, strict=True)),
-            stage=empty,
-        )
+        delayed, at_once = (tuple(one.forward + one.backward + one.update / k - empty for one in some) for some in each)
+        seconds[kind] = NodeSeconds(inner=delayed, last=at_once, stage=empty)
 
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
     messages = [
         Message(position[a], position[b], *(size[ChannelKey(Edge(a, b), one)] for one in ("forward", "backward")))
-        for a, b in inputs.graph.digraph.edges
+        for a, b in graph.digraph.edges
     ]
-
-    segments, nodes = {program.nodes[0]: program.segments[0] for program in alone}, list[NodeBytes]()
-    stores_input = {name for name, one in segments.items() if one.kind == "buffered" and one.keeps == "input"}
-    late = not is_synchronous(schedule, inputs.method.flush)
-    for name, segment in segments.items():
-        node, read = inputs.costs.nodes[name], inputs.graph.nodes[name].inputs
-        resident = node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes
-        done = operations(segment, delayed=late)
+    nodes = list[NodeBytes]()
+    for (segment,) in (program.segments for program in alone):
+        (name,) = segment.nodes
+        node, done = (
+            inputs.costs.nodes[name],
+            operations(segment, delayed=not is_synchronous(inputs.schedule, inputs.method.flush)),
+        )
         passes = max(node.work[one].working_bytes for one in (*done["forward"], *done["backward"]))
-        working = max(node.work["update"].working_bytes, passes + sum(node.input_bytes))
-        joins = {name, *read} <= stores_input and inputs.graph.consumers(read[0]) == (name,) and len(read) == 1
-        stored = _buffer_and_version(inputs, segment, name)
-        nodes.append(NodeBytes(resident, *stored, working, position[read[0]] if joins else None))
+        nodes.append(
+            NodeBytes(
+                node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
+                *_buffer_and_version(inputs, segment, name),
+                max(node.work["update"].working_bytes, passes + sum(node.input_bytes)),
+            )
+        )
     by_device = [seconds[inputs.kind_of(device)] for device in inputs.devices]
     return NodeTable(inputs=inputs, seconds=by_device, messages=messages, nodes=nodes)
 

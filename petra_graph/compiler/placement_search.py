@@ -2,22 +2,20 @@
 
     starts --> measured: by how much the fullest device exceeds its limit, then the seconds of a tick
                  |   ^
-                 v   | neighbours of the best cut that still has any: one node's stage, one stage's device, what one node keeps
+                 v   | neighbours of the best cut that still has any: one unit's stage, one stage's device, what one node keeps
                waiting
 
 Until a cut fits, the order is that of the fullest device's share of its limit, which is the same for limits in the same proportions: what small
-limits allow, larger ones do not refuse. Neighbours are then those that leave less on that device. Once a cut fits, those with the
-least bounds come first, and one whose bound is not below the best tick is not measured.
-
-Cuts are counted, not seconds: the same specification gives the same stages on any machine.
+limits allow, larger ones do not refuse. Once a cut fits, those with the least bounds come first, and one whose bound is not below the
+best tick is not measured. Cuts are counted, not seconds: the same specification gives the same stages on any machine.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from heapq import heappop, heappush
+from itertools import pairwise, product
 from math import inf
 from operator import itemgetter
 from typing import Literal, NamedTuple
@@ -31,13 +29,13 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.timing import least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
-from petra_graph.program.device_types import Device, Link
+from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import Partition, Placement
 from petra_graph.spec.model import Keeps, KeepsByNode
 from petra_graph.units import memory
 
 ABOUT_AS_FAST = 1.05
-"""A tick over the best number's, of fewer stages that are taken: each stage more is a message more, and more delay."""
+"""A tick over the best number's, of fewer stages that are taken: each stage more is more delay."""
 _DETOUR = 1.25
 """Cuts with a larger bound, as part of the best tick, lead nowhere."""
 _EFFORT, _LEAST = 1500.0, 6
@@ -55,8 +53,6 @@ _LESS = (
 
 Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
-
-
 _Tables = Callable[[tuple[Keeps, ...]], NodeTable]
 """The table of a network by what every node keeps; of (), as the inputs say. It does not depend on the number of stages."""
 
@@ -67,9 +63,8 @@ class Found(NamedTuple):
     cut: Cut
     placement: Placement
     share: float
-    """The largest share of a limit that a device holds; 0 where memory has no limit."""
+    """The largest share of its limit that a device holds, the fullest; 0 where memory has no limit."""
     fullest: int
-    """That device."""
     seconds: float
     """The tick; infinite where the cut does not fit."""
 
@@ -80,38 +75,38 @@ def place(
     keep: Keep | None = None,
     hosts: Sequence[str] | None = None,
 ) -> Placement:
-    """Cut the network into stages, or take the given ones, and place them.
+    """Cut the network into a number of stages, or take the given ones, and place them, on given devices or where costs decide.
 
     Args:
-        stages: their number; "auto": the fewest, at most one a device, whose tick is within 5 % of the best number's; or the stages.
-        keep: "least" or "fill": the search chooses what nodes keep, too, as little as fits or as much; None: they keep what the inputs say.
-        hosts: the device of every given stage; None: costs decide.
+        stages: "auto": the fewest, at most one a device, whose tick is within 5 % of the best number's.
+        keep: the search chooses what nodes keep, too; None: they keep what the inputs say.
 
     Raises:
         SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice, for "auto" whatever the number; then of the largest one.
     """
-    tables, graph = cache(lambda keeps: node_table(_under(inputs, keeps))), inputs.graph
+    tables, schedule = cache(lambda keeps: node_table(_under(inputs, keeps))), inputs.schedule
+    if isinstance(stages, Partition):
+        check_depths(schedule, inputs.graph, stages)
+        stage_of = {name: number for number, stage in enumerate(stages.stages) for name in stage.nodes}
+        given = tuple(stage_of[name] for name in inputs.graph.order)
+        on = None if hosts is None else tuple(map([device.name for device in inputs.devices].index, hosts))
+        return _place(tables, keep, Space(inputs=inputs, stages=len(stages.stages), given=given, hosts=on)).placement
+    if isinstance(schedule, tuple):
+        stages = len(schedule) if stages == "auto" else stages
+        if any(before < after for before, after in pairwise(schedule)):
+            message = "where costs cut the network, depths must not grow from one stage to the next"
+            raise SpecError(Problem(message=message, hint="list the stages, too", path=("method", "schedule")))
     if stages == "auto":
-        if not isinstance(inputs.schedule, tuple):
-            return _fewest(inputs, tables, keep).placement
-        stages = len(inputs.schedule)
-    if isinstance(stages, int):
-        return _place(tables, keep, Space(inputs=inputs, stages=stages)).placement
-    stage_of = {name: number for number, stage in enumerate(stages.stages) for name in stage.nodes}
-    given, on = tuple(stage_of[name] for name in graph.order), None
-    if hosts is not None:
-        check_depths(inputs.schedule, graph, stages)
-        on = tuple(map([device.name for device in inputs.devices].index, hosts))
-    return _place(tables, keep, Space(inputs=inputs, stages=len(stages.stages), given=given, hosts=on)).placement
+        return _fewest(inputs, tables, keep).placement
+    return _place(tables, keep, Space(inputs=inputs, stages=stages)).placement
 
 
 def only_hosts(stages: Partition, devices: Sequence[Device]) -> list[str] | None:
     """Return the device of every given stage, where no other order or share of the devices can be better; None: costs decide."""
     count = len(stages.stages)
     kinds = {(device.type, device.link, device.network, device.memory_bytes) for device in devices}
-    in_one_machine = len({device.machine for device in devices}) == 1
-    if len(devices) > 1 and (len(kinds) > 1 or len(devices) < count or (len(devices) > count and not in_one_machine)):
+    if len(devices) > 1 and (len(kinds) > 1 or len(devices) < count):
         return None
     return [stage.device for stage in stages.spread_over([device.name for device in devices][:count]).stages]
 
@@ -123,7 +118,6 @@ def _under(inputs: PlannerInputs, keeps: tuple[Keeps, ...]) -> PlannerInputs:
 
 
 def _fewest(inputs: PlannerInputs, tables: _Tables, keep: Keep | None) -> Found:
-    tried, best = dict[int, Found | NoFeasiblePlan](), inf
     # Seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work. Nodes
     # that share a stage may take less than apart: they hand nothing on.
     choices = [()] if keep is None else [_keeps(inputs, kept) for kept in choices_by_kind(inputs.graph)]
@@ -131,25 +125,17 @@ def _fewest(inputs: PlannerInputs, tables: _Tables, keep: Keep | None) -> Found:
     nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
     most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
     bounds = {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
-
-    def seconds(stages: int) -> float:
-        """Place a number of stages, once, and return its tick; infinite if nothing fits."""
-        if stages not in tried:
-            try:
-                tried[stages] = _place(tables, keep, Space(inputs=inputs, stages=stages))
-            except NoFeasiblePlan as error:
-                tried[stages] = error
-        return one.seconds if isinstance(one := tried[stages], Found) else inf
-
+    found, refused, enough = dict[int, Found](), dict[int, NoFeasiblePlan](), inf
     for stages in sorted(bounds, key=lambda stages: (bounds[stages], stages)):
-        if bounds[stages] < best:
-            best = min(best, seconds(stages))
-    enough = ABOUT_AS_FAST * best
-    fewest = next(one for one in bounds if (one in tried or bounds[one] <= enough) and seconds(one) <= enough)
-    found = tried[fewest if best < inf else most]
-    if isinstance(found, NoFeasiblePlan):
-        raise found
-    return found
+        if bounds[stages] < enough:
+            try:
+                found[stages] = _place(tables, keep, Space(inputs=inputs, stages=stages))
+                enough = min(enough, ABOUT_AS_FAST * found[stages].seconds)
+            except NoFeasiblePlan as error:
+                refused[stages] = error
+    if not found:
+        raise refused[most]
+    return found[min(stages for stages, one in found.items() if one.seconds <= enough)]
 
 
 def _place(tables: _Tables, keep: Keep | None, space: Space) -> Found:
@@ -202,36 +188,30 @@ class _Search:
         self._seen = set[Cut]()
         self._waiting = list[tuple[float, float, Cut, int]]()
         """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
-        self._links: dict[tuple[int, int], Link] = {}
+        ends = product(range(len(inputs.devices)), repeat=2)
+        self._bandwidth = {(a, b): inputs.devices[a].link_to(inputs.devices[b]).bytes_per_second for a, b in ends}
 
     def run(self, begin: Iterable[Cut] = ()) -> Found:
-        """Return the best cut that is found from the starts, and from further ones.
-
-        Raises:
-            SpecError: the listed depths do not fit the stages.
-            NoFeasiblePlan: no cut was found that fits.
-        """
-        inputs, effort = self._inputs, max(_EFFORT, _LEAST * self._cost)
+        """Return the best cut that is found from the starts, and from further ones; NoFeasiblePlan: none was found that fits."""
+        effort = max(_EFFORT, _LEAST * self._cost)
         if not self._proportions:
             self._left = effort
         for cut in begin:
             self._look_at(cut, self._bound(cut))
         self._start(self._keeps)
-        for kept in choices_by_kind(inputs.graph)[1:] if self._keeps and not self._fits else ():
-            self._start(_keeps(inputs, kept))
+        for kept in choices_by_kind(self._inputs.graph)[1:] if self._keeps and not self._fits else ():
+            self._start(_keeps(self._inputs, kept))
         while not self._fits and self._waiting and self._vain < _PATIENCE and self._measured < _MOST:
             self._look_around()
         assert self._best is not None
         if not self._fits:
             # The device that is short of most in the nearest cut, and its bytes.
-            device, share = inputs.devices[self._best.fullest], self._best.share
+            device = self._inputs.devices[self._best.fullest]
             limit = device.memory_bytes or 0
-            held, what = round(share * limit), "cut" if self._space.given is None else "placement"
-            tried = f"found no {what} that fits, of {self._measured} tried; in the nearest, " * (self._measured > 1)
-            all_of_it = f", all that {device.type.name} has" if limit == device.type.memory_bytes else ""
+            held = round(self._best.share * limit)
             message = (
-                f"{tried}device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may "
-                f"hold{all_of_it}"
+                f"device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may hold, "
+                f"in the nearest cut of {self._measured}"
             )
             raise NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
         if self._proportions:  # What it took to find one that fits was not counted.
@@ -251,31 +231,23 @@ class _Search:
 
     def _start(self, keeps: tuple[Keeps, ...]) -> None:
         """Look at the starts for what nodes keep, until the effort is spent."""
-        refused = list[SpecError]()
         cuts = [one._replace(keeps=keeps) for one in starts(self._space, self._tables(keeps), self._proportions)]
         for bound, cut in sorted(((self._bound(cut), cut) for cut in cuts), key=itemgetter(0)):
-            if self._left <= 0:
-                break
-            try:
+            if self._left > 0:
                 self._look_at(cut, bound)
-            except SpecError as error:
-                refused.append(error)
-        if self._best is None:
-            raise refused[0]
 
     def _look_around(self) -> None:
         """Look at the neighbours of the first cut that waits, until one is the best so far."""
         share, _, cut, fullest = first = heappop(self._waiting)
         near = [one for one in self._space.neighbours(cut, fullest if share else None) if one not in self._seen]
-        self._left -= len(near) * len(cut.stages) / 50
+        self._left -= len(near) * len(cut.hosts) / 50
         bounds = [self._bound(one) if self._fits else 0.0 for one in near]
         for bound, one in sorted(zip(bounds, near, strict=True), key=itemgetter(0)):
             if self._fits and self._left <= 0:
                 return
-            with suppress(SpecError):  # The listed depths may not fit this cut.
-                if self._look_at(one, bound):
-                    heappush(self._waiting, first)  # It has other neighbours.
-                    return
+            if self._look_at(one, bound):
+                heappush(self._waiting, first)  # It has other neighbours.
+                return
 
     def _look_at(self, cut: Cut, bound: float) -> bool:
         """Measure a cut unless its bound rules it out, and return whether it is the best so far."""
@@ -288,8 +260,8 @@ class _Search:
 
         inputs = _under(self._inputs, cut.keeps)
         members: list[list[str]] = [[] for _ in cut.hosts]
-        for name, stage in zip(inputs.graph.order, cut.stages, strict=True):
-            members[stage].append(name)
+        for name, unit in zip(inputs.graph.order, self._space.unit_of, strict=True):
+            members[cut.stages[unit]].append(name)
         stages = partition(inputs.graph, members, [inputs.devices[host].name for host in cut.hosts])
         check_depths(inputs.schedule, inputs.graph, stages)
         placement = resolved_placement(inputs, stages)
@@ -314,31 +286,24 @@ class _Search:
         return False
 
     def _bound(self, cut: Cut) -> float:
-        """Return a number that the tick is not below: the seconds of the busiest device or link, or of a chain's way to the head and back, shared by the micro-batches on it.
-
-        The time model waits in addition.
-        """
-        table, devices, (stages, hosts, _) = self._tables(cut.keeps), self._inputs.devices, cut
-        last, way = len(hosts) - 1, 0.0
-        busy: dict[object, float] = dict.fromkeys(hosts, 0.0)
+        """Return a number that the tick is hardly below: the seconds of the busiest device or link."""
+        table, hosts = self._tables(cut.keeps), cut.hosts
+        stage_of, last, busy = (
+            [cut.stages[unit] for unit in self._space.unit_of],
+            len(hosts) - 1,
+            defaultdict[object, float](float),
+        )
         for host in hosts:
             busy[host] += table.seconds[host].stage
-        for node, stage in enumerate(stages):
+        for node, stage in enumerate(stage_of):
             own = table.seconds[hosts[stage]]
             busy[hosts[stage]] += (own.last if stage == last else own.inner)[node]
-            way += own.passes[node]
         for producer, consumer, forward, backward in table.messages:
-            ends = sender, receiver = hosts[stages[producer]], hosts[stages[consumer]]
-            if sender == receiver:
-                continue
-            if (link := self._links.get(ends)) is None:
-                link = self._links[ends] = devices[sender].link_to(devices[receiver])
-            for direction, size in ((ends, forward), ((receiver, sender), backward)):
-                busy[direction] = busy.get(direction, 0.0) + size / link.bytes_per_second
-                way += link.seconds(size) if consumer == producer + 1 else 0.0
-        if not table.is_chain or table.inputs.schedule == "auto":
-            return max(busy.values())
-        return max(*busy.values(), way / table.in_flight(last)[0])
+            sender, receiver = hosts[stage_of[producer]], hosts[stage_of[consumer]]
+            if sender != receiver:
+                busy[sender, receiver] += forward / self._bandwidth[sender, receiver]
+                busy[receiver, sender] += backward / self._bandwidth[sender, receiver]
+        return max(busy.values())
 
 
 def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:

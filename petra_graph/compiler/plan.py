@@ -1,11 +1,8 @@
 """A plan as a value: what a terminal, a page, `--json`, `run --plan` and `petra_graph.plan` share.
 
-Times are seconds, bytes integers, shares fractions. A stage is found by its `index`, from 1, which nodes, devices and the timeline name.
-Seconds, FLOPs and bytes of messages are those of a micro-batch; None says that something is not known, or has no meaning there. As JSON, a
-plan has the same names.
+Times are seconds, shares fractions, and stages are named by their `index`, from 1. Seconds, FLOPs and bytes of messages are those of a
+micro-batch; None says that something is not known, or has no meaning there. As JSON, a plan has the same names.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping
@@ -21,7 +18,6 @@ from petra_graph.program.simulation import StageSeconds
 from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
 VERSION = 1
-"""Of the keys and their meaning."""
 
 
 @frozen(kw_only=True)
@@ -37,16 +33,15 @@ class PlannedStage:
     index: int
     nodes: tuple[str, ...]
     kind: Kind
-    """The head's, else "buffered" where any of its nodes is."""
     device: str
     depth: int
     staleness: float
-    """Updates between a micro-batch's forward and its backward, once the pipeline is full."""
+    """In updates, once the pipeline is full."""
     parameters: int
     flops: BothWays
     seconds: StageSeconds
     bytes: StageBytes
-    """As if it had a device to itself, at its own largest moment."""
+    """As if it had a device to itself."""
     channel_bytes: BothWays
     """That it sends."""
 
@@ -70,12 +65,10 @@ class PlannedDevice:
 
     @property
     def room(self) -> int | None:
-        """The bytes that it may use: its limit, or else what it has."""
         return self.memory_bytes or self.capacity_bytes
 
     @property
     def spare_bytes(self) -> int | None:
-        """What is left of that; below 0 where it holds more."""
         return None if self.room is None else self.room - self.bytes.total
 
 
@@ -90,13 +83,11 @@ class PlannedNode:
     """None: the head."""
     inputs: tuple[str, ...]
     outputs: tuple[tuple[int, ...], ...]
-    """The shapes of its streams, without the batch dimension."""
+    """Without the batch dimension."""
 
 
 @frozen(kw_only=True)
 class PlannedRun:
-    """What the training takes."""
-
     epochs: int
     micro_batches_per_epoch: int | None
     epoch_seconds: float | None
@@ -114,14 +105,11 @@ class Totals:
 
 @frozen(kw_only=True)
 class Certainty:
-    """How sure the numbers are."""
-
     samples_per_second_low: float
     samples_per_second_high: float
     times: str = "unknown"
-    """Where they are from, in words."""
+    """Where they are from."""
     profiled: bool = False
-    """They are a profile's, and no data sheet's."""
 
 
 @frozen(kw_only=True)
@@ -147,9 +135,7 @@ class Plan:
     """The first operations, if they were asked for."""
     certainty: Certainty
     notes: tuple[str, ...] = ()
-    """Whose stages these are, where another plan gave them, and whether the tick is a mean."""
     assumptions: tuple[str, ...] = ()
-    """Where the numbers are from."""
     warnings: tuple[str, ...] = ()
     """Each with the key to change, the most important first."""
 
@@ -189,11 +175,9 @@ class ComparedPlan:
     samples_per_second: float | None = None
     speedup: float | None = None
     note: str = ""
-    """Why there is no plan, or what is to be said of it."""
 
     @property
     def figures(self) -> Figures | None:
-        """What rows are chosen by; None: there is no plan that fits."""
         if not self.samples_per_second or self.staleness is None or self.memory_peak is None or self.fits is False:
             return None
         return Figures(self.samples_per_second, self.staleness, self.memory_peak)
@@ -201,12 +185,11 @@ class ComparedPlan:
 
 @frozen(kw_only=True)
 class Comparison:
-    """Plans side by side."""
+    """Plans side by side; the recommended row is counted from 0."""
 
     name: str
     rows: tuple[ComparedPlan, ...]
     recommended: int | None = None
-    """Number of the row to choose, counted from 0; None: none fits, or the specifications were given."""
     speedup_over: str
     assumptions: tuple[str, ...]
 
@@ -215,36 +198,29 @@ class Comparison:
 
 
 def read_plan(text: str | bytes, source: str) -> Plan:
-    """Read a plan that was saved.
-
-    Args:
-        text: the JSON text.
-        source: where it comes from, for messages.
-
-    Raises:
-        SpecError: it is not a plan, is one of another version, or is damaged: a key is missing, or a value has another type; the first such place.
-    """
+    """Read a plan that was saved; SpecError: it is not a plan, is one of another version, or is damaged, and where."""
     from cattrs import Converter, transform_error  # takes a tenth of a second to import, which new plans need not
 
-    save, again, converter = "save one with `petra-graph plan SPEC --json`", "restore it, or make it again", Converter()
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"{source} is no JSON: {error}", save) from error
-    if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
-        raise SpecError(f"{source} is not a plan", save)
-    if (version := values["version"]) != VERSION:
-        raise SpecError(
-            f"{source} is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}", save
-        )
+    def wrong(what: str, hint: str = "save one with `petra-graph plan SPEC --json`") -> SpecError:
+        return SpecError(f"{source} {what}", hint)
+
+    again, converter = "restore it, or make it again", Converter()
     converter.register_structure_hook_func(
         lambda one: one == Schedule, lambda value, _: tuple(value) if isinstance(value, list) else value
     )
     try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"is no JSON: {error}") from error
+    if not isinstance(values, dict) or not values.keys() >= {"version", "stages"}:
+        raise wrong("is not a plan")
+    if (version := values["version"]) != VERSION:
+        raise wrong(f"is a plan of version {shown(version)}, and this petra-graph reads version {VERSION}")
+    try:
         plan = converter.structure(values, Plan)
     except Exception as error:  # cattrs raises many kinds
-        raise SpecError(f"{source} is damaged: {transform_error(error)[0]}", again) from error
-    # A planned device hosts a stage; what shows a plan looks for the fullest one, and for the device of every stage.
+        raise wrong(f"is damaged: {transform_error(error)[0]}", again) from error
+    # What shows a plan looks for the fullest device, and for the device of every stage.
     if not plan.stages or {stage.device for stage in plan.stages} != {device.name for device in plan.devices}:
-        raise SpecError(f"{source} is damaged: its devices are not those of its stages", again)
+        raise wrong("is damaged: its devices are not those of its stages", again)
     return plan

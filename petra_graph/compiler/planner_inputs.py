@@ -10,20 +10,14 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
     (head)                 forward_backward            3
 
 Their seconds on a device are its clock's: from a profile of the real device, or from its data sheet. A GPU works beside its host, which queues
-operations for it: each takes the larger of their seconds. A stage's optimizer steps all of its parameters with one set of operations, however
-many nodes it has, so the host's seconds of an update are the stage's.
-
-An update takes, beside its step, the copy of the parameters where backwards use older ones, or the weights that the optimizer makes
-for a delay, once: a profile has these in the forward or backward that uses them.
+operations for it: each takes the larger of their seconds. An update takes, beside its step, the copy of the parameters where backwards use
+older ones, or the weights that the optimizer makes for a delay.
 """
-
-from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from math import ceil
 from statistics import fmean
-from typing import get_args
 
 from attrs import evolve, frozen
 
@@ -31,7 +25,7 @@ from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import EncodedShare, MemoryModel
 from petra_graph.compiler.plan import BothWays
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType, Link
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.schedule import Policy, Verb
@@ -51,8 +45,8 @@ class Clock:
 
     device: Seconds
     host: Seconds | None = None
-    """Of an update nothing: a stage's host takes `host_update` for it, however many nodes the stage has."""
     host_update: float = 0.0
+    """Of a stage's update, however many nodes the stage has: the optimizer steps all of its parameters at once."""
 
     @cached_property
     def longer(self) -> Seconds:
@@ -66,12 +60,7 @@ class Clock:
 
 
 def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock:
-    """Return the operations' seconds on a device of which only the data sheet is known.
-
-    An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
-    rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and the host has to dispatch it. A CPU
-    dispatches and computes in turn, so the seconds add up. The host of a GPU is ahead of it or behind it.
-    """
+    """Return the operations' seconds by the data sheet: of arithmetic or memory traffic, whichever takes longer (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and of the host that dispatches them."""
     rate, bandwidth = EFFICIENCY * device.flops_per_second(products), EFFICIENCY * device.memory_bandwidth
     computing, dispatching, most = dict[str, dict[Operation, float]](), dict[str, dict[Operation, float]](), 0
     for name, cost in costs.nodes.items():
@@ -81,10 +70,12 @@ def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock
         dispatching[name] = {key: one.kernels * device.host_seconds for key, one in work.items()}
         if "update" in work:
             most = max(most, ceil(work["update"].kernels / max(1, cost.parameter_tensors)))
-    if device.kind == "cpu":
-        for name, own in computing.items():
-            computing[name] = {key: one + dispatching[name][key] for key, one in own.items()}
-        return Clock(device=computing)
+    if device.kind == "cpu":  # It dispatches and computes in turn.
+        return Clock(
+            device={
+                name: {key: one + dispatching[name][key] for key, one in own.items()} for name, own in computing.items()
+            }
+        )
     # An update was counted tensor by tensor; on a GPU torch's optimizers step all of a stage's tensors at once.
     host: Seconds = {name: {**own, "update": 0.0} for name, own in dispatching.items()}
     return Clock(device=computing, host=host, host_update=most * device.host_seconds)
@@ -115,11 +106,7 @@ def clocks_of(
 
 
 def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operation, ...]]:
-    """Return what each of a segment's nodes does in the passes of a micro-batch, and in an update.
-
-    Args:
-        delayed: parameters may have changed between a forward and its backward; otherwise none are stored.
-    """
+    """Return what each of a segment's nodes does in the passes of a micro-batch, and in an update; without delay, no parameters are stored."""
     if segment.kind == "head":
         return {"forward": ("forward_backward",), "backward": (), "update": ("update", *(_FOR_DELAY * delayed))}
     stored = segment.backward == "stored" and delayed
@@ -168,15 +155,14 @@ class PlannerInputs(Lowering):
     transport: EncodedShare
     devices: tuple[Device, ...]
     policy: Policy = "arrival"
-    """The order in which the stages of a device take turns."""
     clocks: Mapping[str, Clock]
-    """Each device's, by its name."""
+    """By device."""
     profile: Profile | None = None
     """The source of the clocks; None: data sheets."""
     replicas: int = 1
     """Pipelines that exchange gradients before each update."""
     together: tuple[tuple[str, ...], ...] = ()
-    """Sets of nodes that every cut has in one stage, in topological order."""
+    """Sets of nodes that every cut has in one stage."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
 
@@ -186,12 +172,7 @@ class PlannerInputs(Lowering):
 
     def kind_of(self, device: Device) -> Hashable:
         """Return what devices of one kind have in common: any can take the place of any other."""
-        return self.clocks[device.name], device.link, device.network, device.machine, device.memory_bytes
-
-    @property
-    def alike(self) -> bool:
-        """Whether the devices differ by their machines alone, if at all."""
-        return len({self.kind_of(evolve(device, machine=0)) for device in self.devices}) == 1
+        return self.clocks[device.name], device.link, device.network, device.memory_bytes
 
     @property
     def crosses_machines(self) -> bool:
@@ -217,14 +198,11 @@ class PlannerInputs(Lowering):
         return all(limit is None or used <= limit for used, limit in held)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
-        """Return the seconds of a stage on its device, with those of loading where samples enter, and of replicas' exchange.
-
-        Replicas sum the gradients by a ring all-reduce, none of it hidden behind computation: each of R sends 2 (R - 1) / R of the bytes in
-        2 (R - 1) messages (Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002). The link between replicas is that
-        of one machine where it has room for all of them.
-        """
+        """Return the seconds of a stage on its device, with those of loading where samples enter, and of replicas' exchange."""
         clock = self.clocks[program.device]
         seconds = stage_seconds(program, clock.longer, clock.host_update)
+        # Replicas sum the gradients by a ring all-reduce: each of R sends 2 (R - 1) / R of the bytes in 2 (R - 1) messages (Patarasuk and
+        # Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002). Their link is that of one machine where it has room for all of them.
         device = next(device for device in self.devices if device.name == program.device)
         link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
         size, others = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas - 1
@@ -238,11 +216,7 @@ class PlannerInputs(Lowering):
         )
 
     def paced(self, programs: Sequence[StageProgram]) -> list[StageSeconds]:
-        """Return the seconds of all stages together.
-
-        The host of one GPU that does everything waits for no message, so it runs ahead: not the larger of the two counts for each
-        operation, but the larger of their sums over a micro-batch.
-        """
+        """Return the seconds of all stages together: the host of one GPU that does everything runs ahead, so that the larger of the sums over a micro-batch counts."""
         stages, clock = [self.seconds(program) for program in programs], self.clocks[programs[0].device]
         if clock.host is None or len({program.device for program in programs}) > 1:
             return stages
@@ -269,10 +243,8 @@ class PlannerInputs(Lowering):
         device = {device.name: device for device in self.devices}
         host = {program.index: device[program.device] for program in programs}
         compiled = {channel.key: channel for program in programs for channel in program.channels}
-        edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
         channels: dict[ChannelKey, ChannelTiming] = {}
-        for key in (ChannelKey(edge, direction) for direction in get_args(Direction) for edge in edges):
-            channel = compiled[key]
+        for key, channel in sorted(compiled.items(), key=lambda item: item[0].direction, reverse=True):
             sender, receiver = host[channel.sender], host[channel.receiver]
             apart = sender != receiver
             link = sender.link_to(receiver) if apart else Link()

@@ -1,7 +1,5 @@
 """The choices of a specification, checked against each other: method, schedule, depths, devices, processes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,7 +17,7 @@ def _wrong(message: str, hint: str, *path: str | int) -> Problem:
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise problems, whose paths begin at the specification's root, as SpecError, if there are any."""
+    """Raise problems as SpecError, if there are any."""
     if found := list(problems):
         raise SpecError(found)
 
@@ -30,31 +28,28 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     if method is None:
         raise SpecError(_wrong(f"unknown method {shown(spec.name)}", suggestion(spec.name, METHODS), "method", "name"))
     schedule = method.schedule if spec.schedule is None else spec.schedule
-    problems, name = list[Problem](), method.name
+    problems, where = list[Problem](), ("method", "schedule")
     if isinstance(schedule, str) and schedule not in method.schedules:
-        message = f'method "{name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
-        hint = f'leave out `schedule`, or set schedule = "{method.schedule}"'
-        problems.append(_wrong(message, hint, "method", "schedule"))
+        message = f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})'
+        problems.append(_wrong(message, f'leave out `schedule`, or set schedule = "{method.schedule}"', *where))
     elif isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
-        message = f'method "{name}" has no delay, and a list of depths would give it one'
-        hint = "leave out `schedule`, or choose petra, dsp, pipedream, delayed-reconstructed or paci"
-        problems.append(_wrong(message, hint, "method", "schedule"))
+        message = f'method "{method.name}" has no delay, and a list of depths would give it one'
+        problems.append(_wrong(message, "leave out `schedule`, or choose a method with delay", *where))
     if clip is not None and clip.scope == "global":
         # Asynchronous stages update at different times, so no global norm exists when one steps.
-        message, hint = "", ""
+        clipped, hint = ("optimizer", "clip", "scope"), 'set scope = "stage"'
         if clip.by == "value":
             message = 'scope = "global" means one norm over all stages, and by = "value" clips no norm'
-            hint = 'leave out `scope`, or set by = "norm"'
+            problems.append(_wrong(message, hint, *clipped))
         elif not is_synchronous(schedule, method.flush):
             message = f'scope = "global" needs a synchronous schedule (got {shown(schedule)})'
-            hint = 'set scope = "stage", or method.schedule = "sequential"'
-        problems += [_wrong(message, hint, "optimizer", "clip", "scope")] * bool(message)
+            problems.append(_wrong(message, hint, *clipped))
     refuse(problems)
     return method, schedule
 
 
 def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:
-    """Yield why graphs of old forwards cannot be differentiated with the current parameters, where the method does that: they would hold other tensors, or are to be made again from a checkpoint."""
+    """Yield why graphs of old forwards cannot be differentiated with the current parameters, where the method does that."""
     if not method.differentiates_old_graphs:
         return
     name, current = shown(method.name), "differentiates kept graphs with current parameters, and"
@@ -71,13 +66,7 @@ def old_graph_problems(spec: Spec, method: Method) -> Iterator[Problem]:
 
 
 def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:
-    """Check a list of depths against the stages.
-
-    A stage that runs fewer forwards ahead than a stage that it feeds would leave that stage waiting for ever.
-
-    Raises:
-        SpecError: the number of depths is not that of the stages, the last depth is not 1, or depths grow along an edge.
-    """
+    """Check a list of depths; SpecError: it has another length than the stages, does not end with 1, or a stage would wait for ever for one that runs fewer forwards ahead."""
     if not isinstance(schedule, tuple):
         return
     stages, path, problems = partition.stages, ("method", "schedule"), list[Problem]()
@@ -99,11 +88,8 @@ def keep_problems(spec: MethodSpec, graph: NodeGraph) -> Iterator[Problem]:
     listed, choices = spec.keep if isinstance(spec.keep, Mapping) else {}, set(graph.nodes) - {graph.head}
     for name, keeps in listed.items():
         path, node = ("method", "keep", name), graph.nodes.get(name)
-        if node is None:
-            yield _wrong(f"{shown(name)} is not a node", suggestion(name, choices), *path)
-        elif node.kind == "head":
-            message = f"node {shown(name)} is the head, which differentiates at once and keeps nothing"
-            yield _wrong(message, "leave it out", *path)
+        if node is None or node.kind == "head":
+            yield _wrong(f"{shown(name)} is not a node that keeps anything", suggestion(name, choices), *path)
         elif node.kind == "buffered" and keeps == "nothing":
             message = f"node {shown(name)} is buffered, so it cannot reconstruct its input, and keep nothing"
             yield _wrong(message, 'set it to "input" or "graph"', *path)

@@ -3,18 +3,13 @@
     an epoch of n micro-batches = overhead + n * tick
 
 The tick is the seconds of a micro-batch once the pipeline is full. It is found when the whole state of the simulation recurs: what comes
-next in every stage, what is under way, and when each device and link is free. The head alone does not show this: it may proceed evenly
-for long while a queue before it runs empty. Where no state recurs soon, the tick is a mean, and says so.
+next in every stage, what is under way, and when each device and link is free. (The head may proceed evenly for long while a queue before
+it runs empty.) Where no state recurs soon, the tick is a mean, and says so.
 
-The least depths, `schedule = "auto"`, keep the busiest device or link busy: its seconds are the tick of the same stages if forwards could
-run ahead without bound. The depths that no schedule of that tick can go below follow from the way of a micro-batch to the head and
-back, and mostly suffice. Otherwise all stages run further ahead until the tick gains nothing, and each stage with those
-before it is lowered again, from the head on, since only the difference of two depths loosens waits.
-
-Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's depth depends on rounding.
+The least depths, `schedule = "auto"`, keep the busiest device or link busy. Those that no schedule of its seconds can go below follow from
+the way of a micro-batch to the head and back, and mostly suffice. Otherwise all stages run further ahead until the tick gains nothing, and
+each stage with those before it is lowered again, from the head on, since only the difference of two depths loosens waits.
 """
-
-from __future__ import annotations
 
 import sys
 from collections import defaultdict
@@ -31,7 +26,7 @@ from petra_graph.program.schedule import Verb
 from petra_graph.program.simulation import Pipeline, Simulation
 
 TOLERANCE = 1e-3
-"""Of throughput, which least depths may lose."""
+"""Of throughput, which least depths may lose: without it a bottleneck's depth depends on rounding."""
 _ROUNDING = 1e-9
 _OPERATIONS, _FILLS = 6_000, 6
 """Operations in the longest simulation that waits for a state to recur, and times what it takes to fill the pipeline."""
@@ -42,11 +37,10 @@ _FURTHER = (1, 2, 4, 8, 16)
 
 
 class Tick(NamedTuple):
-    """Seconds a micro-batch in the steady state."""
+    """Seconds a micro-batch in the steady state; not exact: a mean over most of a simulation in which no state recurred."""
 
     seconds: float
     exact: bool
-    """False for a mean over most of a simulation in which no state recurred."""
 
 
 def tick(pipeline: Pipeline) -> Tick:
@@ -130,7 +124,7 @@ class Timing:
     """The speed of the steady state, and what a run takes beside it."""
 
     tick_seconds: float
-    """A micro-batch; fills and drains of flushed windows are in it."""
+    """With fills and drains of flushed windows."""
     samples_per_second: float
     """Of all replicas."""
     bubble_fraction: float
@@ -161,12 +155,7 @@ def device_shares(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, tuple
 
 
 def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1) -> Timing:
-    """Return the speed of a pipeline.
-
-    Args:
-        steady: its tick, if that is known.
-        samples: in a micro-batch of all replicas.
-    """
+    """Return the speed of a pipeline, of which the tick may be known; `samples` are in a micro-batch of all replicas."""
     steady, head = steady or tick(pipeline), pipeline.stages[-1].index
     # The overhead is read from a simulation long enough to be steady in its middle; for pipelines too large for that, it is the time
     # in which one micro-batch goes forward to the head and back.
@@ -196,15 +185,7 @@ def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1) -> 
 
 
 def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int, ...]:
-    """Return each stage's least depth that costs no throughput: least staleness and least buffer at no loss.
-
-    Args:
-        pipeline: costs, edges and devices, of a method that does not flush; its own depths are ignored.
-        tolerance: of the throughput, which may be lost.
-
-    Returns:
-        Depths that do not grow along edges; the last is 1.
-    """
+    """Return each stage's least depth that costs no throughput, in a pipeline that does not flush; its own depths are ignored."""
 
     def seconds(depths: Sequence[int]) -> float:
         return tick(pipeline.with_depths(depths)).seconds
@@ -236,12 +217,10 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
 
 
 def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
-    """Return depths that no schedule of this tick can go below.
-
-    At each stage the backward of a micro-batch starts at least `apart` after its forward. That many ticks, and the
-    backward's own time, lie between a forward and the one that is `depth` later. Where forwards and backwards alternate,
-    that later forward also ends before the next backward starts, so `apart` grows to fit whole ticks.
-    """
+    """Return depths that no schedule of this tick can go below."""
+    # At each stage the backward of a micro-batch starts at least `apart` after its forward. That many ticks, and the
+    # backward's own time, lie between a forward and the one that is `depth` later. Where forwards and backwards alternate,
+    # that later forward also ends before the next backward starts, so `apart` grows to fit whole ticks.
     apart, depths = dict[int, float](), dict[int, int]()
     for stage in reversed(pipeline.stages):
         own = pipeline.seconds[stage.index - 1]

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from petra_graph.executor.update import Updater
 from petra_graph.plugins.author_code import noted
-from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.program.schedule import WeightVersions
 
 if TYPE_CHECKING:
     from petra_graph.executor.stage import StageExecutor

@@ -6,7 +6,7 @@
     q     = round(x / scale)    half to even, in int8; decoded as q * scale, at most scale / 2 away from x
 
 A tensor with an infinity or a NaN has a NaN for its int8 scale and decodes to NaN everywhere, which reaches the loss, where a run stops.
-Integers are never encoded, and memory formats are kept. `program.message_layout` gives the bytes.
+Integers are never encoded, and memory formats are kept. `program.channels` gives the bytes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Streams
 from petra_graph.blocks.randomness import Keyed, generators_of, may_draw, random_key
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
+from petra_graph.program.channels import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.spec.model import PrecisionSpec, Spec
 
 _NOTHING = nullcontext()

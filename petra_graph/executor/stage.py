@@ -41,9 +41,8 @@ from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.channels import Edge
-from petra_graph.program.schedule import Verb
+from petra_graph.program.schedule import Verb, WeightVersions
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import Keeps
 
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}

@@ -21,7 +21,7 @@ from petra_graph.measure.build_block import build_block, listing, refusing, with
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import is_several
-from petra_graph.program.message_layout import StreamType
+from petra_graph.program.channels import StreamType
 
 T = TypeVar("T")
 _BATCH = 2

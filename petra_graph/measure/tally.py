@@ -40,7 +40,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from petra_graph.program.message_layout import IMAGE_DIMENSIONS
+from petra_graph.program.channels import IMAGE_DIMENSIONS
 from petra_graph.program.node_costs import Work
 
 

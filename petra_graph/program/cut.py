@@ -1,40 +1,28 @@
 """The cut through a running pipeline: before forward N of every stage, N counted from the run's start.
 
-A checkpoint is the state of all stages at one cut. Nothing is drained for it, which would change the numbers, and no stage
-waits for another one: each copies its state when it comes to its own forward N, at whatever time that is. Three stages under
-`1f1b` (depths 3, 2, 1), the cut before forward 4:
+A checkpoint is the state of all stages at one cut (`executor.state`). Nothing is drained for it, which would change the numbers, and no
+stage waits for another one: each copies its state when it comes to its own forward N. Under `1f1b`, the cut before forward 4:
 
-    stage 1   F0 F1 F2 B0 F3 B1 | F4 B2 F5 B3 ...
-    stage 2   F0 F1 B0 F2 B1 F3 B2 | F4 B3 ...
+    stage 1   F0 F1 F2 B0 F3 B1 | F4 B2 F5 B3 ...        the backward messages of micro-batch 2 are in flight from stage 2
+    stage 2   F0 F1 B0 F2 B1 F3 B2 | F4 B3 ...           those of 3 from stage 3
     stage 3   F0 B0 F1 B1 F2 B2 F3 B3 | F4 B4 ...
 
-                stage 1             stage 2             stage 3
-    forwards    0 1 2 3             0 1 2 3             0 1 2 3
-    backwards   0 1                 0 1 2               0 1 2 3
-    in flight           <-- of 2 --         <-- of 3 --
+States and messages in flight are all that the run needs to continue:
 
-Proof that the stages' states with the messages in flight are all that the run needs to continue:
-
-1. A stage's order of operations is a function of its depth alone (`program.schedule`), so its operations before its forward N
-   are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
-   where the pipeline has drained), with the updates that follow them.
+1. A stage's order is a function of its depth alone, so its operations before its forward N are known.
 2. No forward message crosses the cut: producer and consumer have both done the forwards up to N - 1, and no others.
-3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. Its messages of the
-   backwards that the producer has not done are in flight: depth(producer) - depth(consumer) of them at most. The producer
-   receives them after its cut, in their order, and notes a copy of each.
-4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
-   backwards that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
+3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. The messages of those that the
+   producer has not done are in flight. The producer receives them after its cut, in their order, and notes a copy of each.
+4. An operation before the cut needs forwards below N and backwards that the consumer does before its own cut. So every stage reaches
+   its cut whatever the others do behind theirs.
 
-What a stage holds at its cut is in `executor.state`. Where the pipeline flushes after each window, a cut falls between
-two windows, where nothing is in flight.
+Where the pipeline flushes after each window, a cut falls between two windows, where nothing is in flight.
 """
-
-from __future__ import annotations
 
 from attrs import frozen
 
 from petra_graph.plugins.stage_facts import backwards_before, updates_after
-from petra_graph.program.channels import Channel, Direction
+from petra_graph.program.channels import Direction
 from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
@@ -72,10 +60,6 @@ class Cut:
         """Whether a stage does an operation before the cut."""
         done = self.done(program, "forward" if action.verb == "forward" else "backward")
         return action.micro_batch < self.micro_batches.start + done
-
-    def sent(self, program: StageProgram, channel: Channel) -> int:
-        """Return how many messages a stage has sent on a channel since the drain before."""
-        return self.done(program, channel.key.direction)
 
     def in_flight(self, sender: StageProgram, receiver: StageProgram) -> range:
         """Return the micro-batches whose backward messages a stage has sent, and their receiver has not used."""

@@ -1,16 +1,10 @@
 """Rates of arithmetic, memory and links of devices, for plans made without them.
 
-Figures are those of the makers' data sheets: dense float32 without TF32, dense bfloat16 (float32's where a GPU has no bfloat16
-of its own), memory bandwidth, multiprocessors. TF32 has half of bfloat16's rate on each of these sheets. No kernel reaches the rates, so
-a plan takes `EFFICIENCY` of them and says so; a profile of the real device is better than any table. `cpu` is one core of a
-present-day server. A specification may state types of its own (`[partition.device]`).
-
-The rates of GeForce and RTX cards are in NVIDIA's architecture papers: "Ampere GA102 GPU Architecture" V2.0 (3080, 3090, A6000), "Ada GPU
-Architecture" V2.01 (4080, 4090) and "RTX Blackwell GPU Architecture" (5090), tensor cores with float32 sums; those of the other cards in their
-own data sheets ("NVIDIA A40", ...). Links are PCIe of 16 lanes, or NVLink where all devices of a machine are joined by it.
+Figures are those of the makers' data sheets, and for GeForce and RTX cards those of NVIDIA's architecture papers (GA102 V2.0, Ada V2.01, RTX
+Blackwell): dense float32 without TF32, dense bfloat16 with float32 sums (float32's where a GPU has none), memory bandwidth. TF32 has half
+of bfloat16's rate on each of these sheets. Links are PCIe of 16 lanes, or NVLink where all devices of a machine are joined by it. `cpu` is one
+core of a present-day server. A profile of the real device is better than any table.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
@@ -25,14 +19,10 @@ from petra_graph.units import byte_count
 EFFICIENCY = 0.5
 """The assumed share of a data sheet's rates that convolutions and matrix products reach."""
 OPERATION_SECONDS: Mapping[str, float] = {"cpu": 6e-6, "cuda": 76e-6}
-"""What the host takes for an operation of torch however small its tensors are: Python, autograd and torch's dispatcher; by kind of device.
-
-A CPU's is that of `tools/bench/throughput.py`. A GPU's is that of this runtime on an H100's host, with its launch: RevNet18 took 65 to 70 microseconds
-(`tools/bench/results/device-2026-11-26.json`), where the host is ahead of the GPU for a part of the time, and the quickstart, which never lets it be
-ahead, 90 and more. An operation has about two launches there, of 31 microseconds each by the clock."""
+"""What the host takes for an operation of torch however small its tensors are, by kind of device: a CPU's by `tools/bench/throughput.py`, a GPU's that
+of this runtime on an H100's host (`tools/bench/results/device-2026-11-26.json`: 65 to 70 microseconds in RevNet18, 90 and more in the quickstart)."""
 GPU_LAUNCH_SECONDS = 4e-6
-"""What the driver takes to launch a kernel (3.8 microseconds where launches overlap with kernels:
-https://developer.nvidia.com/blog/cuda-graphs/); a CPU has nothing to launch."""
+"""What the driver takes to launch a kernel (https://developer.nvidia.com/blog/cuda-graphs/); a CPU has nothing to launch."""
 CUBLAS_BYTES = 8 * 4096 * 1024
 """What torch allocates for cuBLAS on a GPU, and keeps: `CUBLAS_WORKSPACE_CONFIG = ":4096:8"`, as runs set it (`training.prepared_run`)."""
 MACHINE_DEVICES: Mapping[str, int] = {"cuda": 8, "cpu": 64}
@@ -47,11 +37,9 @@ class Link:
     bytes_per_second: float = field(default=inf, validator=gt(0))
 
     def seconds(self, size: int) -> float:
-        """Return the seconds that a message of `size` bytes takes."""
         return self.latency_seconds + size / self.bytes_per_second
 
-    def slower(self, other: Link) -> Link:
-        """Return the link of two in a row: the longer latency and the smaller bandwidth."""
+    def slower(self, other: "Link") -> "Link":
         return Link(
             latency_seconds=max(self.latency_seconds, other.latency_seconds),
             bytes_per_second=min(self.bytes_per_second, other.bytes_per_second),
@@ -64,25 +52,19 @@ NETWORK = Link(latency_seconds=2e-5, bytes_per_second=12.5e9)
 
 @frozen(kw_only=True)
 class DeviceType:
-    """A kind of device."""
+    """A kind of device; rates are of a second."""
 
     name: str
     kind: Literal["cpu", "cuda"]
     float32_flops: float
-    """A second, as of the other types."""
     bfloat16_flops: float
     memory_bandwidth: float
-    """Bytes a second."""
     memory_bytes: int | None
     """None: unknown, without a limit."""
     link: Link
     """To its neighbour in the same machine."""
     operation_seconds: float
     """Of the host, for each dispatched operation: a CPU computes afterwards, a GPU meanwhile."""
-    tf32_flops: float | None = None
-    """None: half of bfloat16's, at least float32's."""
-    float64_flops: float | None = None
-    """None: half of float32's."""
     multiprocessors: int | None = None
     """Of a GPU; they tell its variants apart."""
     guess: str = ""
@@ -90,7 +72,6 @@ class DeviceType:
 
     @property
     def host_seconds(self) -> float:
-        """What the host takes for an operation and its kernel."""
         return self.operation_seconds + (GPU_LAUNCH_SECONDS if self.kind == "cuda" else 0.0)
 
     def flops_per_second(self, products: Products) -> float:
@@ -99,9 +80,9 @@ class DeviceType:
             case "bfloat16":
                 return self.bfloat16_flops
             case "float64":
-                return self.float64_flops or self.float32_flops / 2
+                return self.float32_flops / 2
             case "tf32" if self.kind == "cuda":
-                return self.tf32_flops or max(self.float32_flops, self.bfloat16_flops / 2)
+                return max(self.float32_flops, self.bfloat16_flops / 2)
             case _:
                 return self.float32_flops
 
@@ -117,11 +98,10 @@ class Device:
     link: Link
     """To devices in the same machine."""
     machine: int = 0
-    """Counted from 0 in the order of the pipeline."""
     network: Link | None = None
     """To devices in other machines; None: as in the same."""
 
-    def link_to(self, other: Device) -> Link:
+    def link_to(self, other: "Device") -> Link:
         """Return the link between two devices: the slower of their own."""
         apart = self.machine != other.machine
         own, others = (device.network if apart and device.network else device.link for device in (self, other))
@@ -166,15 +146,13 @@ DEVICE_TYPES = {
 
 
 def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
-    """Return the types that `device_type` may name: those of data sheets and those of `[partition.device]`, which come first."""
+    """Return the types that `device_type` may name; those of `[partition.device]` come first."""
     stated = {
         name: DeviceType(
             name=name,
             kind=given.kind,
             float32_flops=given.flops.float32,
             bfloat16_flops=given.flops.float32 if given.flops.bfloat16 is None else given.flops.bfloat16,
-            tf32_flops=given.flops.tf32,
-            float64_flops=given.flops.float64,
             memory_bandwidth=given.memory_bandwidth,
             memory_bytes=byte_count(given.memory),
             link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),
@@ -188,6 +166,6 @@ def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:
-    """Return the usual link, with the figures that the specification states in place of its own."""
+    """Return the usual link with the figures that the specification states."""
     stated = {"latency_seconds": partition.link_latency, "bytes_per_second": partition.link_bandwidth}
     return evolve(usual, **{key: one for key, one in stated.items() if one is not None})

@@ -1,20 +1,14 @@
 """Training methods as points of one space: schedule, stashes of the forward, parameters of the backward, flush.
 
-    keeps      in the forward                  in the backward
-    nothing    no graph, nothing kept          reconstruct the input from the output, differentiate there
-    input      no graph, input to a FIFO       run again from the stored input, differentiate there
-    graph      graph kept                      differentiate the kept graph
+keeps      in the forward                  in the backward
+nothing    no graph, nothing kept          reconstruct the input from the output, differentiate there
+input      no graph, input to a FIFO       run again from the stored input, differentiate there
+graph      graph kept                      differentiate the kept graph
 
-    uses       parameters of the backward
-    current    those of its own time; a kept graph has the activations of its forward, and the weights of its backward
-    stored     those of the forward, kept once for each distinct version; a reconstruction still uses the current ones
-
-A single node may keep something else than its method says (`method.keep`): `Method.mode` is where that is decided.
-
-All delayed methods also run under `sequential`, a list of depths, or `auto`, which chooses depths.
+uses       parameters of the backward
+current    those of its own time; a kept graph has the activations of its forward, and the weights of its backward
+stored     those of the forward, kept once for each distinct version; a reconstruction still uses the current ones
 """
-
-from __future__ import annotations
 
 from attrs import frozen
 
@@ -26,15 +20,12 @@ Mode = tuple[Keeps, Uses]
 
 @frozen
 class Method:
-    """A training method."""
+    """A training method: what nodes of each kind keep, and the schedules under which it is itself."""
 
     name: str
     schedules: tuple[RequestedScheduleName, ...]
-    """Schedules under which the method is itself."""
     reversible: Keeps
-    """What reversible nodes keep."""
     buffered: BufferedKeeps
-    """What buffered nodes keep."""
     backward: Uses = "current"
     flush: Flush = "drain"
 
@@ -49,14 +40,11 @@ class Method:
         return "1f1b" if "1f1b" in self.schedules else self.schedules[0]
 
     def keeps(self, kind: Kind) -> Keeps:
-        """Return what a node of `kind` keeps; a head differentiates at once and keeps its input's gradient alone."""
         return self.reversible if kind == "reversible" else self.buffered
 
     def mode(self, kind: Kind, asked: Keeps | None, *, delayed: bool, allow_stored: bool) -> Mode:
-        """Return what a node keeps, and whose parameters its backward uses; without `asked`, as the method says.
-
-        Where the method itself keeps no graphs, a delayed node only keeps its graph if the parameters of its forward are stored.
-        """
+        """Return what a node keeps, and whose parameters its backward uses; `asked` is what the specification says of it (`method.keep`)."""
+        # Where the method itself keeps no graphs, a delayed node only keeps its graph if the parameters of its forward are stored.
         if asked == "graph" and (not delayed or self.keeps(kind) == "graph"):
             return "graph", "current"
         if asked == "graph" and (allow_stored or self.backward == "stored"):

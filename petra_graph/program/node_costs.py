@@ -15,11 +15,8 @@ Operations are those of the executor's segment runners:
     estimate            estimate those of the forward for a backward, and keep them     the same
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
-A table holds for one micro-batch size, one precision and one optimizer. A profile has the seconds of these operations, timed on a real
-device, for plans that need not guess.
+A table holds for one micro-batch size, one precision and one optimizer. A profile has the seconds of these operations, timed on a real device.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -35,23 +32,18 @@ Operation = Literal[
     "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "first_update", "predict", "estimate", "copy",
 ]
 # fmt: on
-_PETRA, _WITH_GRAPHS, _WITH_COPIES = "petra", "backprop", "delayed-reconstructed"
 _OF_BODY: Mapping[Operation, tuple[str, Verb]] = {
-    "forward": (_PETRA, "forward"),
-    "record": (_WITH_GRAPHS, "forward"),
-    "replay": (_WITH_GRAPHS, "backward"),
-    "copy": (_WITH_COPIES, "update"),
-    "update": (_PETRA, "update"),
+    "forward": ("petra", "forward"),
+    "record": ("backprop", "forward"),
+    "replay": ("backprop", "backward"),
+    "recompute": ("dsp", "backward"),
+    "copy": ("delayed-reconstructed", "update"),
+    "update": ("petra", "update"),
 }
 PROFILED: Mapping[Kind, Mapping[Operation, tuple[str, Verb]]] = {
-    "reversible": {
-        **_OF_BODY,
-        "reverse": (_PETRA, "backward"),
-        "recompute": ("dsp", "backward"),
-        "invert": (_WITH_COPIES, "backward"),
-    },
-    "buffered": {**_OF_BODY, "recompute": (_PETRA, "backward")},
-    "head": {"forward_backward": (_PETRA, "forward"), "update": (_PETRA, "update")},
+    "reversible": {**_OF_BODY, "reverse": ("petra", "backward"), "invert": ("delayed-reconstructed", "backward")},
+    "buffered": _OF_BODY,
+    "head": {"forward_backward": ("petra", "forward"), "update": ("petra", "update")},
 }
 """The operations that a profile times, by kind of node: all that any method uses; each with the method in whose training it is timed, and when."""
 
@@ -67,18 +59,15 @@ class Work:
     kernels: int = 0
     """These operations; each has a kernel to launch."""
     working_bytes: int = 0
-    """Most bytes alive at once, beyond those alive before (arguments count before, results here). Parameter gradients
-    are allocated, as in a window's first backward."""
+    """Most bytes alive at once, beyond those alive before: with results and new parameter gradients, without arguments."""
     accumulating_bytes: int = 0
     """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
     """Bytes alive afterwards beyond arguments and results: those of a stashed graph, or of parameters for a delay."""
     shares: tuple[int | None, ...] = ()
-    """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
+    """For each returned stream, the index of the argument or returned stream in whose memory it lies; None: memory of its own.
 
-    Indices count the arguments and then the returned streams, so that a block may return one tensor as both streams. The
-    arguments of an operation are those that it has of: output streams, their gradients, input streams. It returns the
-    streams of the other side and then their gradients.
+    Arguments are those that it has of: output streams, their gradients, input streams; streams are returned before gradients.
     """
 
 
@@ -132,12 +121,8 @@ class CostTable:
     assumptions: tuple[str, ...] = ()
     """Conditions under which the numbers hold, as sentences for the user."""
 
-    def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> CostTable:
-        """Return the table in which one node counts what several of a stage share: the last that trains it, whose backward is the first.
-
-        Args:
-            shared: the parameter's one name, and the nodes of a stage that have it, in topological order.
-        """
+    def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> "CostTable":
+        """Return the table in which one node counts what several of a stage share, by the parameter's name: the last that trains it, whose backward is the first."""
         nodes = dict(self.nodes)
         for label, names in shared:
             owner = max(names, key=lambda name: (nodes[name].shared[label].gradient_bytes > 0, names.index(name)))
@@ -159,7 +144,7 @@ class CostTable:
                 )
         return evolve(self, nodes=nodes)
 
-    def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> CostTable:
+    def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> "CostTable":
         """Return the table in which operations need more than their tensors, in bytes by node and operation."""
         nodes = dict(self.nodes)
         for name in nodes.keys() & found.keys():
@@ -177,14 +162,12 @@ class Profile:
     """One network with one micro-batch size, precision and optimizer, on one type of device."""
 
     name: str
-    """The name in the specification."""
     device: str
-    """The device's name, as users know it."""
+    """As users know it."""
     device_type: str
-    """The name of its type, as plans know it."""
+    """As plans know it."""
     kind: Literal["cpu", "cuda"]
     micro_batch: int
-    """Samples."""
     threads: int
     settings: Mapping[str, Any]
     """By table of the specification, as JSON: precision, optimizer, loss and run, as far as seconds depend on them."""

@@ -13,15 +13,10 @@ Under `static` the stage nearest to the head goes next whose messages were sent 
 programs. Every operation comes after all that it needs, so a process that performs its own part of this one order waits only for operations
 that come before.
 
-Times are whole numbers of a tiny unit, a power of two of a second, so that nothing depends on the rounding of sums, and a state that
-recurs does so exactly.
-
-Decision: messages between two stages of one device cost no time: they are handed over in place. Transfers overlap computation, one after
-another on each directed pair of devices; each occupies the link for bytes / bandwidth and arrives a latency later. Under `arrival` channels have no
-bound, since their capacities never delay a stage (`program.channels.capacity`).
+Decision: messages between two stages of one device cost no time. Others overlap computation, one after another on each directed pair of
+devices; each occupies the link for bytes / bandwidth and arrives a latency later. Under `arrival` channels have no bound, since their
+capacities never delay a stage (`program.channels.capacity`).
 """
-
-from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -39,7 +34,7 @@ from petra_graph.program.schedule import Action, Policy, Verb, program_order
 from petra_graph.program.stage_program import StageProgram
 
 _UNITS = 40
-"""Binary digits of the longest time."""
+"""Binary digits of the longest time: times are whole numbers, so that nothing depends on the rounding of sums, and a state that recurs does so exactly."""
 _VERBS: Sequence[Verb] = get_args(Verb)
 
 
@@ -62,10 +57,9 @@ class StageSeconds:
 
 @frozen(kw_only=True)
 class ChannelTiming:
-    """Durations of one channel's messages."""
+    """Durations of one channel's messages, between the stages of these indices."""
 
     sender: int
-    """Index of the stage whose operation sends it."""
     receiver: int
     link: tuple[str, str] | None = None
     """The devices, sender and receiver; None on one device."""
@@ -111,47 +105,40 @@ class Pipeline:
             found.setdefault(stage.device, []).append(seconds)
         return found
 
-    def with_depths(self, depths: Sequence[int]) -> Pipeline:
-        """Return the same pipeline with other depths, in the order of its stages; the room of its channels follows from them."""
+    def with_depths(self, depths: Sequence[int]) -> "Pipeline":
+        """Return the same pipeline with other depths; the room of its channels follows from them."""
         stages = zip(self.stages, depths, strict=True)
         return evolve(self, stages=tuple(evolve(stage, depth=depth) for stage, depth in stages))
 
 
 @define(eq=False)
 class _Stage:
-    """A stage at work."""
-
     program: StageProgram
     times: Mapping[Verb, int]
     operations: Iterator[Action]
     following: Action | None
-    reads: Mapping[Verb, list[_Channel]] = field(factory=lambda: {verb: [] for verb in _VERBS})
+    reads: Mapping[Verb, list["_Channel"]] = field(factory=lambda: {verb: [] for verb in _VERBS})
     """By operation, the channels with the messages that it needs."""
-    sends: Mapping[Verb, list[_Channel]] = field(factory=lambda: {verb: [] for verb in _VERBS})
+    sends: Mapping[Verb, list["_Channel"]] = field(factory=lambda: {verb: [] for verb in _VERBS})
     waits: bool = True
     """For a message, or for its turn among those whose messages were sent."""
 
 
 @define(eq=False)
 class _Channel:
-    """A channel at work; messages come and go in order."""
-
     sender: _Stage
     receiver: _Stage
     room: int
-    """Messages that it holds at most, which the static order heeds."""
     link: tuple[str, str] | None
     occupies: int
     takes: int
     arrivals: deque[int] = field(factory=deque)
-    """Of the messages that were sent and not yet received."""
 
 
 class Simulation:
     """The operations of all stages, between two drains; iterated, it yields them in the order in which they are begun."""
 
     def __init__(self, pipeline: Pipeline, micro_batches: range, filled: int = 0) -> None:
-        """Begin; `micro_batches` and `filled` are as of `program.schedule.order`."""
         channels = pipeline.channels.values()
         of_stages = (getattr(seconds, verb) for seconds in pipeline.seconds for verb in _VERBS)
         self._digits = digits = _UNITS - frexp(max(*of_stages, *(one.seconds for one in channels), 0.0))[1]
@@ -166,10 +153,9 @@ class Simulation:
             times = {verb: units(getattr(seconds, verb)) for verb in _VERBS}
             self._stages.append(_Stage(program, times, operations, next(operations, None)))
         self._free = {stage.device: 0 for stage in pipeline.stages}
-        """When each device has done what was begun."""
         self._link_free = {channel.link: 0 for channel in channels if channel.link is not None}
         self._sent: list[tuple[int, int]] = []
-        """A heap of the stages whose next operation has its messages: when it can start, and the stage, those near the head first."""
+        """A heap: when the next operation of a stage that has its messages can start, and the stage, those near the head first."""
         self._channels: list[_Channel] = []
         for key, timing in pipeline.channels.items():
             sender, receiver = self._stages[timing.sender - 1], self._stages[timing.receiver - 1]
@@ -184,7 +170,6 @@ class Simulation:
         return ldexp(time, -self._digits)
 
     def __iter__(self) -> Iterator[tuple[StageProgram, Action, int, int]]:
-        """Yield each operation's stage, the operation, its start and its end, in units of the simulation."""
         free, in_order, enter, sent = self._free, self._in_order, self._enter, self._sent
         for stage in self._stages:
             enter(stage)
@@ -247,10 +232,7 @@ class Simulation:
 def static_order(
     programs: Sequence[StageProgram], micro_batches: range, filled: int = 0
 ) -> Iterator[tuple[int, Action]]:
-    """Yield the operations of all stages in the order of `static`, each with its stage's index; what they take does not count.
-
-    The arguments are those of `program.schedule.program_order`, of all stages.
-    """
+    """Yield the operations of all stages in the order of `static`, each with its stage's index; what they take does not count."""
     nothing = (StageSeconds(forward=0.0, backward=0.0),) * len(programs)
     channels = {
         channel.key: ChannelTiming(sender=channel.sender, receiver=channel.receiver)

@@ -1,10 +1,4 @@
-"""The program of one stage, as a value: the compiler writes it, executors and the models of memory and time read it.
-
-A stage is a set of nodes that share one delay and one optimizer step, on one device, in one process. Its nodes are grouped into segments: a reversible
-node or the head alone, or a run of consecutive buffered nodes, which store one input between them.
-"""
-
-from __future__ import annotations
+"""The program of one stage, as a value: the compiler writes it, executors and the models of memory and time read it."""
 
 from collections.abc import Sequence
 
@@ -19,18 +13,17 @@ from petra_graph.spec.model import Flush, Keeps, KeepsByNode, Kind, Schedule, Us
 
 @frozen(kw_only=True)
 class InputEdge:
-    """An edge into a segment."""
+    """An edge into a segment, with the number of tensors that it carries."""
 
     edge: Edge
     streams: int
-    """The number of tensors that the edge carries."""
     returns_activation: bool
     """Whether the producer reconstructs from this consumer's activation, which comes with the backward message."""
 
 
 @frozen(kw_only=True)
 class Segment:
-    """Nodes that run and differentiate together."""
+    """Nodes that run and differentiate together: one, or consecutive buffered nodes, which store one input between them."""
 
     nodes: tuple[str, ...]
     kind: Kind
@@ -65,7 +58,6 @@ class StageProgram:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the stage's nodes, in topological order."""
         return tuple(name for segment in self.segments for name in segment.nodes)
 
     @property
@@ -83,7 +75,7 @@ class StageProgram:
         return any(segment.kind == "head" for segment in self.segments)
 
     def facts(self, *, stages: int, replicas: int, micro_batches: int) -> StageFacts:
-        """Return what plugins may know of the stage; the arguments are `StageFacts`' own."""
+        """Return what plugins may know of the stage."""
         return StageFacts(
             index=self.index,
             stages=stages,
@@ -117,7 +109,7 @@ class Partition:
 
     stages: tuple[Stage, ...]
 
-    def spread_over(self, devices: Sequence[str]) -> Partition:
+    def spread_over(self, devices: Sequence[str]) -> "Partition":
         """Return the same stages spread over `devices` in order, each device with as many as another or one more."""
         count, each = len(self.stages), enumerate(self.stages)
         return Partition(stages=tuple(evolve(one, device=devices[at * len(devices) // count]) for at, one in each))

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded import EncodedTensor, EncodedTensors, each, payload
-from petra_graph.program.message_layout import Extent, MessageLayout
+from petra_graph.program.channels import Extent, MessageLayout
 from petra_graph.runtime.system import Waker
 
 Form = tuple[MessageLayout, int]

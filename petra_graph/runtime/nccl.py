@@ -44,8 +44,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors
-from petra_graph.program.channels import Channel
-from petra_graph.program.message_layout import WEIGHT, MessageLayout
+from petra_graph.program.channels import WEIGHT, Channel, MessageLayout
 from petra_graph.runtime.channels import Form, Receiver, Sender, read_message, write_message
 
 ANNOUNCEMENT = MessageLayout(tensors=(WEIGHT,))

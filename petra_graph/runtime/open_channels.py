@@ -46,7 +46,7 @@ class ProcessChannels:
         """Prepare for the micro-batches around a cut, of which the messages before it have been sent."""
         for key, end in (*self.receivers.items(), *self.senders.items()):
             channel = self.channels[key]
-            sent = cut.sent(self.programs[channel.sender - 1], channel)
+            sent = cut.done(self.programs[channel.sender - 1], channel.key.direction)
             end.begin(repeat((channel.training, channel.training.samples), len(cut.micro_batches) - sent))
 
     def begin_evaluation(self, samples: Sequence[int]) -> None:

@@ -136,9 +136,7 @@ class FlopsSpec:
     """Floating-point operations a second, dense, as a data sheet has them."""
 
     float32: Annotated[float, "in float32, without TF32 (FLOP/s)", GreaterThan(0)]
-    tf32: Annotated[float | None, "default: half of bfloat16's, at least float32's (FLOP/s)", GreaterThan(0)] = None
     bfloat16: Annotated[float | None, "default: float32's (FLOP/s)", GreaterThan(0)] = None
-    float64: Annotated[float | None, "default: half of float32's (FLOP/s)", GreaterThan(0)] = None
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,7 @@ from petra_graph.executor.stage import StageObserver
 from petra_graph.plugins.callback import Companion
 from petra_graph.plugins.kinds import BLOCK
 from petra_graph.plugins.registry import Registry
-from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.program.schedule import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import (
     BLOCKS,

@@ -14,9 +14,8 @@ from petra_graph.plugins.stage_facts import DELAYED, StageFacts
 from petra_graph.program.channels import capacity
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import depths, order, program_order
+from petra_graph.program.schedule import WeightVersions, depths, order, program_order
 from petra_graph.program.simulation import static_order
-from petra_graph.program.weight_versions import WeightVersions
 from tests.support.pipelines import GRAPHS, SHAPES, pipeline
 from tests.support.simulated_pipelines import any_programs, graph_programs
 
@@ -274,7 +273,7 @@ def test_messages_in_flight_are_those_sent_before_a_cut_and_read_behind_it(progr
                 flying[channel.key] ^= {action.micro_batch}
     for channel in {channel.key: channel for program in programs for channel in program.channels}.values():
         sender, receiver = programs[channel.sender - 1], programs[channel.receiver - 1]
-        assert cut.sent(sender, channel) == sent[channel.key]
+        assert cut.done(sender, channel.key.direction) == sent[channel.key]
         crossing = cut.in_flight(sender, receiver) if channel.key.direction == "backward" else ()
         assert set(crossing) == flying[channel.key]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.executor.encoded import EncodedTensor, decode, encode
-from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
+from petra_graph.program.channels import MessageLayout, StreamType, stream_layouts
 from petra_graph.runtime.channels import read_message, shared_memory_receiver, shared_memory_sender, write_message
 from petra_graph.runtime.system import Waker
 from petra_graph.spec.model import PrecisionSpec

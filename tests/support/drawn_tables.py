@@ -17,8 +17,8 @@ from petra_graph.compiler.planner_inputs import Clock, PlannerInputs
 from petra_graph.compiler.timing import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.program.channels import StreamType
 from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
-from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.stage_program import Partition

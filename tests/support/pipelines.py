@@ -26,8 +26,7 @@ from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import discover
-from petra_graph.program.channels import Edge
-from petra_graph.program.message_layout import StreamType
+from petra_graph.program.channels import Edge, StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.loop import Scheduler
