@@ -115,16 +115,3 @@ def test_gradients_and_modules_are_those_of_one_thread(threads):
     size = max(float(one.grad.abs().max()) for one in own)
     for one, parameter in zip(found, own, strict=True):
         torch.testing.assert_close(one, parameter.grad, rtol=0, atol=1e-12 * size)
-
-
-@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), nn.InstanceNorm1d(4, track_running_stats=True)])
-def test_running_statistics_follow_each_forward_once(norm):
-    """A thread found them switched off by another's backward, or saw them switched on in its own."""
-    functions = [nn.Sequential(copy.deepcopy(norm), nn.Conv1d(4, 4, 1), nn.Tanh()) for _ in range(4)]
-    made = reversible(functions).double()
-    trained_in_threads(made, streams(2)[:, :, None])
-    for block in made:
-        assert block.function[0].track_running_stats is True
-        assert block.function[0].running_mean is not None
-        if isinstance(norm, nn.BatchNorm1d):
-            assert block.function[0].num_batches_tracked == 2 * STEPS

@@ -38,7 +38,6 @@ CHANGES = [
         f"block 2 is not as it was .* buffer running_mean was {INPLACE}",
     ),
     (sequence, lambda made, _: made.eval(), "block 3 is not as it was .* it changed between training and evaluation"),
-    (sequence, lambda made, _: made[3].function[3].eval(), "block 3 .* it changed between training and evaluation"),
     (sequence, lambda _, outputs: add(outputs[0].detach()), INPLACE),
 ]
 
@@ -116,18 +115,12 @@ def called(streams, functions=None, **settings):
 MISTAKES = [
     (lambda: reversible([branch()], coupling="swap"), r'coupling must be one of additive, .* \(got "swap"\)'),
     (lambda: reversible([branch()], momentum=0.5), r'"additive" has the coefficients: none \(got momentum\)'),
-    (lambda: reversible([branch()], coupling="momentum", momentum=0.0), "without an inverse"),
     (lambda: reversible([3]), r"each entry must be a module F, a pair .* \(got int\)"),
     (lambda: reversible([(branch(), branch())], coupling="momentum"), "pairs of functions are coupled"),
-    (lambda: reversible([branch()], coupling="momentum", split=1), "split halves the input"),
     (lambda: called(torch.zeros(2, 5), split=1), "dimension 1 must be even"),
-    (lambda: called((torch.zeros(2, 6),) * 3), r'"additive" has 2 streams \(got a tuple of 3\)'),
     (lambda: called(torch.zeros(2, 6, dtype=torch.complex64)), "streams must be real"),
     (lambda: affine(None), r"\(s, u\) .*got NoneType"),
-    (lambda: affine((1, 2, 3)), "got tuple"),
-    (lambda: affine(torch.zeros(())), r"got \[\]"),
     (lambda: called(torch.zeros(2, FEATURES), [nn.Linear(FEATURES, 1)]), "must return a tensor of its"),
-    (lambda: called(torch.zeros(2, 6), [nn.LSTM(FEATURES, FEATURES)]), "must return a tensor of its"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import io
 from itertools import pairwise
 
 import pytest
@@ -13,7 +12,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.autograd import reversible
-from petra_graph.blocks import AdditiveCoupling
 from petra_graph.measure.tally import LiveBytes
 from tests.support.sequences import FEATURES, branch, expect_plain, gradients, inputs, sequence
 
@@ -74,30 +72,12 @@ def normalised():
     return [nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True), nn.Conv1d(4, 4, 1)) for _ in range(2)]
 
 
-class ByHand(AdditiveCoupling):
-    """A block whose author adds to `grad`, as the page of blocks allows."""
-
-    def __init__(self):
-        super().__init__(((FEATURES,), (FEATURES,)))
-        self.weight = nn.Parameter(torch.ones(FEATURES))
-
-    def residual(self, x):
-        return x * self.weight
-
-    def reverse_vjp(self, outputs, gradients):
-        before = self.weight.grad
-        reverse = super().reverse_vjp(outputs, gradients)
-        assert self.weight.grad is not before
-        return reverse
-
-
 @pytest.mark.parametrize(
     ("functions", "x"),
     [
         (frozen_and_shared, inputs()),
         (frozen_and_shared, inputs().detach()),  # only parameters need a gradient
         (normalised, torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)),
-        (lambda: [branch(), ByHand(), branch()], inputs()),
     ],
 )
 def test_functions_and_blocks_of_ones_own(functions, x):
@@ -124,10 +104,8 @@ class Reentrant(Inner):
     "network",
     [
         lambda: reversible([Inner() for _ in range(2)]),
-        lambda: reversible([Inner(keep_graphs=1) for _ in range(2)]),
         lambda: reversible([reversible([branch()]) for _ in range(2)]),  # sequences stand among functions as they are
         Reentrant,
-        lambda: Reentrant(keep_graphs=2),
     ],
 )
 def test_a_sequence_that_runs_again_draws_the_masks_of_its_forward(network):
@@ -146,39 +124,6 @@ def test_a_sequence_that_runs_again_draws_the_masks_of_its_forward(network):
     above, below = ((x + sign * 1e-6 * direction).requires_grad_() for sign in (1, -1))
     slope = (loss(above) - loss(below)) / 2e-6
     torch.testing.assert_close((given.grad * direction).sum(), slope, rtol=1e-6, atol=1e-6)
-
-
-# --- hooks of parameters ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("depth", [1, 3])
-def test_a_hook_of_a_parameter_runs_once_and_may_change_the_gradient(depth):
-    made = sequence(depth=depth, dropout=0.0)
-    made.append(reversible([Inner(dropout=0.0)])[0].double())  # a sequence within a function
-    calls, found = [], []
-    for parameter in made.parameters():
-        parameter.register_hook(lambda gradient, one=parameter: (calls.append(("tensor", id(one))), gradient * 3)[1])
-        parameter.register_post_accumulate_grad_hook(lambda one: calls.append(("accumulated", id(one))))
-    for keep in (0, len(made)):
-        made.keep_graphs = keep
-        made.zero_grad()
-        made(inputs()).square().sum().backward()
-        found.append([one.grad for one in made.parameters()])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
-    every = [(kind, id(one)) for one in made.parameters() for kind in ("tensor", "accumulated")]
-    assert sorted(calls) == sorted(every * 2)
-
-
-def test_each_blocks_gradient_is_there_before_the_block_below_is_undone():
-    """So that data-parallel buckets fill during the backward, and an optimizer may step in it."""
-    order = []
-    made = sequence(depth=3, dropout=0.0)
-    for index, block in enumerate(made):
-        block.function[0].weight.register_post_accumulate_grad_hook(lambda _, at=index: order.append(("grad", at)))
-        block.function.register_forward_hook(lambda *_, at=index: order.append(("run", at)))
-    made(inputs()).sum().backward()
-    assert order[3:] == [(what, at) for at in (2, 1, 0) for what in ("run", "grad")]
 
 
 # --- memory and work -------------------------------------------------------------------------------------------------
@@ -276,20 +221,6 @@ def test_without_gradients_it_is_a_plain_loop():
     assert not made.requires_grad_(requires_grad=False)(x.detach()).requires_grad
 
 
-def test_a_copy_and_a_state_dictionary_are_the_same_network():
-    made = sequence()
-    made(inputs()).sum().backward()
-    copied = copy.deepcopy(made)
-    assert {id(one) for one in copied.parameters()}.isdisjoint(map(id, made.parameters()))
-    other = sequence()
-    other.load_state_dict(made.state_dict())
-    torch.save(made, file := io.BytesIO())
-    file.seek(0)
-    for again in (copied, other, torch.load(file, weights_only=False)):
-        assert all(map(torch.equal, gradients(again, inputs())[1], gradients(made, inputs())[1]))
-    assert next(iter(made.state_dict())) == "0.function.0.weight"
-
-
 # --- types and compilers ---------------------------------------------------------------------------------------------
 
 
@@ -319,25 +250,6 @@ def test_under_autocast_gradients_are_plain_autograds(coupling):
     close(*found, 2e-2)
 
 
-def test_autocast_of_the_forward_holds_in_the_backward():
-    seen = []
-
-    class Seeing(Counted):
-        def forward(self, x):
-            seen.append(self.linear(x).dtype)
-            return super().forward(x)
-
-    made, x = reversible([Seeing()]), torch.randn(2, FEATURES)
-    with torch.autocast("cpu", torch.bfloat16):
-        output = made(x)
-    output.float().sum().backward()
-    assert seen == [torch.bfloat16] * 2
-    output = made(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        output.sum().backward()
-    assert seen[2:] == [torch.float32] * 2
-
-
 def test_streams_in_half_precision_are_reconstructed_in_float32():
     """Functions read them in the type that came in; the result has it too."""
     made = reversible([Counted() for _ in range(24)]).bfloat16()
@@ -345,29 +257,3 @@ def test_streams_in_half_precision_are_reconstructed_in_float32():
     output, found, _ = gradients(made, x)
     assert output.dtype == torch.bfloat16
     close(found, gradients(made, x, keep_graphs=len(made))[1], 1e-2)
-
-
-def test_compiled_functions():
-    """Compiled alone they run compiled, forward and backward; a compiler around the sequence leaves the reversal alone."""
-    torch._dynamo.reset()
-    runs = []
-
-    def backend(graph, _):
-        def run(*arguments):
-            runs.append(torch.is_grad_enabled())
-            return graph(*arguments)
-
-        return run
-
-    made = reversible([nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh()) for _ in range(2)])
-    plain, x = copy.deepcopy(made), torch.ones(2, FEATURES, requires_grad=True)
-    expected = gradients(copy.deepcopy(plain), x)[1]
-    for block in made:
-        block.function.compile(backend=backend)
-    for candidate in (made, torch.compile(plain, backend=backend)):
-        found = torch.autograd.grad(candidate(x).double().square().sum(), [x, *candidate.parameters()])
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other)
-        if candidate is made:
-            assert runs == [False, False, True, True]
-    torch._dynamo.reset()

@@ -8,8 +8,6 @@ from torch import nn
 
 from petra_graph.blocks.module_block import block_of
 from petra_graph.blocks.randomness import fork_rng, may_draw
-from petra_graph.catalog.blocks import Additive
-from petra_graph.errors import SpecError
 from tests.networks import own_modules
 
 LINEAR = {"in_features": 2, "out_features": 2}
@@ -26,44 +24,12 @@ def test_parameters_follow_from_the_key_of_the_node():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_tensor_is_one_stream_and_a_list_several():
-    several = built(own_modules.Halves, {"in_features": 2, "out_features": 8})
-    assert [len(block(torch.zeros(3, 2))) for block in (built(nn.Linear, LINEAR), several)] == [1, 2]
-
-
-class Named(nn.Linear):
-    """Blocks have a `kind`, and some plugins are given their `stage`; to a module of one's own both are names like others."""
-
-    kind = "linear"
-
-    def __init__(self, stage: int) -> None:
-        super().__init__(2, stage)
-
-    @classmethod
-    def of(cls, stage: int) -> Named:
-        return cls(stage)
-
-
 def test_what_is_no_module_and_no_stream():
     with pytest.raises(TypeError, match=r"own_modules:number returned int, and no torch.nn.Module"):
         built(own_modules.number, {})
     lstm = built(nn.LSTM, {"input_size": 2, "hidden_size": 3, "batch_first": True})
     with pytest.raises(TypeError, match=r"LSTM returned Tensor, tuple(.|\n)*self.lstm\(x\)\[0\]"):
         lstm(torch.zeros(1, 4, 2))
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("THERE", "THERE is an object already"),
-        ("number", "number is no torch.nn.Module: it returned int"),
-        ("absent", "there is no .*absent"),
-    ],
-)
-def test_what_makes_no_residual_function(name, reason):
-    with pytest.raises(SpecError, match=reason) as caught:
-        Additive([(2,), (2,)], f=f"{own_modules.__name__}:{name}")
-    assert caught.value.problems[0].path == ("f",)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Which parameters have no weight decay, and which are tables."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -19,34 +18,6 @@ def test_normalisation_and_biases_are_undecayed():
     block = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.LayerNorm(2), nn.RMSNorm(2), nn.Linear(2, 2))
     undecayed = {"0.bias", "1.weight", "1.bias", "2.weight", "2.bias", "3.weight", "4.bias"}
     assert split(block) == ({"0.weight", "4.weight"}, undecayed)
-
-
-class NormFreeConv(nn.Conv2d): ...
-
-
-class Standardised(nn.BatchNorm2d): ...
-
-
-class LayerNorm2d(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-
-
-@pytest.mark.parametrize(
-    ("module", "decays"),
-    [
-        (NormFreeConv(1, 2, 3), True),
-        (nn.LSTM(2, 2), True),
-        (Standardised(2), False),
-        (LayerNorm2d(), False),
-        (nn.GroupNorm(1, 2), False),
-    ],
-    ids=lambda case: type(case).__name__,
-)
-def test_normalisations_are_recognised_by_their_class(module, decays):
-    """A convolution lost its decay because of its name."""
-    assert bool(split(module)[0]) is decays
 
 
 class Scaled(nn.Module):

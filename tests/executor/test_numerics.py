@@ -5,12 +5,11 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Reversible
-from petra_graph.blocks.randomness import Keyed
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.runtime.channels import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
-from tests.support.pipelines import CHAIN, CLASSES, REVNET, batches, node, pipeline
+from tests.support.pipelines import CHAIN, REVNET, batches, node, pipeline
 
 CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)
@@ -125,45 +124,6 @@ def test_an_evaluation_draws_as_no_micro_batch_does(monkeypatch):
     monkeypatch.setattr(NumericsContext, "node", lambda *given: asked.add(given[2]) or enter(*given))
     assert list(pipeline(CHAIN, (8,)).runtime.evaluate(batches((8,), 2), [4, 4]))
     assert asked == {None}
-
-
-class Kept(InvertedBySubtraction):
-    keep_dtype = ("table",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("table", torch.zeros(2, dtype=torch.float64))
-        self.register_buffer("other", torch.zeros(2, dtype=torch.float64))
-
-
-def test_a_buffer_keeps_its_type_where_the_block_says_so():
-    placed = place(Kept(), numerics())
-    assert (placed.table.dtype, placed.other.dtype) == (torch.float64, torch.float32)
-
-
-@pytest.mark.parametrize(("method", "passes", "dropout"), [("petra", 2, 0.3), ("petra", 2, 0.0), ("backprop", 1, 0.3)])
-def test_nodes_that_draw_nothing_have_the_bits_that_they_have_with_seeds(monkeypatch, method, passes, dropout):
-    nodes = [
-        node("stem", "linear-stem", features=6),
-        node("plain", "rev-mlp", hidden=7),
-        node("drops", "rev-mlp", hidden=7, **({"dropout": dropout} if dropout else {})),
-        node("head", "pool-linear", outputs=CLASSES),
-    ]
-    enter, seeded = Keyed.__enter__, []
-    monkeypatch.setattr(Keyed, "__enter__", lambda self: seeded.append(self) or enter(self))
-
-    def trained():
-        built = pipeline(nodes, (8,), stages=tuple((one.name,) for one in nodes), method=method)
-        seeded.clear()
-        built.train(batches((8,), 6))
-        return built.parameters(), len(seeded) / 6
-
-    found, seeds = trained()
-    monkeypatch.setattr("petra_graph.executor.numerics.may_draw", lambda _: True)
-    expected, all_seeds = trained()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert seeds == 1 + passes * bool(dropout)  # for the loss, and for the passes of one node
-    assert all_seeds == 2 + passes * 3
 
 
 # --- narrow convolutions on processors without AVX-512 ---

@@ -8,9 +8,7 @@ from torch import nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.recorded import COMPARED, WARM_UP, Calls, RecordedOperation
-from petra_graph.executor.stage import StageObserver
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.training.prepare import record
 from petra_graph.training.resume import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import (
@@ -19,7 +17,6 @@ from tests.support.pipelines import (
     GRAPHS,
     REVNET,
     SHAPES,
-    SKIP,
     batches,
     node,
     pipeline,
@@ -119,22 +116,6 @@ def test_a_resumed_run_with_a_window_that_began_elsewhere():
     same(again, written)
 
 
-def test_what_draws_random_numbers_stays_as_written(monkeypatch):
-    drawing = (
-        node("stem", "linear-stem", features=6),
-        node("rev", "rev-mlp", hidden=7, dropout=0.5),
-        node("head", "pool-linear", outputs=CLASSES),
-    )
-    monkeypatch.setitem(GRAPHS, "chain", drawing)
-    written, recorded = built("chain", LATE), built("chain", LATE, PoisonedPool())
-    written.train(data("chain"))
-    with pytest.warns(RuntimeWarning, match="stays as it is written: it draws random numbers") as said:
-        recorded.train(data("chain"))
-    operations = {str(one.message).partition(":")[2].partition(" stays")[0] for one in said}
-    assert operations == {" the backward of rev", " the forward of rev"}
-    same(recorded, written)
-
-
 class Scale(nn.Linear):
     """One number, with a backward that a test calls."""
 
@@ -196,17 +177,6 @@ def test_what_is_not_the_same_function_each_time_stays_as_written(function, reas
     assert found[-1] == (other.calls or 2)
 
 
-def test_an_observer_or_a_run_without_a_gpu_records_nothing_and_says_so():
-    made = built("chain", LATE, PoisonedPool())
-    with pytest.warns(RuntimeWarning, match="^run.record: stage 2: nothing is recorded: replicas"):
-        made.executors[1].observe(StageObserver())
-    assert all(runner.recorded is None for _, runner in made.executors[1].runners)
-    assert "follow its operations" in made.executors[1].record(PoisonedPool())
-    alone = "^run.record: stages 1, 2, 3, 4, 5: nothing is recorded: graphs are of CUDA devices$"
-    with pytest.warns(RuntimeWarning, match=alone):
-        record(built("chain", {}).executors, "graphs", compiled=False)
-
-
 # --- compiled blocks ---
 
 
@@ -240,15 +210,6 @@ def test_with_stored_weights_and_running_statistics_it_trains_as_it_does_with_bl
     backend("aot_eager")
     found, expected = (trained(one, (*REVNET[:2], REVNET[-1]), IMAGE, method="pipedream") for one in (True, False))
     assert relative_error(found, expected) < 1e-10
-
-
-def test_blocks_of_one_shape_share_the_code_also_along_skip_edges(backend):
-    counter = backend()
-    assert relative_error(trained(True, SKIP, (8,)), trained(False, SKIP, (8,))) < 1e-10
-    shapes, of_each = len({"stem", "rev", "join", "head"}), 2  # without a graph, with one; the head has no pass without
-    assert counter.frame_count == shapes * of_each - 1
-    trained(True, SKIP, (8,))
-    assert counter.frame_count == shapes * of_each - 1
 
 
 def test_random_numbers_are_refused(backend):

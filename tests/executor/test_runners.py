@@ -1,12 +1,9 @@
 """Segment runners: what lives between the two passes, what both draw, what has no gradient, and weights that an optimizer gives."""
 
-from collections.abc import Sequence
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
-from attrs import frozen
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -14,24 +11,9 @@ from petra_graph.blocks import Buffered
 from petra_graph.executor.delayed_weights import copied_parameters
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.runners import Recompute, StashGraph
-from petra_graph.executor.stage import StageObserver
-from petra_graph.plugins.callback import Companion
-from petra_graph.plugins.kinds import BLOCK
-from petra_graph.plugins.registry import Registry
 from petra_graph.program.schedule import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
-from tests.support.pipelines import (
-    BLOCKS,
-    CHAIN,
-    CLASSES,
-    GRAPHS,
-    REVNET,
-    SHAPES,
-    batches,
-    node,
-    pipeline,
-    relative_error,
-)
+from tests.support.pipelines import CLASSES, REVNET, batches, node, pipeline
 
 DROPOUT = (
     node("stem", "linear-stem", features=6),
@@ -124,80 +106,3 @@ def test_samples_get_no_gradient(runner_type):
     assert [stream.numel() for stream in found[True][0]] == [0]
     assert found[True][1] < found[False][1]
     assert all(map(torch.equal, found[True][2], found[False][2]))
-
-
-class Scaled(Buffered):
-    """A linear layer times a frozen parameter."""
-
-    def __init__(self, inputs) -> None:
-        super().__init__(inputs)
-        self.linear, self.scale = nn.Linear(8, 6), nn.Parameter(torch.ones(()), requires_grad=False)
-
-    def forward(self, x):
-        y = self.linear(x) * self.scale
-        return y, y.tanh()
-
-
-@frozen
-class Shrinks(Companion):
-    parameters: Sequence[nn.Parameter]
-
-    def updated(self, updates):
-        for parameter in self.parameters:
-            parameter.mul_(0.9)
-
-
-def test_a_callback_may_write_to_parameters_that_waiting_graphs_have_saved(monkeypatch):
-    """Torch took it for a mistake; what is kept says nothing of the numbers."""
-    block = Registry(entries=(), folders=()).resolve(BLOCK, f"{__name__}:Scaled")
-    monkeypatch.setitem(BLOCKS, "Scaled", block)
-
-    def trained(keeps):
-        nodes, how = (node("scaled", "Scaled"), CHAIN[-1]), {"method": "pipedream", "schedule": "lockstep"}
-        built = pipeline(nodes, (8,), settings={"keep": {"scaled": keeps}}, **how)
-        for executor in built.executors:
-            own = [one for module in executor.modules.values() for one in module.parameters()]
-            executor.companions["shrinks"] = Shrinks(own)
-        built.train(batches((8,), 6))
-        return built.parameters()
-
-    assert relative_error(trained("graph"), trained("input")) < 1e-12
-
-
-# --- weights that an optimizer gives ---
-
-
-class Stores(StageObserver):
-    """Gives an optimizer that corrects the discrepancy the weights of the forward themselves."""
-
-    def __init__(self, updater):
-        self.parameters = updater.parameters
-        self.versions = [self.values()]
-        updater.optimizer.earlier_weights = lambda delay: [
-            (own, value.clone()) for own, value in zip(self.parameters, self.versions[-1 - delay], strict=True)
-        ]
-
-    def values(self):
-        return [one.detach().clone() for one in self.parameters]
-
-    @contextmanager
-    def update(self):
-        yield
-        self.versions.append(self.values())
-
-
-@pytest.mark.parametrize(("graph", "accumulation"), [("revnet", 1), ("skip", 2)])
-def test_with_a_perfect_estimate_the_training_is_that_of_stored_weights(graph, accumulation):
-    """Reconstruction, recomputation and both derivatives use the estimate: then PETRA is PipeDream, up to rounding."""
-    how = {"schedule": "lockstep", "accumulation": accumulation}
-    data = batches(SHAPES[graph], 16)
-    stored = pipeline(GRAPHS[graph], SHAPES[graph], method="pipedream", **how)
-    estimated = pipeline(GRAPHS[graph], SHAPES[graph], correct_discrepancy=True, **how)
-    for executor in estimated.executors:
-        if executor.updater.parameters:
-            executor.observe(Stores(executor.updater))
-    uncorrected = pipeline(GRAPHS[graph], SHAPES[graph], **how)
-    for one in (stored, estimated, uncorrected):
-        one.train(data)
-    assert relative_error(estimated.parameters(), stored.parameters()) < 1e-10
-    assert relative_error(uncorrected.parameters(), stored.parameters()) > 1e-6

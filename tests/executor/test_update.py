@@ -148,10 +148,8 @@ def rates(given: Spec, count: int, *, base: float = 0.1, stage=UNDELAYED) -> lis
 @pytest.mark.parametrize(
     ("micro_batches", "accumulation", "epochs", "warmup_epochs", "expected"),
     [
-        (8, 1, 1, 0, (8, 8, 0)),
         (8, 4, 3, 0, (6, 2, 0)),
         (9, 4, 3, 0, (9, 3, 0)),  # the last window of each epoch is shorter, and yet an update
-        (8, 2, 5, 2, (20, 4, 8)),
         (8, 2, 5, 0.6, (20, 4, 2)),
         (3, 8, 2, 1, (2, 1, 1)),
     ],
@@ -173,22 +171,6 @@ def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scal
     assert rates(attrs.evolve(given, lr_schedule=LrScheduleSpec(scaling="none")), 1) == [0.1]
     replicas = attrs.evolve(given, partition=attrs.evolve(given.partition, replicas=3))
     assert rates(replicas, 1) == pytest.approx([0.3 * scale])
-
-
-LATE = attrs.evolve(DELAYED, depth=5, micro_batches=8)
-"""Its gradients are 0, 1, 2, 3 and then 4 updates late, in each epoch of 8 updates."""
-OF_LATE = [1, 1, 2 ** -(1 - 2 / 16), 3 ** -(1 - 3 / 16), *(4 ** -(1 - u / 16) for u in range(4, 8))]
-"""Over two epochs, in the first."""
-
-
-def test_late_gradients_have_a_lower_rate_at_first():
-    given = spec(epochs=3, delay_epochs=2)
-    found = rates(given, 24, stage=LATE, base=1.0)
-    assert found[:8] == pytest.approx(OF_LATE)
-    assert found[8:10] == [1, 1]  # the pipeline fills anew
-    assert found[12] == pytest.approx(4 ** -(1 - 12 / 16))
-    assert found[16:] == [1] * 8
-    assert rates(given, 24, stage=attrs.evolve(LATE, flush="window")) == [0.1] * 24
 
 
 # --- steps in a few calls ---
@@ -235,13 +217,3 @@ def test_bits_and_state_are_those_of_torch(kind, options):
         for key, value in known.items():
             assert torch.equal(state[key], value)
             assert (state[key].dtype, state[key].stride()) == (value.dtype, value.stride())
-
-
-def test_what_is_not_torchs_arithmetic_keeps_its_own_step():
-    class Doubled(torch.optim.SGD):
-        def step(self, closure=None):
-            return super().step(closure)
-
-    parameter = [nn.Parameter(torch.ones(2))]
-    for optimizer in (Doubled(parameter, lr=0.1), torch.optim.NAdam(parameter)):
-        assert step_of(optimizer) == optimizer.step

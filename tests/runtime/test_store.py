@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from petra_graph.errors import RunFailed, SpecError
 from petra_graph.runtime.store import RunStore, gpu_of, rank_info_from
 from petra_graph.runtime.world import World
 
@@ -51,37 +50,12 @@ def test_a_gpu_for_each_process(visible, chosen):
     assert [gpu_of(rank, visible, HOSTS) for rank in range(4)] == chosen
 
 
-@pytest.mark.parametrize(
-    ("visible", "message"),
-    [
-        ([["A0"], ["A0"]], "rank 1 on a sees 1 CUDA device\\(s\\), in use by rank 0"),
-        ([["A0"], ["A1"], ["A0", "A1"]], "rank 2 on b sees 2 CUDA device\\(s\\), in use by rank 0, rank 1"),
-        ([["A0"], []], "rank 1 on a sees no CUDA device"),
-    ],
-)
-def test_more_processes_than_gpus(visible, message):
-    with pytest.raises(SpecError, match=message):
-        gpu_of(len(visible) - 1, visible, HOSTS)
-
-
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def server():
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def test_a_value_that_came_before_a_failure_is_returned(server):
-    store = RunStore(server, "run")
-
-    def fails():
-        store.set("directory", "a")
-        raise RunFailed("rank 1 has gone")
-
-    assert store.wait("directory", check=fails) == "a"
-    with pytest.raises(RunFailed, match="rank 1 has gone"):
-        store.wait("never", check=fails)
 
 
 def test_processes_wait_for_an_evaluation_as_long_as_it_takes(monkeypatch):

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from petra_graph.runtime.system import REQUESTS, stop_requests
-from tests.support.forks import until
 
 
 class Process:
@@ -77,39 +75,3 @@ def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
     finally:
         process.kill()
     assert process.returncode == 130
-
-
-PARENT = """
-import os, time
-from petra_graph.runtime.system import at_end_of_parent, end_at_signals, stop_with_parent
-os.environ["PARENT"] = str(os.getpid())
-for kept in (False, True):
-    if os.fork() == 0:
-        end_at_signals()
-        stop_with_parent("PARENT")
-        if kept:
-            at_end_of_parent(0)
-        with open(f"{path}{{kept}}", "w") as file:
-            file.write(str(os.getpid()) + "\\n")
-        break
-time.sleep(60)
-"""
-
-
-def test_it_ends_with_its_parent_until_the_watchdog_looks(tmp_path):
-    written = [Path(f"{tmp_path}/{kept}") for kept in (False, True)]
-    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=f"{tmp_path}/")], stdout=subprocess.DEVNULL)
-    until(lambda: all(one.exists() and one.read_text().endswith("\n") for one in written))
-    parent.kill()
-    parent.wait()
-    ends, stays = (int(one.read_text()) for one in written)
-    until(lambda: not Path(f"/proc/{ends}/stat").exists(), 30)
-    os.kill(stays, signal.SIGKILL)
-
-
-@pytest.mark.parametrize(("variables", "ended"), [({}, "by Python\n"), ({"RANK": "0"}, "")])
-def test_a_rank_that_has_failed_ends_without_waiting_for_its_threads(variables, ended):
-    code = "import atexit, sys; from petra_graph.cli.main import main; atexit.register(print, 'by Python'); sys.exit(main())"
-    words = [sys.executable, "-c", code, "no-such-verb"]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | variables, check=False)
-    assert (done.returncode, done.stdout) == (2, ended)

@@ -137,12 +137,6 @@ def test_a_request_to_stop_ends_a_start(watched, asked_here):
     assert watched.ended
 
 
-def test_a_request_to_stop_waits_for_stages_at_work(watched):
-    watched.watchdog.ask("SIGINT")
-    watched.beats(5)
-    assert watched.watchdog.failure is None
-
-
 def test_a_process_does_not_outlive_its_launcher(watched, monkeypatch):
     """Another machine's store may still be there."""
     watched.beats(1)
