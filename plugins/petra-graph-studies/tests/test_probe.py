@@ -4,31 +4,16 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from petra_graph_studies.figures import quantity_and_stage, report_fidelity
 from petra_graph_studies.probe import Probe
-from petra_graph_studies.replay import Clock
 from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.callback import Listener
-from petra_graph.program.schedule import depths, order
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.method_cases import DELAYED, EXACT, MethodCase
-from tests.support.pipelines import (
-    BRANCHES,
-    CHAIN,
-    CLASSES,
-    GRAPHS,
-    SHAPES,
-    batches,
-    node,
-    pipeline,
-    plain_network,
-    run_by_clock,
-)
+from tests.support.pipelines import CHAIN, GRAPHS, SHAPES, batches, pipeline, plain_network, run_by_clock
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 ROUNDING = 1e-12
@@ -165,43 +150,6 @@ def difference(executor, before):
     }
 
 
-# --- it changes nothing ------------------------------------------------------------------------------------------------
-
-DROPOUT = (
-    node("stem", "linear-stem", features=6),
-    node("rev0", "rev-mlp", hidden=16, dropout=0.5),
-    node("anchor", "rev-mlp", kind="buffered", hidden=16, dropout=0.5),
-    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
-    node("head", "pool-linear", outputs=CLASSES),
-)
-PAIRS = (("stem", "rev0"), ("anchor", "rev1", "head"))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "shape", "how"),
-    [
-        (BRANCHES, (8,), {"method": "pipedream", "schedule": "lockstep", "accumulation": 3}),
-        (DROPOUT, (8,), {"schedule": "lockstep", "accumulation": 3, "stages": PAIRS, "compute": "bfloat16"}),
-    ],
-)  # fmt: skip
-def test_the_bits_are_those_without_a_probe(nodes, shape, how):
-    """Parameters, statistics, losses and torch's own generator, over two drains; the optimizer's state is in the second one's steps."""
-    left = []
-    for chosen in ([], [0, 4, 5, 9]):
-        built, found = pipeline(nodes, shape, momentum=0.9, weight_decay=1e-3, **how), []
-        probe = (
-            Probe(built.executors, lambda micro_batch, _, found=found: found.append(micro_batch)) if chosen else None
-        )
-        torch.manual_seed(5)
-        for start in (0, 10):
-            if probe is not None:
-                probe.begin(range(start, start + 10), [start + m for m in chosen])
-            losses = [result.loss for result in built.train(batches(shape, 10, seed=start), start)]
-        assert len(found) == 2 * len(chosen)
-        left.append([*built.parameters().values(), *losses, torch.get_rng_state()])
-    assert all(map(torch.equal, *left))
-
-
 # --- in runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -242,37 +190,3 @@ def test_no_more_probes_than_micro_batches(write):
     prepare(spec, [probe(11)])
     with pytest.raises(SpecError, match="a probe looks at all stages at once, and 2 processes share them"):
         prepare(spec, [probe(2)], 2)
-
-
-# --- the global clock ---
-
-
-def clock(schedule, stages, micro_batches, accumulation, flush="drain"):
-    found = depths(schedule, range(stages - 1, -1, -1), accumulation)
-    return Clock(depths=found, micro_batches=micro_batches, accumulation=accumulation, flush=flush)
-
-
-counts = st.integers(1, 24)
-windows = st.integers(1, 5)
-
-
-@given(
-    schedule=st.sampled_from(["lockstep", "1f1b", "sequential"]),
-    stages=st.integers(1, 6),
-    micro_batches=counts,
-    accumulation=windows,
-    flush=st.sampled_from(["drain", "window"]),
-)
-def test_a_stage_knows_its_own_updates(schedule, stages, micro_batches, accumulation, flush):
-    """Of itself, the clock says what the stage's order of operations says."""
-    found = clock(schedule, stages, micro_batches, accumulation, flush)
-    for j, depth in enumerate(found.depths):
-        updates = 0
-        for action in order(depth, range(micro_batches), accumulation, flush):
-            match action.verb:
-                case "forward":
-                    assert found.at_forward(action.micro_batch)[j] == updates
-                case "backward":
-                    assert found.at_backward(action.micro_batch, j)[j] == updates
-                case "update":
-                    updates += 1

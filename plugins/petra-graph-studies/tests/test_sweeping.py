@@ -5,8 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
-from petra_graph_studies.sweep import read_values, status_of, visible_gpus
+from petra_graph_studies.sweep import read_values, status_of
 
 from petra_graph.cli.main import main
 from petra_graph.record.recorded_run import run_directories
@@ -45,10 +44,8 @@ def test_values_are_parted_at_commas_that_no_list_holds():
     ("words", "message"),
     [
         ((), "Give values, as in optimizer.options.lr=0.1,0.03, or --seeds"),
-        (("run.epochs=1", "run.epochs=2"), "run.epochs is varied twice"),
         (("run.epochs=1,2", "--set", "run.epochs=3"), "run.epochs is varied, and set as well"),
         (("run.directory=a,b",), "run.directory cannot be varied"),
-        (("run.seed=1,2", "--seeds", "2"), "run.seed is varied twice"),
         (("optimizer.options.lr=0.1,-1", "method.name=petra,petraa"), "unknown"),
     ],
     ids=str,
@@ -56,14 +53,6 @@ def test_values_are_parted_at_commas_that_no_list_holds():
 def test_what_is_refused(spec, capsys, words, message):
     assert main(["sweep", "shared.toml", *words]) == 2
     assert message in capsys.readouterr().err
-    assert not (spec / "runs").exists()
-
-
-def test_plans_of_all_combinations(spec, capsys):
-    assert main(["sweep", "shared.toml", "data.batch=8,16", "method.name=petra,nothing", "--plan", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["name"] for row in rows][::3] == ["batch=8, method=petra", "batch=16, method=nothing"]
-    assert [row["samples_per_second"] is None for row in rows] == [False, True, False, True]
     assert not (spec / "runs").exists()
 
 
@@ -110,21 +99,3 @@ def test_ctrl_c_ends_all_runs_with_a_checkpoint_from_which_the_same_command_cont
         ended([process])
     assert run_directories(sweep_folder()) == begun
     assert all((one / "summary.json").exists() for one in begun)
-
-
-@pytest.mark.parametrize(
-    ("many", "named", "at_once", "seen"),
-    [
-        (4, None, 2, ["0,1,2,3", "2,3,0,1"]),
-        (2, None, 3, ["0,1", "1,0", "0,1"]),
-        (2, "5,GPU-1f", 2, ["5,GPU-1f", "GPU-1f,5"]),
-        (1, None, 2, [None, None]),
-        (4, None, 1, [None]),
-    ],
-)
-def test_every_run_begins_at_another_gpu(monkeypatch, many, named, at_once, seen):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: many)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if named is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert [visible_gpus(place, at_once).get("CUDA_VISIBLE_DEVICES") for place in range(at_once)] == seen

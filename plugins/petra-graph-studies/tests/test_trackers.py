@@ -8,10 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.errors import SpecError
-from petra_graph.planning.check_spec import check_spec
 from petra_graph.plugins.callback import Listener
-from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.runs import SPEC, StopAt, named, only_run, recorded
 
@@ -86,14 +83,3 @@ def test_wandb(write, wandb):
     assert steps == sorted(steps), "wandb's own step never goes back"
     assert (one.given["name"], one.given["mode"]) == (directory.name, "offline")
     assert one.given["id"] == json.loads((directory / "wandb.json").read_text())["run_id"]
-
-
-def test_a_missing_package_is_told_before_the_run_with_what_installs_it(write, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    text = SPEC + named("callback", "ema", "mlflow")
-    assert check_spec(write("a.toml", text))
-    with pytest.raises(SpecError) as caught:
-        prepare(write("a.toml", text))
-    (problem,) = caught.value.problems
-    assert problem.message == "callback \"mlflow\" needs the module 'mlflow', which is not installed"
-    assert problem.hint == "pip install 'petra-graph-studies[mlflow]'"

@@ -11,7 +11,7 @@ from petra_graph_text.decoders import FAMILIES
 from petra_graph_text.export import to_transformers
 from petra_graph_text.text import TextTokens
 from safetensors import safe_open
-from tiny_models import SIZES, SPEC, VERSE, VOCABULARY, latest, save_model
+from tiny_models import SPEC, VERSE, VOCABULARY, latest, save_model
 from transformers import AutoModelForCausalLM
 
 import petra_graph
@@ -91,15 +91,6 @@ def test_a_model_by_its_parts_trains_as_the_model_itself() -> None:
         assert torch.equal(found[name], expected), name
 
 
-def test_a_configuration_alone_has_random_weights() -> None:
-    config = json.dumps({**SIZES, "num_hidden_layers": 1}).replace(": ", " = ")
-    before, _, rest = SPEC.replace('{ model = "model" }', f"{{ config = {config} }}").partition("[init]")
-    Path("tiny.toml").write_text(before + "[method]" + rest.partition("[method]")[2])
-    logits_of_run()
-    found = model_states(latest())["model.layers.0.mlp.up_proj.weight"]
-    assert 0.01 < float(found.std()) < 0.03, "initializer_range is 0.02"
-
-
 @pytest.mark.parametrize("change", [ONE_STAGE, 'precision.compute="bfloat16"'])
 def test_a_trained_network_is_opened_by_transformers(change: str) -> None:
     tied = change == ONE_STAGE
@@ -113,15 +104,6 @@ def test_a_trained_network_is_opened_by_transformers(change: str) -> None:
     assert Path("out/tokenizer.json").read_bytes() == Path("model/tokenizer.json").read_bytes()
     with pytest.raises(SpecError, match="out is there already"):
         to_transformers("latest", "out")
-
-
-def test_without_the_model_and_its_text_a_network_is_still_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("run.micro_batches=2") == 0
-    for file in (*Path("model").glob("*.safetensors"), Path("model/config.json"), Path("verse.txt")):
-        file.unlink()
-    capsys.readouterr()
-    assert main(["predict", "latest", "--prompt", "the cat", "--tokens", "5", "--temperature", "0"]) == 0
-    assert capsys.readouterr().out.startswith("the cat")
 
 
 def test_adapters_alone_are_trained_and_merged_or_written_as_peft_does() -> None:

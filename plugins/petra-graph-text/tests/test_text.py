@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 from petra_graph_text.text import TextBytes, TextCharacters, TextTokens, drawn
-from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
 from petra_graph_text.training import BitsPerByte
 from tiny_models import VOCABULARY, save_tokenizer
-from tokenizers import Tokenizer, decoders, models
 
 from petra_graph.plugins import DataFacts, SpecError
 from tests.support.kit import opened
@@ -74,9 +72,7 @@ def test_drawn_numbers_are_splitmix64s() -> None:
     [
         ({"root": "/nowhere"}, "there is no file or folder /nowhere"),
         ({"pattern": "/x"}, "pattern '/x' cannot be used"),
-        ({"pattern": "*.md"}, "there is no file '\\*.md' in"),
         ({"context": 100}, "a window of 100 needs one more than its length in both"),
-        ({"vocabulary": 7}, "different characters, not 7"),
     ],
 )
 def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: str) -> None:
@@ -86,16 +82,6 @@ def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: 
     (problem,) = raised.value.problems
     assert problem.hint
     assert problem.path[-1] in {"root", *changes}
-
-
-def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
-    characters = TextCharacters.read(file, root=str(file), pattern="*", context=10)
-    assert characters.shape == (len(TEXT) // 10, 10)
-    assert TextBytes.read(file, context=10).shape == (len(TEXT.encode()) // 10, 10)
-    short = file.with_name("short.txt")
-    short.write_text("To be")
-    with pytest.raises(SpecError, match="has 5 tokens, and the network reads 10 at a time"):
-        TextBytes.read(short, context=10)
 
 
 @pytest.mark.parametrize("given", [{}, {"samples": 7}])
@@ -147,14 +133,3 @@ def test_bits_are_those_of_the_bytes_of_the_targets(tokens: dict[str, Any]) -> N
     metric.update(logits, torch.full_like(target, -100))
     nats = torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum")
     assert float(metric.compute()) == pytest.approx(float(nats) / (size * log(2)))
-
-
-def test_bytes_of_sentencepiece_tokens_and_a_tokenizer_that_does_not_say(tmp_path: Path) -> None:
-    made = Tokenizer(models.BPE({"<0x0A>": 0, "▁the": 1, "▁▁": 2, "é": 6}, []))
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    made.save(str(tmp_path / "pieces.json"))
-    assert bytes_of_tokens(tmp_path / "pieces.json") == [1, 4, 2, 0, 0, 0, 2]
-    made.decoder = decoders.WordPiece()
-    made.save(str(tmp_path / "words.json"))
-    with pytest.raises(SpecError, match=r"words\.json does not say how many bytes a token is"):
-        bytes_of_tokens(tmp_path / "words.json")

@@ -1,6 +1,5 @@
 """Tiny data sets, written in the real formats."""
 
-import gzip
 import pickle
 import struct
 from hashlib import md5
@@ -74,16 +73,6 @@ def fashion_root(tmp_path):
         write_idx(folder / f"{name}-images-idx3-ubyte", generator.integers(0, 256, (n, 28, 28)))
         write_idx(folder / f"{name}-labels-idx1-ubyte", np.arange(n) % 10)
     return tmp_path
-
-
-@pytest.fixture
-def gzip_files():
-    def compress(folder: Path, out: Path) -> Path:
-        for path in folder.iterdir():
-            (out / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        return out
-
-    return compress
 
 
 @pytest.fixture

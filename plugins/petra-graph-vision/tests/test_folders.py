@@ -71,9 +71,3 @@ def test_a_random_box_lies_in_the_image_and_has_the_shape_allowed(width, height,
         assert 0 <= top < bottom <= height
         w, h = right - left, bottom - top
         assert 3 / 4 * (h - 1) - 1 <= w <= 4 / 3 * (h + 1) + 1  # whole pixels
-
-
-def test_missing_folders_have_a_remedy(folder_root):
-    problem = refused(folder_root / "nowhere")
-    assert f"{folder_root}/nowhere/train cannot be read" in problem.message
-    assert problem.hint.startswith("root must hold train/ and test/ with a folder of images a class each")

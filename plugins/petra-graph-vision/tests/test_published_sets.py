@@ -60,22 +60,20 @@ def test_cifar_is_torchvisions(declaration, theirs, half, cifar_root):
     assert expected.targets == targets
 
 
-@pytest.mark.parametrize("half", ["train", "test"])
-def test_fashion_mnist_is_torchvisions_also_from_gzipped_files(fashion_root, gzip_files, half, tmp_path_factory):
-    flat = gzip_files(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
-    expected = datasets.FashionMNIST(str(fashion_root), train=half == "train")
-    for root in (fashion_root, flat):
-        images, targets = fetched(getattr(opened(FashionMnist, root, **PLAIN), half))
-        np.testing.assert_array_equal(expected.data, images[..., 0])
-        assert expected.targets.tolist() == targets
-
-
 def test_imagenet32_counts_labels_from_one(imagenet32_root, make_planes):
     data = opened(ImageNet32, imagenet32_root, **PLAIN)
     images, targets = fetched(data.train)
     assert [0, 0, 1, 1, *range(2, 10)] == targets
     np.testing.assert_array_equal(make_planes(2, 1).reshape(-1, 3, 32, 32), images[:2].transpose(0, 3, 1, 2))
     assert fetched(data.test)[1] == [999] * 5
+
+
+@pytest.mark.parametrize("half", ["train", "test"])
+def test_fashion_mnist_is_torchvisions(fashion_root, half):
+    expected = datasets.FashionMNIST(str(fashion_root), train=half == "train")
+    images, targets = fetched(getattr(opened(FashionMnist, fashion_root, **PLAIN), half))
+    np.testing.assert_array_equal(expected.data, images[..., 0])
+    assert expected.targets.tolist() == targets
 
 
 class Code:
