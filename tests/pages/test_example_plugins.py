@@ -13,7 +13,6 @@ from tests.support.forks import PETRA_GRAPH, command
 from tests.support.pages import Page, files_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-BLOCK = "rev-convnext"
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +29,8 @@ def packages(tmp_path_factory):
     return folder
 
 
-def called(folder, *words, program=PETRA_GRAPH):
-    return command(*words, paths=[folder.parent / "site"], program=program, folder=folder)
-
-
 def done(folder, *words, program=PETRA_GRAPH):
-    found = called(folder, *words, program=program)
+    found = command(*words, paths=[folder.parent / "site"], program=program, folder=folder)
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
 
@@ -47,43 +42,21 @@ def test_a_spec_that_uses_plugins_of_every_kind_trains(packages):
     tables = [table for value in spec.values() for table in (value if isinstance(value, list) else [value])]
     used = {table["name"] for table in tables if isinstance(table, dict) and "name" in table}
     assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
-    code = (package / "petra_graph_examples.py").read_text()
-    assert all(f'block="{block}"' in code for block in declared["petra_graph.blocks"])
     summary = json.loads(done(package, "run", "example.toml", "--json"))
     assert summary["test"]["top1"] > 0.9
-    assert "stopped_early" not in summary
     text = (package / summary["directory"] / "metrics.txt").read_text()
     assert f"test/top1 is {summary['test']['top1']:.4g}\n" in text
+    results = json.loads(done(package, "check", "petra-graph-examples", "--json"))
+    assert sum(len(result["checks"]) for result in results) >= 8
 
 
-def test_the_block_to_copy_is_listed_and_trains_and_its_options_are_checked(packages):
-    package = packages / "convnext"
-    listed = {one["name"]: one for one in json.loads(done(package, "list", "blocks", "--json"))}
-    assert listed[BLOCK] == {"kind": "blocks", "name": BLOCK, "distribution": "petra-graph-convnext", "fault": ""}
-    summary = json.loads(done(package, "run", "example.toml", "--set", "run.epochs=2", "--json"))
+def test_the_block_to_copy_trains(packages):
+    summary = json.loads(done(packages / "convnext", "run", "example.toml", "--set", "run.epochs=2", "--json"))
     assert summary["test"]["top1"] > 0.8
-    assert BLOCK in (package / summary["directory"] / "resolved.toml").read_text()
-    (package / "even.toml").write_text((package / "example.toml").read_text().replace("kernel = 5", "kernel = 4"))
-    refused = called(package, "validate", "even.toml")
-    assert refused.returncode == 2
-    assert "kernel must be odd, and expansion at least 1 (got 4 and 2)" in refused.stderr
 
 
 def test_their_own_tests_pass(packages):
-    tests = ("examples/test_plugins.py", "convnext/test_petra_graph_convnext.py")
-    printed = done(
-        packages / "examples",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={packages}",
-        *(f"../{one}" for one in tests),
-        program="pytest:main",
-    )
+    tests = ("../examples/test_plugins.py", "../convnext/test_petra_graph_convnext.py")
+    words = ("-q", "-p", "no:cacheprovider", f"--rootdir={packages}", *tests)
+    printed = done(packages / "examples", *words, program="pytest:main")
     assert int(re.search(r"(\d+) passed", printed)[1]) > 24, printed
-
-
-def test_their_specs_and_all_of_a_distribution_are_checked(packages):
-    for name, asked in (("examples", "example.toml"), ("examples", "petra-graph-examples"), ("convnext", BLOCK)):
-        results = json.loads(done(packages / name, "check", asked, "--json"))
-        assert sum(len(result["checks"]) for result in results) >= 8

@@ -1,9 +1,7 @@
 """What the pages of the repository show works: commands, listings, links; and the architecture page names the packages as they are."""
 
-import pkgutil
 import re
 import runpy
-import shlex
 import subprocess
 import tomllib
 from itertools import pairwise
@@ -31,11 +29,6 @@ def by_name(page: Page) -> str:
     return page.name
 
 
-def test_the_index_of_the_guide_names_every_page():
-    linked = {link.partition("#")[0] for link in Page(ROOT / "plugins" / "README.md").links}
-    assert linked >= {f"guide/{path.name}" for path in (ROOT / "plugins" / "guide").glob("*.md")}
-
-
 README_LINES, README_WORDS = 130, 1_100
 """What a visitor reads at once; everything else is on the page of the folder that it is about."""
 
@@ -49,32 +42,6 @@ def test_the_readme_is_short():
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
 def test_links_lead_somewhere(page):
     assert list(page.broken_links()) == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=by_name)
-def test_named_modules_exist(page):
-    around = (page.path.parent, *page.path.parent.glob("src/*"), ROOT, ROOT / "petra_graph", ROOT / "tools")
-    unlinked = re.sub(r"\[[^\]]*\]\(", "", page.prose)  # another test follows links
-    for name in re.findall(r"`([\w./-]+\.(?:py|toml|json))`", unlinked):
-        assert name in WRITTEN or any((folder / name).exists() for folder in around), name
-
-
-WRITTEN = {
-    "spec.toml",
-    "resolved.toml",
-    "env.json",
-    "plan.json",
-    "summary.json",
-    "data.json",
-    "metrics.json",
-    "failure.json",
-    "my_module.py",
-    "dataset.toml",
-    "adapter_config.json",
-    "config.json",
-    "tokenizer.json",
-}
-"""What a run writes into its directory, a reader beside a spec, or transformers and peft into the folder of a model."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -159,22 +126,6 @@ def install_from(install, monkeypatch):
     return install_package
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] == "torchrun"], ids=" ".join)
-def test_a_command_of_torchrun(command, folders, monkeypatch, capsys):
-    monkeypatch.chdir(folders(COMMANDS[command]))
-    assert main(shortened(what_torchrun_starts(command[1:]))) == 0
-    assert capsys.readouterr().out
-
-
-def what_torchrun_starts(arguments):
-    """What follows its own options; tests.promises.test_launch runs two such agents for real."""
-    from torch.distributed.run import get_args_parser
-
-    parsed = get_args_parser().parse_args(arguments)
-    assert (parsed.module, parsed.training_script) == (True, "petra_graph")
-    return parsed.training_script_args
-
-
 def test_commands_of_make():
     named = re.findall(r"`make ([a-z]+)`", "".join(page.prose for page in PAGES))
     for target in {*((name,) for name in named), *(one[1:] for one in COMMANDS if one[0] == "make")}:
@@ -188,18 +139,6 @@ def test_commands_of_a_tool_are_parsed_by_it(tool, monkeypatch):
         main = runpy.run_path(str(ROOT / tool), run_name="shown")["main"]
         for command in (one for one in COMMANDS if one[:2] == ("python", tool)):
             main.make_context(tool, list(command[2:]))
-
-
-def test_scripts_for_slurm(monkeypatch, capsys):
-    scripts = [script for page in PAGES for script in page.listings("bash")]
-    assert scripts
-    monkeypatch.chdir(ROOT)
-    for script in scripts:
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-        (inner,) = re.findall(r"srun bash -c '(torchrun .*?)'", script, re.DOTALL)
-        filled = re.sub(r'"\$\w+"', "1", inner.replace("\\\n", " "))
-        assert main([*what_torchrun_starts(shlex.split(filled)[1:]), "--dry-run"]) == 0
-        assert "stages: 7" in capsys.readouterr().out
 
 
 # --- listings ---------------------------------------------------------------------------------------------------------
@@ -268,36 +207,7 @@ def test_a_mistake_is_reported_as_shown(write, capsys):
 
 
 PAGE = (ROOT / "petra_graph" / "README.md").read_text()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def section(title):
     return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
-
-
-def first_cells(title):
-    return re.findall(r"^\| `([\w.]+)` \|", section(title), re.MULTILINE)
-
-
-def test_the_rooms_are_the_packages_in_the_order_of_imports():
-    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
-    rooms = iter(first_cells("Rooms"))
-    for layer in layers[1:]:
-        names = {name.strip() for name in layer.split("|")}
-        assert {next(rooms) for _ in names} == names
-    assert list(rooms) == []
-
-
-def test_the_table_has_every_package():
-    folders = {path.parent.name for path in (ROOT / "petra_graph").glob("*/__init__.py")}
-    modules = {path.stem for path in (ROOT / "petra_graph").glob("[a-z]*.py")}
-    assert set(first_cells("Rooms")) == folders | modules
-
-
-STEPS = re.findall(r"^\| \w+ \| `([\w.]+)` \|", section("The path from a spec to a run"), re.MULTILINE)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_is_a_function_of_that_name(step):
-    module, _, function = step.rpartition(".")
-    assert callable(pkgutil.resolve_name(f"petra_graph.{module}:{function}"))

@@ -1,58 +1,9 @@
-"""Virtual environments that see this one's packages behind their own, but for this project's, so that nothing is downloaded."""
+"""This environment's pip and other programs, which download nothing."""
 
 import os
-import re
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
-
-from attrs import frozen
-
-OURS = re.compile(r"(_editable_impl_|__editable__.*)?petra_graph")
-"""Begins the names of this project's distributions and of their metadata, among the packages."""
-
-
-@frozen
-class Environment:
-    """A virtual environment in a folder, where its programs are called."""
-
-    folder: Path
-
-    def place(self, name: str) -> Path:
-        """Return the folder of its scripts, or of what is installed in it."""
-        base = str(self.folder / "venv")
-        return Path(sysconfig.get_path(name, "venv", {"base": base, "platbase": base}))
-
-    def __call__(self, *words: str, program: str = "python") -> subprocess.CompletedProcess[str]:
-        return call(str(self.place("scripts") / program), *words, home=self.folder)
-
-    def petra_graph(self, *words: str) -> str:
-        """Run the command line and return what it prints."""
-        done = self("-m", "petra_graph", *words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def install(self, *distributions: Path) -> None:
-        """Install folders or files without their dependencies, whatever of the same names is seen behind."""
-        options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed")
-        python = str(self.place("scripts") / "python")
-        pip("--python", python, "install", *options, *map(str, distributions), home=self.folder)
-
-
-def environment(folder: Path) -> Environment:
-    """Create an environment in a folder."""
-    made = Environment(folder)
-    venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
-    behind = folder / "behind"
-    behind.mkdir()
-    for packages in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for path in Path(packages).iterdir():
-            if not OURS.match(path.name):
-                (behind / path.name).symlink_to(path)
-    (made.place("purelib") / "parent.pth").write_text(f"{behind}\n")
-    return made
 
 
 def pip(*arguments: str, home: Path) -> None:
