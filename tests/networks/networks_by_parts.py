@@ -134,12 +134,6 @@ class LayerDrop(Two):
         return self.b(a * 2 if self.training and random.random() < 1e-9 else a)
 
 
-class Hooked(Two):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_forward_hook(lambda _module, _read, output: output * 2)
-
-
 class Reversal(torch.autograd.Function):
     @staticmethod
     def forward(_ctx, x):
@@ -157,24 +151,6 @@ class Reversed(Two):
         return self.b(Reversal.apply(self.a(x)))
 
 
-class SideChannel(Two):
-    """The first part leaves something for the second."""
-
-    class Leaves(nn.Linear):
-        def forward(self, x):
-            self.left.append(x)
-            return super().forward(x)
-
-    class Takes(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) + self.left.pop()[:, :CLASSES]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = self.Leaves(WIDTH, 16), self.Takes(16, CLASSES)
-        self.a.left = self.b.left = []
-
-
 class HiddenTie(Two):
     """A part uses another part's parameter through a list, which no module is registered in."""
 
@@ -186,38 +162,6 @@ class HiddenTie(Two):
         super().__init__()
         self.b = self.Both(16, CLASSES)
         self.b.others = [self.a]
-
-
-class SharedNorm(Two):
-    """Two parts write to the running statistics of one module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(16)
-        self.a = nn.Sequential(nn.Linear(WIDTH, 16), self.norm)
-        self.b = nn.Sequential(self.norm, nn.Linear(16, CLASSES))
-
-
-class Lazy(Two):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.LazyLinear(16)
-
-
-class Scripted(Two):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = torch.jit.script(nn.Linear(WIDTH, 16))
-
-
-class UnknownName(Two):
-    def nodes(self):
-        return {"a": self.a, "b": (self.b, "c")}
-
-
-class NotModules(Two):
-    def nodes(self):
-        return {"a": self.a, "b": self.b.forward}
 
 
 class OwnTensor(Two):
@@ -248,18 +192,6 @@ class OneNode(nn.Module):
         return self.b(Reversal.apply(self.norm(a.float()).tanh() * self.scale + self.shift))
 
 
-class KeptByAHook(nn.Module):
-    """No parts, and a hook that knows the network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.kept = nn.Linear(WIDTH, 16), nn.Linear(16, CLASSES), {}
-        self.a.register_forward_hook(lambda _module, _read, output: self.kept.update(a=output))
-
-    def forward(self, x):
-        return self.b(self.a(x).tanh() + self.kept["a"])
-
-
 class TwoNames(nn.Module):
     """One module under two names, a buffer that the state_dict leaves out, a layer that no forward uses, names of a node's own attributes."""
 
@@ -287,25 +219,6 @@ class Shifted(nn.Module):
         return x.tanh() + self.shift
 
 
-class ViewOfImages(nn.Module):
-    """Right in torch's own memory format; as channels come last in a run, `view` fails there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.flat = nn.Conv2d(1, 4, 3), self.Flat()
-        self.fc = nn.Linear(4 * (SIDE - 2) ** 2, CLASSES)
-
-    class Flat(nn.Module):
-        def forward(self, x):
-            return x.view(x.size(0), -1)
-
-    def forward(self, x):
-        return self.fc(self.flat(self.conv(x)))
-
-    def nodes(self):
-        return {"conv": self.conv, "flat": self.flat, "fc": self.fc}
-
-
 def plain() -> nn.Sequential:
     """Children are nodes."""
     layers = nn.Sequential(*(Layer(16, 0.1) for _ in range(2)))
@@ -313,13 +226,3 @@ def plain() -> nn.Sequential:
     for name, module in (("stem", nn.Linear(WIDTH, 16)), ("layers", layers), ("head", nn.Linear(16, CLASSES))):
         whole.add_module(name, module)
     return whole
-
-
-class Difference(nn.Module):
-    def forward(self, first, second):
-        return first - second
-
-
-class DifferenceByName(nn.Module):
-    def forward(self, b, a):
-        return a - b

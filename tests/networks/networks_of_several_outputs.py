@@ -1,7 +1,5 @@
 """Networks that return several tensors, as people write them, with their losses and data."""
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -24,26 +22,6 @@ class AtTheEnd(nn.Module):
         h = self.a(x).tanh()
         y = self.b(h)
         return (y, self.aux(h)) if self.training else y
-
-
-class Returned(NamedTuple):
-    aux: torch.Tensor
-    logits: torch.Tensor
-
-
-class InTheMiddle(nn.Module):
-    """As inception: an auxiliary head with running statistics between the layers, and its output is the first in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(8, 6), nn.Linear(6, 6), nn.Linear(6, 3)
-        self.aux = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 3))
-
-    def forward(self, x):
-        x = self.a(x).relu()
-        aux = self.aux(x) if self.training else None
-        x = self.b(x).relu()
-        return Returned(aux, self.c(x)) if self.training else self.c(x)
 
 
 class Detector(nn.Module):
@@ -75,17 +53,6 @@ class OfTwoLayers(nn.Module):
         return {"logits": self.labels(h).view(n, QUERIES, 3), "boxes": self.boxes(h).view(n, QUERIES, 4).sigmoid()}
 
 
-class InADictionary(nn.Module):
-    """As torchvision's segmentation: one tensor, and it is in a dictionary."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(8, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return {"out": self.b(self.a(x).tanh())}
-
-
 class _Loss:
     def metrics(self, output, target):
         return {}
@@ -114,27 +81,6 @@ class OfSets(_Loss):
         return {"right": (output["logits"].argmax(2) == target["labels"]).float().mean(1).sum()}
 
 
-class OfADictionary(_Loss):
-    def __call__(self, output, target):
-        return functional.cross_entropy(output["out"], target)
-
-
-class OfAPair(_Loss):
-    """One output, and two targets: the second is a weight of the sample."""
-
-    def __call__(self, output, target):
-        classes, weights = target
-        return (functional.cross_entropy(output, classes, reduction="none") * weights).sum() / self.target_weight(
-            target
-        )
-
-    def target_weight(self, target):
-        return float(target[1].sum())
-
-    def target_count(self, target):
-        return len(target[0])
-
-
 class Plain(nn.Module):
     def __init__(self):
         super().__init__()
@@ -157,16 +103,5 @@ class Sets(Rows):
         return SAMPLES[index], {"labels": LABELS[index], "boxes": BOXES[index]}
 
 
-class Pairs(Rows):
-    def __getitem__(self, index):
-        return SAMPLES[index], (int(CLASSES[index]), 1.0 + index % 2)
-
-
-TARGETS = {Rows: CLASSES, Sets: {"labels": LABELS, "boxes": BOXES}, Pairs: (CLASSES, 1.0 + torch.arange(ROWS) % 2)}
-KEPT = (
-    (AtTheEnd, WithAuxiliary, Rows),
-    (InTheMiddle, WithAuxiliary, Rows),
-    (Detector, OfSets, Sets),
-    (InADictionary, OfADictionary, Rows),
-    (Plain, OfAPair, Pairs),
-)
+TARGETS = {Rows: CLASSES, Sets: {"labels": LABELS, "boxes": BOXES}}
+KEPT = ((AtTheEnd, WithAuxiliary, Rows), (Detector, OfSets, Sets))

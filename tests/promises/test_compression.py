@@ -16,7 +16,6 @@ from tests.support.pipelines import (
     plain_network,
     recorded_gradients,
     relative_error,
-    same_bits,
 )
 
 STEP = {"bfloat16": torch.finfo(torch.bfloat16).eps, "int8": 1 / 127}
@@ -68,13 +67,7 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
 
 @pytest.mark.parametrize(
     ("graph", "where", "stored"),
-    [
-        ("chain", "channels", "bfloat16"),
-        ("chain", "both", "int8"),
-        ("skip", "channels", "int8"),
-        ("branches", "buffers", "int8"),
-        ("branches", "both", "bfloat16"),
-    ],
+    [("chain", "channels", "bfloat16"), ("chain", "both", "int8"), ("branches", "buffers", "int8")],
 )
 def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
     """Learning rate zero, so that nothing else is: every micro-batch's gradient against plain autograd's."""
@@ -88,16 +81,3 @@ def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
         seen = {key: value for of_stage in found for key, value in of_stage[m].items()}
         worst = max(worst, relative_error(seen, plain_gradients(modules, forward, batch)))
     assert STEP[stored] / 10 < worst < GRADIENT * STEP[stored]
-
-
-def test_a_buffer_filled_from_a_channel_of_its_type_loses_nothing_more():
-    """What a channel has rounded, a buffer of the same type holds exactly; the stem reads images."""
-    data = [((x * 40 + 128).clamp(0, 255).to(torch.uint8), target) for x, target in batches(SHAPES["revnet"], 12)]
-    found = []
-    for precision in ({}, encoded("channels", "int8"), encoded("both", "int8")):
-        built = pipeline(REVNET, SHAPES["revnet"], dtype="uint8", precision=precision)
-        built.train(data)
-        found.append(built.parameters())
-    plain, channels, both = found
-    assert same_bits(both, channels)
-    assert not same_bits(channels, plain)

@@ -1,6 +1,5 @@
 """What a run is judged by: its own metrics, weights that are not those that are trained, and samples that are set apart, in whole runs on digits."""
 
-import json
 import math
 import signal
 
@@ -10,7 +9,6 @@ from safetensors.torch import load_file
 
 from petra_graph.api import Run
 from petra_graph.cli.main import main
-from petra_graph.errors import SpecError
 from petra_graph.inference.saved_run import SavedRun, evaluate_run, open_data
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
@@ -20,7 +18,6 @@ from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
     SPEC,
-    events,
     named,
     only_run,
     overrides,
@@ -36,10 +33,6 @@ METRICS = f"""
 [[metric]]
 name = "{__name__}:F1"
 recorded_as = "f1"
-[[metric]]
-name = "{__name__}:F1"
-recorded_as = "f1-micro"
-options = {{ average = "micro" }}
 [[metric]]
 name = "perplexity"
 """
@@ -75,13 +68,8 @@ def test_they_are_scikit_learns_of_the_networks_own_outputs(whole_run):
     with torch.no_grad():
         output = network(samples).double()
     predicted, wanted = output.argmax(1).numpy(), targets.numpy()
-    expected = {
-        "f1": f1_score(wanted, predicted, average="macro"),
-        "f1-micro": f1_score(wanted, predicted, average="micro"),
-    }
     found = summary_of(directory)["test"]
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=ROUNDING)
-    assert found["f1-micro"] == pytest.approx(found["top1"])
+    assert found["f1"] == pytest.approx(f1_score(wanted, predicted, average="macro"), rel=ROUNDING)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-5)
     assert evaluate_run(saved).means == found, "to the bit"
     assert Run(directory).metrics("test/f1")[-1] == (2 * MICRO_BATCHES, found["f1"])
@@ -98,34 +86,6 @@ def test_the_best_checkpoint_follows_the_declared_direction(whole_run):
     found = read_run(directory).best
     assert (found.metric, found.epoch) == ("test/perplexity", best + 1)
     assert SavedRun.open(directory).load("best")[1].endswith(f"{(best + 1) * MICRO_BATCHES}")
-
-
-UNDEFINED = """\
-class Undefined:
-    share = True
-    def __init__(self):
-        self.n = 0
-    def update(self, output, target):
-        self.n += len(target)
-    def compute(self):
-        return {"seen": 0.5, "more": float("nan") if self.n > 100 else 0.25}
-
-"""
-
-
-def test_a_value_that_is_undefined_on_the_test_data_is_said_once_and_left_out(write, capsys):
-    write("my_metrics.py", UNDEFINED)
-    text = SPEC + '[[metric]]\nname = "my_metrics:Undefined"\n[checkpoint]\nbest = "test/Undefined/seen"\n'
-    assert main(["run", write("small.toml", text)]) == 0
-    said = capsys.readouterr().err
-    assert said.count("warning: test/Undefined/more is nan, which is not recorded: the metric is undefined") == 1
-    assert "Undefined/seen 50.00 %" in said, "what it declares is read of the class"
-    assert not [event for event in events(only_run()) if event["name"] == "test/Undefined/more"]
-    assert summary_of(only_run())["test"]["Undefined/seen"] == 0.5
-    assert main(["evaluate", "latest"]) == 0
-    assert "undefined: Undefined/more is nan" in capsys.readouterr().out
-    assert main(["evaluate", "latest", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["undefined"] == ["Undefined/more is nan"]
 
 
 # --- weights that are evaluated and not trained ----------------------------------------------------------------------
@@ -213,13 +173,6 @@ def test_files_have_evaluated_weights_and_checkpoints_trained_ones(schedule_free
     assert evaluate_run(saved, which="best").means["top1"] == best
 
 
-# --- validation ------------------------------------------------------------------------------------------------------
-
-SHARE = "data.validation=0.1"
-BEST = ("checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
-"""With this rate, the best epoch is not the last one."""
-
-
 def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
     assert (len(opened.train), len(opened.validation)) == (1294, 144)
@@ -233,6 +186,13 @@ def test_no_sample_is_both_trained_on_and_validated(spec):
     # An epoch of 129 micro-batches leaves out 4 samples, and two epochs seldom the same ones.
     assert len(trained) >= 1290
     assert validated == set(opened.validation.rows.tolist())
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+
+SHARE = "data.validation=0.1"
+BEST = ("checkpoint.best=validation/top1", "optimizer.options.lr=0.3")
+"""With this rate, the best epoch is not the last one."""
 
 
 def test_the_test_comes_once_at_the_end_with_the_best_weights(spec):
@@ -292,12 +252,3 @@ def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, p
     printed = capsys.readouterr().err
     assert said in printed
     assert place in printed
-
-
-def test_without_validation_samples_there_are_none_to_evaluate(whole_run):
-    directory = whole_run(SPEC)
-    assert {"validation", "test_weights"}.isdisjoint(summary_of(directory))
-    with pytest.raises(SpecError, match=r"no data\.validation"):
-        evaluate_run(SavedRun.open(directory), split="validation")
-    with pytest.raises(SpecError, match="those that it did not train on"):
-        evaluate_run(SavedRun.open(directory, [SHARE]), split="validation")

@@ -16,7 +16,6 @@ from tests.promises import test_delay_aware as delays
 from tests.promises import test_evaluation as evaluation
 from tests.promises import test_own_data as own
 from tests.promises import test_several_tensors as several
-from tests.promises import test_targets as targets
 from tests.support import ROOT
 from tests.support.forks import ended, ranks, start_server
 from tests.support.pages import Page, files_of
@@ -95,8 +94,6 @@ FEATURES = {
     "several outputs and targets": Feature(several.SPEC.replace("every = ", "keep = 4\nevery = ")),
     "modules and data of one's own": Feature(own.SPEC, (LOADED,), {"own.py": own.MODULE}),
     "a stream of samples": Feature(own.FILES["rows.toml"], (LOADED, "run.epochs=3"), own.FILES),
-    "targets that weigh nothing": Feature(targets.SPEC, files={"padded.py": targets.MODULE}),
-    "a network by its parts, a target for each token": Feature(targets.TOKENS),
 }
 
 

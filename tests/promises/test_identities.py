@@ -1,9 +1,6 @@
 """The identities of the method that one process can show, in float64.
 
 One gradient may differ by 1e-12, fifty updates by 1e-10: rounding alone. Where an identity is exact, bits are compared.
-
-An identity of all methods runs on cases in which every method, schedule, graph, division into stages and accumulation occurs
-(`tests.support.method_cases`).
 """
 
 from typing import Any
@@ -67,7 +64,7 @@ def assert_plain(built, data, accumulation=1):
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
-@every([*EXACT, *(evolve(case, stages="one") for case in DELAYED)])
+@every([*EXACT, *{case.method: evolve(case, stages="one") for case in DELAYED}.values()])
 def test_without_delay_every_method_is_plain_backpropagation(case):
     updates = 50 if case.method == "reversible-backprop" else 8
     data = batches(SHAPES[case.graph], updates * case.accumulation - (case.accumulation > 1))
@@ -124,7 +121,6 @@ EQUALS = [
         {"schedule": "sequential"},
     ),
     # Nodes that all keep what another method keeps have its bits.
-    ("revnet", {**LATE, "keep": dict.fromkeys(BODY, "input")}, {**LATE, "method": "dsp"}),
     ("revnet", {**LATE, "method": "dsp", "keep": dict.fromkeys(REVERSIBLE, "nothing")}, LATE),
     (
         "revnet",
@@ -135,11 +131,6 @@ EQUALS = [
         "revnet",
         {**LATE, "keep": dict.fromkeys(BODY, "graph"), "allow_stored": True},
         {**LATE, "method": "pipedream", "keep": dict.fromkeys(BODY, "graph")},
-    ),
-    (
-        "revnet",
-        {**LATE, "method": "1f1b-flush", "keep": dict.fromkeys(BODY, "graph")},
-        {**LATE, "method": "1f1b-flush"},
     ),
 ]
 
@@ -165,7 +156,7 @@ def test_under_delay_a_node_that_stores_its_input_is_not_one_that_reconstructs()
 # --- stored parameters -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("schedule", "accumulation"), [("lockstep", 1), ("lockstep", 4), ("1f1b", 3)])
+@pytest.mark.parametrize(("schedule", "accumulation"), [("lockstep", 1), ("1f1b", 3)])
 def test_a_kept_graph_is_a_stored_input_run_again_at_the_stored_parameters(schedule, accumulation):
     how = {"method": "pipedream", "schedule": schedule, "accumulation": accumulation}
     kept = trained("revnet", 16, **how, keep=dict.fromkeys(BODY, "graph"))
@@ -195,7 +186,7 @@ def test_parameters_are_kept_once_for_each_version(schedule, accumulation):
 # --- the order -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("graph", "accumulation"), [("chain", 1), ("revnet", 3), ("skip", 4), ("branches", 1)])
+@pytest.mark.parametrize(("graph", "accumulation"), [("revnet", 3), ("skip", 4), ("branches", 1)])
 def test_lockstep_by_a_global_clock_is_lockstep_by_per_stage_order(graph, accumulation):
     data = batches(SHAPES[graph], 18)  # the deepest stage has 11 in flight
     by_order, by_clock = (

@@ -13,12 +13,8 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.runtime import watchdog
-from petra_graph.runtime.store import RunStore
-from petra_graph.training import run as training_run
 from tests.support.forks import (
     ENDLESS,
-    PATIENCE_SECONDS,
     RUN,
     alone,
     at_work_in,
@@ -120,39 +116,6 @@ def test_ctrl_c_at_a_launcher_to_which_no_other_machine_can_connect(shared_folde
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-def notes_a_request(words):
-    """Run the command line, and leave a file when a request to stop has been heard."""
-    put = RunStore.set
-
-    def note(store, key, value):
-        put(store, key, value)
-        if key == "asked":
-            Path("asked").touch()
-
-    RunStore.set = note
-    # Processes give one another more time than a busy machine may take from them.
-    watchdog._GRACE_SECONDS = training_run._HEARD_SECONDS = PATIENCE_SECONDS
-    return main([*words])
-
-
-def test_ctrl_c_twice_at_the_launcher(shared_folder):
-    """The user insists: nothing is saved, and the run was interrupted and has not failed."""
-    words = (*RUN, "--processes", "2", "--set", "run.watchdog=60")
-    with alone(*words, program=f"{__name__}:notes_a_request") as launcher:
-        until(under_way)
-        for worker in children(launcher.process.pid):
-            os.kill(worker, signal.SIGSTOP)  # so that the first one does not end the run
-        launcher.kill(signal.SIGINT)
-        until(Path("asked").exists)
-        launcher.kill(signal.SIGINT)
-        for worker in children(launcher.process.pid):
-            os.kill(worker, signal.SIGCONT)
-        assert ended([launcher]) == [130]
-        until(lambda: not at_work_in(shared_folder))
-    assert "Traceback" not in launcher.said
-    assert summary_of(only_run())["status"] == "interrupted"
-
-
 def test_workers_end_by_themselves_when_their_launcher_is_killed(shared_folder):
     with alone(*RUN, "--processes", "2") as launcher:
         until(under_way)
@@ -184,16 +147,7 @@ def test_two_nodes(shared_folder):
     """torchrun's agents, each with one process, share a run; resumed in one process, it has the bits of one."""
     (shared_folder / "slowed.py").write_text(SLOWED)
     (shared_folder / "shared.toml").write_text(ENDLESS + '\n[[callback]]\nname = "slowed:Slowed"\n')
-    meeting = (
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "1",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        str(free_port()),
-    )
+    meeting = f"--nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {free_port()}".split()
     run = ("-m", "petra_graph", *RUN, "--set", "run.transport=process-group")
     one, other = (
         alone(*(*meeting, "--node-rank", str(node), *run), program="torch.distributed.run:main", name=f"node{node}")

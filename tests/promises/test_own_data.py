@@ -1,7 +1,6 @@
 """Modules and data of one's own: Datasets and streams train as they are, and any number of processes and of loaders gives the same bits."""
 
 import ast
-import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from petra_graph.cli.main import main
 from tests.support import ROOT
 from tests.support.forks import alone, ended
 from tests.support.pages import Page, files_of
-from tests.support.runs import only_run, summary_of
+from tests.support.runs import only_run
 
 ROWS = [f"{x:.3f},{y:.3f},{int(x * y > 0)}\n" for x, y in np.random.default_rng(0).normal(size=(170, 2))]
 FILES = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md")) | {
@@ -105,15 +104,6 @@ def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
     assert (ahead.best[0].name, across.best[0].name) == ("like signs", "unlike signs")
 
 
-def test_a_run_is_loaded_without_its_data(spec):
-    assert main(["run", spec, "--set", "run.epochs=1"]) == 0
-    text = MODULE.replace("TEST = ", "raise_if_read = ").replace("return self.length", "raise OSError('no files')")
-    Path("own.py").write_text(text)
-    sys.modules.pop("own", None)
-    importlib.invalidate_caches()
-    assert pg.load("latest").facts.classes == 3
-
-
 # --- a stream of unknown length --------------------------------------------------------------------------------------
 
 
@@ -122,12 +112,6 @@ def folder(here, write):
     for name, text in FILES.items():
         write(name, text)
     return here
-
-
-def test_epochs_are_as_long_as_the_specification_says_and_the_stream_begins_again(folder):
-    assert main(["run", "rows.toml"]) == 0
-    summary = summary_of(only_run())
-    assert (summary["epochs"], summary["micro_batches"]) == (3, 3 * 7)  # 168 samples are read, of 150
 
 
 @pytest.mark.processes
@@ -149,10 +133,7 @@ BAD_ROW = "1,2,x\n"
     ("change", "code", "reason"),
     [
         (("rows.toml", "micro_batches = 7\n", ""), 2, "set run.micro_batches, the number of micro-batches of an epoch"),
-        (("rows.toml", "batch = 8\n", "batch = 8\nworkers = 2\n"), 2, "by one loader process at most (got 2)"),
-        (("rows.toml", "batch = 8\n", "batch = 151\n"), 1, "has 150 samples in pass 0, and a micro-batch has 151"),
         (("rows.py", "random.randrange(32)", "next(NUMBERS)"), 2, "sample 0 is another one when it is read again"),
-        (("train.csv", "", "1,2,3,0\n"), 1, "training sample 0 is x float32 [2], y int64 []"),
         (("train.csv", "", BAD_ROW), 1, "of pass 0 of the training stream: ValueError: invalid literal for int()"),
     ],
 )

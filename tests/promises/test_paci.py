@@ -1,10 +1,7 @@
 """The method `paci`: graphs of old forwards, differentiated with the parameters of now (https://arxiv.org/abs/2606.07881)."""
 
-import pytest
 import torch
 
-from petra_graph.cli.main import main
-from tests.support import ROOT
 from tests.support.pipelines import node, pipeline, relative_error
 
 NODES = (
@@ -49,17 +46,3 @@ def test_a_backward_has_the_activations_of_its_forward_and_the_weights_of_now():
     for m in range(5):
         forward(m + 1)
         backward(m)
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("checkpoint.every='5 updates'", 'method "paci" has checkpoints at the ends of epochs alone'),
-        ("precision.compute='bfloat16'", "autocast keeps copies of older ones"),
-        ("run.compile=true", "compiled ones may keep older ones"),
-    ],
-)
-def test_what_would_keep_other_parameters_is_refused(capsys, setting, says):
-    specification = str(ROOT / "specs" / "quickstart.toml")
-    assert main(["validate", specification, "--set", "method.name=paci", "--set", setting]) == 2
-    assert says in capsys.readouterr().err

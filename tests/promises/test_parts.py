@@ -5,7 +5,6 @@ import torch
 from safetensors.torch import load_file
 
 import petra_graph as pg
-from petra_graph.catalog.networks.module_network import Part
 from petra_graph.training.prepare import prepare
 from tests.networks import networks_by_parts as networks
 
@@ -33,7 +32,7 @@ class Tokens(Images):
         return text[:-1], text[1:]
 
 
-DATA = {"UNet": Images, "ViewOfImages": Images, "Gpt": Tokens}
+DATA = {"UNet": Images, "Gpt": Tokens}
 STARTS = "tests.networks.networks_by_parts"
 SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
 
@@ -77,9 +76,7 @@ def trained_alone(network, order, data):
         optimizer.step()
 
 
-@pytest.mark.parametrize(
-    ("name", "tables"), [("UNet", {}), ("Gpt", ONE_STAGE), ("OneNode", {}), ("KeptByAHook", {}), ("TwoNames", {})]
-)
+@pytest.mark.parametrize(("name", "tables"), [("UNet", {}), ("Gpt", ONE_STAGE), ("OneNode", {}), ("TwoNames", {})])
 def test_the_steps_are_those_of_the_module_itself(here, name, tables):
     torch.manual_seed(3)
     network = begun(getattr(networks, name)())
@@ -116,15 +113,8 @@ def test_nodes(name, nodes):
     [
         ("MeanInForward", "in training, its parts return float32 [4, 3] with other values than its forward"),
         ("LayerDrop", "its forward draws from the global generator of Python, and its parts draw otherwise"),
-        ("Hooked", "its parts return float32 [4, 3] with other values than its forward"),
         ("Reversed", "in its part 'a', a.weight: the gradient is another than in the module itself"),
-        ("SideChannel", 'node "b": block "module-part-head" raised in its forward: pop from empty list'),
         ("HiddenTie", "b.others[0].weight"),
-        ("SharedNorm", "in its part 'a', a.1.running_mean: the buffer is another than in the module itself"),
-        ("Lazy", "parameters have no shape before the first forward: a.weight"),
-        ("Scripted", "modules are of torch.jit: a"),
-        ("UnknownName", "reads 'c'; in front of it are a"),
-        ("NotModules", "its part 'b' is an object of class method, and no torch.nn.Module"),
         ("OwnTensor", "its tensor 'weight' does not belong to the network"),
     ],
 )
@@ -135,54 +125,12 @@ def test_what_is_no_network_of_its_parts(name, said):
     assert said in str(caught.value)
 
 
-def test_a_view_of_images_as_they_lie_in_a_run(here):
-    prepare(spec_of("ViewOfImages"))
-    with pytest.raises((pg.PetraGraphError, RuntimeError), match="view size is not compatible"):
-        pg.train(spec_of("ViewOfImages", precision={"memory_format": "channels-last"}))
-
-
-@pytest.mark.parametrize("name", ["Difference", "DifferenceByName"])
-def test_inputs_are_taken_by_name_where_the_forward_has_such_names(name):
-    # As resolved specifications have it, whose nodes say `by_name` in both cases.
-    part = Part([(1,), (1,)], build=f"{STARTS}:{name}", part=name.lower(), names=("a", "b"), by_name=True)
-    assert part(torch.tensor([[5.0]]), torch.tensor([[2.0]]))[0].item() == 3.0
-
-
 def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):
     with pytest.raises(pg.SpecError, match=r'nodes "embedded" and "head" share the parameter wte.weight'):
         pg.plan(spec_of("Gpt", partition={"stages": 2}))
     run = pg.train(spec_of("Gpt", partition={"stages": 2, "untie": True}, **SHORT))
     weights = load_file(run.directory / "weights.safetensors")
     assert not torch.equal(weights["embedded/wte.weight"], weights["head/head.weight"])
-
-
-def test_residual_parts_are_coupled(here):
-    torch.manual_seed(3)
-    network = begun(networks.Gpt(layers=4))
-    spec = spec_of(
-        "Gpt",
-        {"kwargs": {"layers": 4}, "coupling": "dual-residual", "alpha": 1.0, "beta": 1e-4},
-        init={"weights": "begun.pt"},
-        method={"name": "reversible-backprop"},
-        optimizer={"name": "sgd", "options": {"lr": 0.0, "weight_decay": 0.0}},
-        **ONE_STAGE,
-        **SHORT,
-    )
-    kinds = [node.kind for node in prepare(spec).network.graph.nodes.values()]
-    assert kinds == ["buffered", *["reversible"] * 4, "head"]
-    tokens = torch.stack([Tokens()[index][0] for index in range(4)])
-    x = before = network.nodes()["embedded"](tokens)
-    for at, layer in enumerate(network.layers):
-        x, before = layer(x) + (1e-4 * before if at else 0), x
-    torch.testing.assert_close(pg.load(pg.train(spec))(tokens), network.head(x))
-
-
-def test_anchors_and_a_network_without_residual_parts():
-    anchored = {"kwargs": {"layers": 4}, "coupling": "dual-residual", "anchors": 2}
-    nodes = prepare(spec_of("Gpt", anchored, **ONE_STAGE)).network.graph.nodes
-    assert [one.kind for one in nodes.values()][1:5] == ["reversible", "buffered"] * 2
-    with pytest.raises(pg.SpecError, match="has no two residual parts"):
-        prepare(spec_of("UNet", {"coupling": "dual-residual"}))
 
 
 def test_frozen_parameters(here):

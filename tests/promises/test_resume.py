@@ -1,6 +1,5 @@
 """Interrupted and resumed is uninterrupted, to the bit, whatever interrupted the run; and whoever takes up a run is told what has changed since."""
 
-import json
 import os
 import shutil
 import sys
@@ -17,7 +16,6 @@ from petra_graph.cli.main import main
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import locked
-from petra_graph.training import run as training_run
 from petra_graph.training.run import run
 from tests.support.runs import (
     MICRO_BATCHES,
@@ -56,7 +54,7 @@ def resume(directory: Path | str = "latest", *settings: str) -> int:
 
 # --- the same run ----------------------------------------------------------------------------------------------------
 
-ANYWHERE = ("trained 1/6", "trained 1/11", "evaluating 1", "ended 1", "trained 2/1", "trained 2/5", "evaluating 2")
+ANYWHERE = ("trained 1/6", "trained 1/11", "evaluating 1", "ended 1", "trained 2/5")
 
 
 def test_interrupted_anywhere_again_and_again(spec, whole_run):
@@ -119,11 +117,6 @@ def test_a_run_that_is_done_can_be_longer(spec, whole_run, capsys):
 # --- under other stages and options ----------------------------------------------------------------------------------
 
 
-def test_other_options_of_the_optimizer_hold(interrupted, whole_run):
-    assert resume("latest", "optimizer.options.momentum=0.1") == 0
-    assert weights_bytes(interrupted) != weights_bytes(whole_run(SPEC))
-
-
 def test_under_other_stages_the_micro_batches_in_flight_are_discarded(interrupted, capsys):
     """Four stages with staleness 3, 2, 1 and 0 become two."""
     at = checkpoint.numbers(interrupted)[0]
@@ -171,14 +164,6 @@ def test_under_other_stages_an_optimizer_has_what_it_is_built_with_there(spec):
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
-
-
-def test_several_processes_need_no_file_that_they_write_anew(interrupted, monkeypatch):
-    """Without `--processes`, nobody reads env.json."""
-    (interrupted / "env.json").write_text("{")
-    monkeypatch.setattr(training_run, "listen_here", lambda port: sys.exit("they are started"))
-    with pytest.raises(SystemExit, match="they are started"):
-        main(["run", "--resume", str(interrupted), "--processes", "2"])
 
 
 def test_one_process_alone_goes_on_with_a_run(interrupted, capsys):
@@ -244,16 +229,6 @@ def test_another_network_or_data_is_refused(interrupted, capsys, settings, reaso
     assert summary_of(interrupted)["status"] == "interrupted"
 
 
-def test_other_versions_are_told(interrupted, capsys):
-    for path in interrupted.glob("checkpoints/*/manifest.json"):
-        manifest = json.loads(path.read_text())
-        del manifest["sha256"]
-        manifest["versions"]["torch"] = "1.0"
-        path.write_text(json.dumps({**manifest, "sha256": checkpoint.digest_of(manifest)}))
-    assert resume() == 0
-    assert "of other versions, so the last bits may differ: torch: 1.0 then" in capsys.readouterr().err
-
-
 # --- what has changed since, and what stays as it is -----------------------------------------------------------------
 
 NET = """\
@@ -295,7 +270,7 @@ def changed_code(write, capsys):
 
 def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant(changed_code, capsys):
     finished, digit = pg.open_run(only_run()), np.zeros((1, 8, 8), np.uint8)
-    for use in (finished.load, partial(finished.predict, digit), partial(finished.export, "torch-export")):
+    for use in (finished.load, partial(finished.predict, digit)):
         with pytest.raises(pg.SpecError, match=changed_code):
             use()
         with pytest.warns(UserWarning, match=changed_code):
@@ -306,8 +281,6 @@ def test_a_network_that_computes_something_else_is_used_only_where_that_is_meant
     assert refused.out == ""
     assert f"has {changed_code}" in refused.err
     assert "--changed, in Python changed=True" in refused.err
-    assert main([*command, "--changed"]) == 0
-    assert capsys.readouterr().err.startswith(f"warning: {changed_code}")
 
 
 def test_an_evaluation_and_a_resume_name_changed_code_and_the_summary_keeps_it(changed_code, capsys):

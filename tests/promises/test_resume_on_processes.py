@@ -1,13 +1,12 @@
 """Real processes that are killed, stopped and started again, in other numbers: the run ends as if nothing had happened."""
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import RUN, SPEC, alone, children, ended, ranks, until
+from tests.support.forks import RUN, SPEC, alone, ended, ranks
 from tests.support.runs import only_run, overrides, result_of, summary_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -73,27 +72,6 @@ def test_other_numbers_of_processes(folder, whole_run):
     assert result_of(only_run()) == result_of(whole_run(TEXT))
 
 
-def newest_checkpoint() -> str:
-    return max((path.name for path in Path("runs").glob("*/checkpoints/0*")), default="")
-
-
-def test_restarts_of_torchrun(folder):
-    """Its agent starts the same command again; a request to stop is not undone by that."""
-    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
-    endless = overrides("checkpoint.every=200 updates", "run.epochs=100000")
-    words = ("--nproc-per-node", "2", "--max-restarts", "2", *meeting, "-m", "petra_graph", *RUN, *endless)
-    with alone(*words, program="torch.distributed.run:main") as agent:
-        for number in (signal.SIGKILL, signal.SIGINT):
-            before = newest_checkpoint()
-            until(lambda before=before: newest_checkpoint() > before or agent.code is not None)
-            os.kill(children(agent.process.pid)[0], number)
-        assert ended([agent]) != [0]
-    assert "continues before micro-batch" in agent.said
-    assert len(list(Path("runs").iterdir())) == 1
-    summary = summary_of(only_run())
-    assert (summary["status"], len(summary["resumed_from"])) == ("interrupted", 1)
-
-
 KILLED_AT_ITS_END = """\
 import os
 import signal
@@ -127,30 +105,3 @@ def test_a_run_whose_summary_is_written_has_not_failed(folder):
         assert ended([launcher]) == [0]
     assert summary_of(only_run("restarted"))["status"] == "done", "it is not trained a second time"
     assert "restart 1" not in launcher.said
-
-
-SLOW_DISK = """\
-import time
-from petra_graph.catalog.blocks import RevMlp
-from petra_graph.record import checkpoint
-
-write_stage = checkpoint.write_stage
-
-def slowly(directory, at, tensors, facts):
-    time.sleep(1.5 * (facts["index"] == 3))
-    return write_stage(directory, at, tensors, facts)
-
-checkpoint.write_stage = slowly
-
-class Same(RevMlp):
-    pass
-"""
-
-
-def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
-    Path("slow_disk.py").write_text(SLOW_DISK)
-    Path("shared.toml").write_text(Path("shared.toml").read_text().replace('"rev-mlp"', '"slow_disk:Same"'))
-    # The second cut, of the second epoch, waits for the first one.
-    slow = (*RUN, *overrides("checkpoint.every=1 epoch", "run.epochs=2", "run.watchdog=1"))
-    with ranks(slow, slow) as running:
-        assert ended(running) == [0, 0], running[1].said

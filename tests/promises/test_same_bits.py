@@ -55,23 +55,13 @@ def test_processes(shared_folder, held_by_processes, name):
 
 # --- devices that exchange messages as NCCL does, at its strictest ---------------------------------------------------
 
-PLACED = list(zip(USUAL[1::3], cycle(range(3)), cycle(get_args(Policy)), strict=False))
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "which", "policy"), PLACED)
-def test_devices_that_exchange_messages(name, which, policy, monkeypatch):
+@pytest.mark.parametrize(("name", "policy"), list(zip(USUAL[1::3], cycle(get_args(Policy)), strict=False)))
+def test_devices_that_exchange_messages(name, policy, monkeypatch):
     """Under both policies, whatever the hosts know late; the fabric refuses a device that waits for what a host has yet to do."""
-    monkeypatch.setattr(nccl, "dist", fabric := strict_transport.Fabric())
+    monkeypatch.setattr(nccl, "dist", strict_transport.Fabric())
     case = COMPUTED[name]
-    built = case.built()
-    stages = range(len(built.programs))
-    # Two processes, with consecutive stages or every other one, or a process a stage.
-    hosts = ([2 * stage // len(stages) for stage in stages], [stage % 2 for stage in stages], stages)[which]
-
-    def body(scheduler):
-        return held(scheduler.executors, train(case, scheduler))
-
-    parts = strict_transport.run(built.executors, hosts, fabric, body, seed=len(name), policy=policy)
-    assert {key: value for part in parts.values() for key, value in part.items()} == alone(name)
-    assert all(len(group.sent) == len(group.received) for group in fabric.groups)
+    scheduler, groups = strict_transport.scheduler(case.built().executors, len(name), policy)
+    assert held(scheduler.executors, train(case, scheduler)) == alone(name)
+    assert all(len(group.sent) == len(group.received) > 1 for group in groups)

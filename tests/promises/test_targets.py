@@ -142,34 +142,3 @@ def test_data_of_which_no_target_counts(spec, here, capsys):
     said = capsys.readouterr().err
     assert "no target of the training data counts: " in said
     assert "gives all 96 samples a weight of 0" in said
-
-
-# --- a target for each token -----------------------------------------------------------------------------------------
-
-TOKENS = """
-name = "tokens"
-[architecture]
-name = "module"
-options = { build = "tests.networks.networks_by_parts:Gpt" }
-[partition]
-untie = true
-[method]
-schedule = "1f1b"
-[data]
-name = "random"
-batch = 4
-options = { shape = [6], dtype = "int64", levels = 11, classes = 11, target_shape = [6], train = 32, test = 8 }
-"""
-
-
-@pytest.fixture
-def tokens(write):
-    return write("tokens.toml", TOKENS)
-
-
-def test_a_language_model_is_planned(tokens, capsys):
-    """`plan` said that the head cannot be trained, though `run` trained it."""
-    assert main(["plan", tokens, "--json", *overrides("partition.stages=3")]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["timing"]["samples_per_second"] > 0
-    assert not any("needs values" in one for one in plan["assumptions"])

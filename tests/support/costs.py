@@ -76,10 +76,7 @@ def predicted_and_measured(
     optimizer: str = "sgd",
     **settings: Any,
 ) -> tuple[list[StageBytes], list[int]]:
-    """Plan a pipeline and run it on the same number of micro-batches; return what each stage holds, or each of the devices.
-
-    The stages run on the CPU, as if the devices had these names.
-    """
+    """Plan a pipeline and run it, as if the CPU were devices of these names; return what each stage holds, or each of the devices."""
     built: Pipeline = pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
     programs, k = built.programs, built.programs[0].accumulation
     options = {key: value for key, value in settings.items() if key not in signature(pipeline).parameters}

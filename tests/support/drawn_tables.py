@@ -92,7 +92,7 @@ def drawn_table(seed: int, *, most: int, size: int = 7, keep: bool = False) -> T
         choices = 3 ** (len(table.inputs.graph.order) - 1) if keep else 1
         if table.stages > len(
             table.inputs.devices
-        ):  # Their time model is a simulation, and depths are searched for with it.
+        ):  # their time model is a simulation, with which depths are searched for
             choices = most if keep or table.inputs.schedule == "auto" else 10
         if 1 < sum(1 for _ in islice(table.placements(), most)) * choices < most:
             return table

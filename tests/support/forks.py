@@ -78,7 +78,6 @@ if SERVER in os.environ:  # the one that serves all workers of xdist
     _server._forkserver_address, _server._forkserver_alive_fd = os.environ[SERVER], os.open(os.devnull, os.O_WRONLY)
     _server.ensure_running = lambda: None
 
-
 PETRA_GRAPH = "petra_graph.cli.main:main"
 """A program is the location of the function that is called with its words."""
 
@@ -128,13 +127,7 @@ def ranks(
     program: str = PETRA_GRAPH,
     **environment: str | Sequence[str],
 ) -> Iterator[list[Rank]]:
-    """Start one process for each list of arguments of a program, in the current folder.
-
-    Args:
-        hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
-        file_bytes: the largest file that the system lets a rank write.
-        environment: beside torchrun's variables; one value for all ranks, or one for each.
-    """
+    """Start a process of a program for each list of arguments; `hosted`: the store is kept here, as a launcher does, and not by rank 0."""
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if hosted else None
     common = {
@@ -168,10 +161,7 @@ def alone(*words: str, program: str = PETRA_GRAPH, name: str = "alone") -> Itera
 
 
 def command(*words: str, paths: Sequence[Path], folder: Path, program: str = PETRA_GRAPH) -> CompletedProcess[str]:
-    """Run one command of a program in a folder, and wait for its end.
-
-    `paths` are folders before all others of Python's path, as an environment's own packages are.
-    """
+    """Run one command of a program in a folder to its end; `paths` come before all others of Python's path, as an environment's packages do."""
     start_server()
     # what the command starts in its turn finds the same packages
     variables = {"PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ["PYTHONPATH"]])}
@@ -213,15 +203,7 @@ def _run(
     paths: Sequence[Path] = (),
     most: int | None = None,
 ) -> None:
-    """Be one process of a run.
-
-    Args:
-        words: of its program.
-        outputs: files for both streams.
-        folder: in which it works, and which comes first in Python's path.
-        paths: folders before all others of Python's path, in place of that one.
-        most: the size of the largest file that it can write.
-    """
+    """Be one process of a run, whose folder or `paths` come first in Python's path; `most` is the size of the largest file that it can write."""
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
     os.chdir(folder)

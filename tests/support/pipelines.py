@@ -316,10 +316,9 @@ def run_by_clock(
     accumulation: int,
     begin: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
+    """PETRA equation (5): at each tick every stage does a forward, a backward and its update; forwards of m fall on tick m + D - d.
 
-    A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
-    head and D the source's. `begin` is called with each tick.
+    Backwards fall on m + D + d, where d is the distance from the head and D the source's. `begin` is called with each tick.
     """
     distance = [(executor.program.depth - 1) // 2 for executor in executors]
     deepest, last = max(distance), len(data) - 1
