@@ -77,9 +77,6 @@ def test_two_replicas_agree_with_plain_autograd(here):
         assert ended(running) == [0, 0], "".join(rank.said for rank in running)
 
 
-# --- threads ---
-
-
 STEPS = 12
 
 

@@ -66,9 +66,6 @@ def test_on_a_gpu_the_cpus_generator_follows_the_key_too(monkeypatch):
     assert torch.equal(after[1], before[1])
 
 
-# --- which modules draw nothing ---------------------------------------------------------------------------------------
-
-
 class Quiet(AdditiveCoupling):
     draws = False
 
@@ -114,9 +111,6 @@ def test_which_of_torchs_layers_may_draw(layer, draws):
 @pytest.mark.parametrize("block", [None, Inherits(), NamesAMethodSo(), AdditiveCoupling([(3,), (3,)])])
 def test_what_does_not_say_so_itself_may_draw(block):
     assert may_draw(block)
-
-
-# --- statistics ---
 
 
 def state(module):

@@ -126,9 +126,6 @@ def test_an_evaluation_draws_as_no_micro_batch_does(monkeypatch):
     assert asked == {None}
 
 
-# --- narrow convolutions on processors without AVX-512 ---
-
-
 CHANNELS, SIDE = 4, 8
 
 

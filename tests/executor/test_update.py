@@ -128,9 +128,6 @@ def test_the_global_norm_is_torchs_over_all_parameters(method, schedule, accumul
     assert relative_error(built.parameters(), expected) < TORCHS_NORM_GUARD / limit
 
 
-# --- the learning rate as a function of the update count ---
-
-
 def spec(*, batch=64, accumulation=1, epochs=1, **schedule) -> Spec:
     return Spec(
         data=DataSpec(name="random", batch=batch),
@@ -171,9 +168,6 @@ def test_goyal_scales_by_samples_in_an_update_over_256(batch, accumulation, scal
     assert rates(attrs.evolve(given, lr_schedule=LrScheduleSpec(scaling="none")), 1) == [0.1]
     replicas = attrs.evolve(given, partition=attrs.evolve(given.partition, replicas=3))
     assert rates(replicas, 1) == pytest.approx([0.3 * scale])
-
-
-# --- steps in a few calls ---
 
 
 SETTINGS = [

@@ -239,12 +239,10 @@ STOP = "callback=[{name='early-stopping', options={metric='test/loss'}}]"
     ("settings", "place", "said"),
     [
         (["data.validation=0.0001"], "data.validation", "a share of 0.0001 of 1,438 training samples is no sample"),
-        (["data.validation=test"], "data.validation", "must be a split of its own"),
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),
         ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1"'),
         (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1"'),
         ([SHARE, STOP], "callback", "validation/loss"),
-        ([STOP.replace("test", "validation")], "callback", "or set data.validation"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, place, said):

@@ -108,6 +108,6 @@ def test_two_processes_that_are_killed_and_resumed_in_one(here, write, name):
     with ranks(words, words) as running:
         assert sorted(ended(running)) == [-signal.SIGKILL, 1], "".join(one.said for one in running)
     assert main(["run", "--resume", "latest"]) == 0
-    assert main([*words, "--set", "run.directory=whole"]) == 0
+    assert main([*words, *overrides("run.directory=whole", 'checkpoint.every="1 epoch"')]) == 0
     assert result_of(only_run()) == result_of(only_run("whole"))
     assert summary_of(only_run())["resumed_from"]

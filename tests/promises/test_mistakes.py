@@ -5,8 +5,6 @@ import pytest
 from petra_graph.cli.main import main
 from tests.support.runs import SPEC
 
-# --- plugins ---------------------------------------------------------------------------------------------------------
-
 BROKEN = """
 import torch
 from petra_graph.plugins import DataFacts

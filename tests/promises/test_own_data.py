@@ -22,8 +22,6 @@ FILES = files_of(Page(ROOT / "plugins" / "guide" / "data_sets.md")) | {
 }
 """The page's examples, with files of 150 and of 20 rows."""
 
-# --- a Dataset -------------------------------------------------------------------------------------------------------
-
 MODULE = '''
 import random
 
@@ -102,9 +100,6 @@ def test_the_spec_of_the_page_is_the_same_run(here, write, monkeypatch):
     assert pg.open_run(directory).evaluate().means == pg.open_run(directory).summary["test"]
     ahead, across = pg.open_run(directory).predict(np.array([[0.9, 0.9], [-0.9, 0.9]], np.float32), top=1)
     assert (ahead.best[0].name, across.best[0].name) == ("like signs", "unlike signs")
-
-
-# --- a stream of unknown length --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

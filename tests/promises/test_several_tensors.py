@@ -19,8 +19,6 @@ from tests.support.runs import events, only_run, overrides
 
 SHOWN = files_of(Page(ROOT / "plugins" / "guide" / "samples.md"))
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
-
 PLAIN = (
     "lr_schedule.name=constant",
     "optimizer.options={ lr = 0.05, momentum = 0.0, nesterov = false, weight_decay = 0.0 }",
@@ -59,8 +57,6 @@ def test_an_exported_program_reads_the_inputs_by_their_names(spec):
     with torch.no_grad():
         torch.testing.assert_close(program(samples), pg.load("latest")(samples))
 
-
-# --- outputs and targets ---------------------------------------------------------------------------------------------
 
 STEPS, RATE = 3, 0.1
 SEQUENTIAL = {"name": "petra", "schedule": "sequential"}

@@ -73,9 +73,6 @@ def test_micro_batches_are_numbered_from_the_runs_start(schedule):
     assert relative_error(built.parameters(), wrong.parameters()) > 1e-6
 
 
-# --- the static order ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("graph", "how"),
     [
@@ -105,9 +102,6 @@ def before(executor, verb: str, act) -> None:
     """Do something before each of a stage's operations."""
     operation = getattr(executor, verb)
     setattr(executor, verb, lambda *given: (act(), operation(*given))[1])
-
-
-# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def breaking(calls: int, **more) -> Pipeline:
@@ -153,9 +147,6 @@ def test_what_an_observer_raises_ends_the_training(error):
         built.runtime.train(batches((8,), 6), range(6), observe)
     assert caught.value is error
     assert built.executors[-1].updater.updates == 2
-
-
-# --- evaluation ------------------------------------------------------------------------------------------------------
 
 
 def evaluated(built: Pipeline, data) -> dict[str, float]:
@@ -213,9 +204,6 @@ def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, c
     built.train(batches((8,), 1))
     assert len(seen) == 3 * len(built.executors)
     assert all(seen)
-
-
-# --- replicas ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_segments_share_is_sent_to_other_replicas_by_the_one_whose_backward_is_the_last():

@@ -12,8 +12,6 @@ from petra_graph.runtime.world import World
 
 GIVEN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
-# --- variables -------------------------------------------------------------------------------------------------------
-
 
 def test_what_torchrun_sets():
     info = rank_info_from({**GIVEN, "PETRA_GRAPH_JOIN_SECONDS": "5"})
@@ -48,9 +46,6 @@ HOSTS = ["a", "a", "b", "b"]
 def test_a_gpu_for_each_process(visible, chosen):
     """Without LOCAL_RANK, as under mpirun, every rank took cuda:0; with one visible GPU a task, a run was refused."""
     assert [gpu_of(rank, visible, HOSTS) for rank in range(4)] == chosen
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

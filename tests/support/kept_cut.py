@@ -1,7 +1,7 @@
 """The state of all stages at cuts, kept in memory."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from petra_graph.executor.state import SavedTensors
 from petra_graph.program.stage_program import StageProgram
@@ -12,21 +12,14 @@ class KeptCut(CutRecorder):
     """Keeps the cuts before some forwards."""
 
     def __init__(self, programs: Sequence[StageProgram], *cuts: int) -> None:
-        """Begin; without `cuts`, the stages are handed over when they have halted."""
         super().__init__(programs)
         self._cuts = cuts
         self.copies_at: dict[int, dict[int, SavedTensors]] = defaultdict(dict)
         """By cut and stage."""
 
-    @property
-    def copies(self) -> Mapping[int, SavedTensors]:
-        """Of the only cut, by stage."""
-        (copies,) = self.copies_at.values() or [{}]
-        return copies
-
     def due(self, micro_batch: int) -> bool:
         return micro_batch in self._cuts
 
     def complete(self, at: int, saved: SavedTensors) -> None:
-        assert not self._cuts or at in self._cuts
+        assert at in self._cuts
         self.copies_at[at][saved.facts["index"]] = saved

@@ -180,7 +180,6 @@ def pipeline(
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
     devices: tuple[str, ...] = ("cpu",),
-    untie: bool = False,
     compute: Compute = "float64",
     memory_format: Literal["channels-last", "contiguous"] = "channels-last",
     precision: dict[str, Any] | None = None,
@@ -199,7 +198,7 @@ def pipeline(
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
-        partition=PartitionSpec(stages=stages, devices=("cpu",), untie=untie),
+        partition=PartitionSpec(stages=stages, devices=("cpu",)),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(compile=compiled),

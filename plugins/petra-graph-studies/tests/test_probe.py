@@ -54,9 +54,6 @@ def is_one(stage, name):
     return all(abs(stage[name.format(kind)] - 1) < ROUNDING for kind in ("cosine", "ratio"))
 
 
-# --- what theory knows -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", [*EXACT[::3], *DELAYED[::3]], ids=str)
 def test_without_a_difference_in_parameters_all_gradients_and_inputs_are_one(case):
     """Without delay, and under a delay with learning rate zero."""
@@ -89,9 +86,6 @@ def test_delay_is_seen(schedule, accumulation):
     assert is_one(stages[-1], "{}_to_delayed"), "the last stage has no delay"
     assert all(s.get("reconstruction_error") > 1e-4 for s in stages[1:4])
     assert all(s.get("reconstruction_error") is None for s in (stages[0], stages[4]))
-
-
-# --- against gradients made without it -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("graph", "accumulation"), [("chain", 1), ("revnet", 3), ("skip", 1)])
@@ -148,9 +142,6 @@ def difference(executor, before):
         for key, p in parameters_of(executor)
         if p.grad is not None
     }
-
-
-# --- in runs -----------------------------------------------------------------------------------------------------------
 
 
 def probe(per_epoch):

@@ -10,18 +10,13 @@ from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
 from petra_graph.training.trials import compare_parts
 
-STEPS, UPDATES, BATCH, SIDE, CLASSES = 25, 4, 4, 32, 10
 
-
-def spec_of(network, side=SIDE, options=None, **tables):
+def spec_of(network, side=32, **options):
     return pg.make_spec(
-        architecture={"name": "torchvision", "options": {"network": network, **(options or {})}},
-        **{
-            "data": {"name": "random", "batch": 4, "options": {"shape": [1, side, side], "train": 8, "test": 4}},
-            "method": {"name": "backprop"},
-            "partition": {"stages": 1},
-            **tables,
-        },
+        architecture={"name": "torchvision", "options": {"network": network, **options}},
+        data={"name": "random", "batch": 4, "options": {"shape": [1, side, side], "train": 8, "test": 4}},
+        method={"name": "backprop"},
+        partition={"stages": 1},
     )
 
 
@@ -49,7 +44,7 @@ def test_parts_are_the_network(network, side, nodes):
 
 
 def test_residual_blocks_are_coupled():
-    network = measure(check_spec(spec_of("resnet34", options={"coupling": "dual-residual"}))).graph.nodes
+    network = measure(check_spec(spec_of("resnet34", coupling="dual-residual"))).graph.nodes
     reversible = [name for name, node in network.items() if node.kind == "reversible"]
     assert reversible == [f"layer1.{at}" for at in range(3)] + [f"layer2.{at}" for at in range(1, 4)] + [
         f"layer3.{at}" for at in range(1, 6)
