@@ -6,7 +6,6 @@ that the help shows. Verbs of other distributions are entry points, of which the
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -29,8 +28,6 @@ from petra_graph.runtime.system import (
 from petra_graph.version import __version__
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
     from petra_graph.plugins.registry import Entry
 
 VERBS = {
@@ -107,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code; `arguments` are without the program's name, None: the process's own."""
     if arguments is not None:
         return _run(list(arguments))
-    prepare_streams()
+    streams = [one for one in (sys.stdout, sys.stderr) if isinstance(one, io.TextIOWrapper)]  # None is a closed one
+    for stream in streams:
+        stream.reconfigure(errors="backslashreplace")  # of a character that an encoding lacks, as the line below heads
     end_at_signals()
     for variable in {LAUNCHER, PARENT} & os.environ.keys():
         stop_with_parent(variable)
@@ -117,6 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(None)
     finally:
         ignore_signals()
+        for stream in streams:
+            try:
+                stream.flush()
+            except BrokenPipeError:  # whoever read it has gone; Python would try again at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if code and "RANK" in os.environ:
         # Threads of this process may wait in torch for other ranks; Python's own end would stop them there, which aborts it.
         hard_exit(code)
@@ -129,7 +133,6 @@ def _run(arguments: list[str] | None) -> int:
 
     try:
         code = command_line().main(args=arguments, prog_name="petra-graph", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
@@ -144,47 +147,6 @@ def _run(arguments: list[str] | None) -> int:
 
         print_problems(error.problems)
         return error.exit_code
+    except BrokenPipeError:
+        return 0
     return code if isinstance(code, int) else 0
-
-
-def prepare_streams() -> None:
-    """Make writes to streams that nobody reads succeed, and show the code of a character that an encoding lacks, as the line below heads.
-
-    `run 2>&1 | head -2` must not end a training: from the first write that nobody reads, a stream leads to the null device, for this
-    process and all libraries in it. A full disk behind a stream is an error still.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # it is closed (`>&-`): the next file that is opened would be taken for the stream
-            os.open(os.devnull, os.O_RDWR)
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            io.BufferedWriter(_Steady(descriptor, "wb", closefd=False)),
-            getattr(stream, "encoding", None),  # a stream that was closed is None
-            "backslashreplace",
-            line_buffering=descriptor == 2 or os.isatty(descriptor),  # noqa: PLR2004
-        )
-        for descriptor, stream in ((1, sys.stdout), (2, sys.stderr))
-    )
-
-
-class _Steady(io.FileIO):
-    """The raw end of a stream that leads to the null device when nobody reads it any more."""
-
-    def write(self, content: ReadableBuffer, /) -> int:
-        """Write, or forget what nobody reads: the reader has ended, or the terminal has gone."""
-        try:
-            return super().write(content)
-        except OSError as error:
-            unread = error.errno in {errno.EPIPE, errno.EIO}
-            if not unread and self.fileno() != 1:
-                raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-            if not unread:  # what is held back goes to the null device as well: Python's end would fail at it once more
-                from petra_graph.errors import RunFailed
-
-                raise RunFailed(f"stdout could not be written: {error.strerror}") from error
-            return memoryview(content).nbytes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 import json
 import shutil
 import sys
@@ -21,21 +19,6 @@ from attrs import frozen
 from petra_graph.errors import Problem, printable
 
 _STDOUT = "petra_graph.stdout"
-
-
-def import_torch() -> None:
-    """Import torch while Python collects no garbage, and have its collector pass over all of it from then on.
-
-    The collector would look at everything that has been imported again and again, a sixth of the import's time.
-    """
-    if "torch" in sys.modules:
-        return
-    gc.disable()
-    try:
-        importlib.import_module("torch")
-    finally:
-        gc.enable()
-    gc.freeze()
 
 
 # --- output ---

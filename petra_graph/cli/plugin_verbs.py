@@ -16,7 +16,7 @@ import attrs
 import click
 
 import petra_graph
-from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, verb
 from petra_graph.errors import PluginError, SpecError, raised_text, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import VERBS, Registry, discover
@@ -124,7 +124,6 @@ def check(
     if inputs is not None and not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", inputs):
         raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.")
     shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
-    import_torch()
     import torch
 
     from petra_graph.testing import examine

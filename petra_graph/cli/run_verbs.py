@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, verb
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def report(
 
 
 def _open(run: str) -> Run:
-    import_torch()
     from petra_graph.api import Run
     from petra_graph.record.recorded_run import find_run
 

@@ -17,7 +17,6 @@ from petra_graph.cli.options_and_output import (
     Option,
     Sets,
     echo,
-    import_torch,
     output_width,
     print_json,
     print_problems,
@@ -69,7 +68,6 @@ def run(
     directory = None if resume is None else directory_to_resume(resume, overrides)
     chosen = spec if directory is None else str(directory / "resolved.toml")
     assert chosen is not None
-    import_torch()
     if dry_run:
         _print_outline(chosen, overrides, processes, plan, as_json=as_json)
     elif processes > 1:
@@ -156,7 +154,6 @@ def plan(
 
         found = SavedPlan.read(spec).plan
     else:
-        import_torch()
         from petra_graph.planning.compare_plans import advised, compare_methods
         from petra_graph.planning.plan_spec import Planner
 
@@ -208,7 +205,6 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
 
     SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
     """
-    import_torch()
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
@@ -254,7 +250,6 @@ def profile(
 
     The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
     """
-    import_torch()
     from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
     from petra_graph.record.run_directory import make_folder_of

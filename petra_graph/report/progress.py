@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TextIO
 
@@ -58,9 +59,8 @@ def final_metrics(names: Iterable[str]) -> list[str]:
 
 # --- progress ---
 
-_REFRESH_SECONDS = 0.2
-_LINE_SECONDS = 60.0
-"""The seconds between the lines of a log within an epoch: a few hundred lines a night."""
+_REFRESH_SECONDS, _LINE_SECONDS = 0.2, 60.0
+"""Between states of an epoch on a terminal, and between their lines in a log: a few hundred lines a night."""
 
 
 class Progress(Listener):
@@ -76,27 +76,24 @@ class Progress(Listener):
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
         self._live = self._stream.isatty()
-        self._shown = False
-        """Whether a state stands in the terminal's last line."""
-        self._written = self._began = self._epoch_began = 0.0
-        self._before_in_epoch = 0
-        """The micro-batches of the epoch that were done before the run was resumed: they took none of its time."""
+        self._shown = 0
+        """The length of the state that stands in the terminal's last line."""
+        self._written = 0.0
+        self._mark = 0.0, 0
+        """When this epoch began, and the micro-batches of the run that were done then."""
 
     def started(self, run: Started) -> None:
-        self._run = run
-        self._began = self._epoch_began = self._clock()
-        self._before_in_epoch = (run.resumed_at or 0) % run.micro_batches
+        self._run, self._mark = run, (self._clock(), run.resumed_at or 0)
         self._print(heading(run))
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         if not self._is_due() or micro_batches >= self._run.micro_batches:
             return
-        run, before, now = self._run, self._run.resumed_at or 0, self._clock()
-        done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
-        speed = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
-        # The time that the whole run still takes, its evaluations included.
-        left = duration(round((now - self._began) * (total - done) / max(done - before, 1)))
-        state = f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed)}  ETA {left}"
+        run, (began, before) = self._run, self._mark
+        done = (epoch - 1) * run.micro_batches + micro_batches
+        speed = max(done - before, 1) / max(self._clock() - began, _REFRESH_SECONDS)
+        left = duration(round((run.epochs * run.micro_batches - done) / speed))
+        state = f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed * run.batch)}  ETA {left}"
         self._show(epoch, f"{state}   train {numbers(means)}")
 
     def warned(self, text: str) -> None:
@@ -111,10 +108,10 @@ class Progress(Listener):
         evaluated = f"   {run.evaluates} {numbers(found, run.metrics, run.tested)}" if found else ""
         speed = f"lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
         self._print(f"{self._title(report.epoch)}   train {numbers(report.train)}{evaluated}   {speed}")
-        self._epoch_began, self._before_in_epoch = self._clock(), 0
+        self._mark = self._clock(), report.epoch * run.micro_batches
 
     def stopped(self) -> None:
-        self._clear()
+        self._write("")
 
     def testing(self, weights: str) -> None:
         self._print(f"test of the {weights}")
@@ -127,22 +124,22 @@ class Progress(Listener):
 
     def _show(self, epoch: int, state: str) -> None:
         text = f"{self._title(epoch)}   {state}"
-        if not self._live:
+        if self._live:
+            text = bounded(one_line(text), shutil.get_terminal_size().columns - 1)
+            self._write(text)
+            self._shown = len(text)
+        else:
             self._print(text)
-            return
-        self._clear()
-        print(bounded(one_line(text), shutil.get_terminal_size().columns - 1), end="", file=self._stream, flush=True)
-        self._shown, self._written = True, self._clock()
-
-    def _clear(self) -> None:
-        if self._shown:  # by spaces, which every terminal knows
-            print(f"\r{' ' * (shutil.get_terminal_size().columns - 1)}\r", end="", file=self._stream, flush=True)
-            self._shown = False
 
     def _print(self, text: str) -> None:
-        self._clear()
+        self._write(f"{printable(text)}\n")
+
+    def _write(self, text: str) -> None:
+        """Write a text in the place of the state that a terminal shows; a training does not end where nobody reads it any more."""
         self._written = self._clock()
-        print(printable(text), file=self._stream, flush=True)
+        with suppress(OSError):
+            print(f"\r{' ' * self._shown}\r" * bool(self._shown) + text, end="", file=self._stream, flush=True)
+        self._shown = 0
 
 
 def heading(run: Started) -> str:

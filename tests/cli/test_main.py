@@ -102,12 +102,6 @@ def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     assert subprocess.run(closed, capture_output=True, text=True, check=True).stderr == ""
 
 
-def test_an_output_that_cannot_be_written_is_an_error():
-    full = ["bash", "-c", f"{sys.executable} -m petra_graph list > /dev/full"]
-    done = subprocess.run(full, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "stdout could not be written: No space left on device\n")
-
-
 def test_a_folder_that_has_been_removed_is_no_error(here):
     """Runs elsewhere can still be listed from it."""
     command = f"mkdir {here}/runs {here}/gone; cd {here}/gone; rmdir {here}/gone; {sys.executable} -P -m petra_graph runs {here}/runs"
@@ -116,13 +110,12 @@ def test_a_folder_that_has_been_removed_is_no_error(here):
 
 
 CODE = """\
-import gc, sys
+import sys
 from petra_graph.cli.main import main
 _, spec = sys.argv
 for words in (["run", "--dry-run"], ["plan", "--format", "text", "--verbose"]):
     sys.argv[1:] = [*words, spec]
     assert main() == 0
-    assert gc.isenabled() and gc.get_freeze_count() > 100_000, "the collector passes over what torch imports"
     print(words[0], [name for name in ("torch._dynamo", "cattrs") if name in sys.modules], file=sys.stderr)
 """
 

@@ -33,7 +33,7 @@ from typing import Annotated, Any
 import click
 from attrs import define, evolve
 
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, import_torch, output_width, print_json
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, output_width, print_json
 from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
@@ -83,7 +83,6 @@ def verb(
     if not varied and seeds is None:
         raise click.UsageError("Give values, as in optimizer.options.lr=0.1,0.03, or --seeds.")
     values = read_values(varied, overrides)
-    import_torch()
     if only_plan:
         from petra_graph.planning.compare_plans import compare_specs
         from petra_graph.planning.plan_spec import Planner
