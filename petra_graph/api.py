@@ -48,9 +48,9 @@ class PlanView:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def text(self, width: int = 80, *, verbose: bool = False) -> str:
-        """Return the plan as a terminal of `width` columns shows it, with every table and assumption if `verbose`."""
-        return plan_text(self.plan, width=width, verbose=verbose)
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the plan as a terminal shows it, with every table and assumption if `verbose`."""
+        return plan_text(self.plan, verbose=verbose)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file; matplotlib draws it."""

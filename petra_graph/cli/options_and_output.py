@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -41,11 +40,6 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 def print_json(value: Any) -> None:
     echo(json.dumps(value, indent=2))
-
-
-def output_width(in_a_pipe: int = 100_000) -> int:
-    """Return the characters of a line of stdout: what COLUMNS says, or else the terminal, or else `in_a_pipe`."""
-    return shutil.get_terminal_size((in_a_pipe, 24)).columns
 
 
 # --- verbs ---

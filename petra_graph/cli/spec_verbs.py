@@ -6,31 +6,18 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import (
-    Answer,
-    Json,
-    Option,
-    Sets,
-    echo,
-    output_width,
-    print_json,
-    print_problems,
-    verb,
-)
+from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, echo, print_json, print_problems, verb
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.compiler.plan import Comparison, Plan
-
-_PIPED_WIDTH, _LEAST_WIDTH = 80, 60
-
 
 # --- run ---
 
@@ -44,7 +31,7 @@ def run(
     processes: Annotated[int, Option("Share the stages among N processes.", "N", least=1)] = 1,
     max_restarts: Annotated[int, Option("If a process dies, go on from the latest checkpoint.", "N", least=0)] = 0,
     fast_dev_run: Annotated[bool, Option("Train two micro-batches and evaluate on two, to find mistakes.")] = False,
-    plan: Annotated[str | None, Option("Take the stages of a saved plan, and compare both.", "FILE")] = None,
+    plan: Annotated[str | None, Option("Take the stages of a saved plan.", "FILE")] = None,
     dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -85,22 +72,16 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
     from petra_graph.training.run_record import RunRecord, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    figures, notes, warnings = (
-        RunRecord.of(Path(), prepared).outline(),
-        prepared.placement.notes,
-        list(start_warnings(prepared)),
-    )
+    notes = {"notes": prepared.placement.notes, "warnings": list(start_warnings(prepared))}
+    figures = {**RunRecord.of(Path(), prepared).outline(), **notes}
     if as_json:
-        print_json({**figures, "notes": notes, "warnings": warnings})
-        return
-    echo("\n".join([*(f"{key}: {value}" for key, value in figures.items()), *notes]))
-    for text in warnings:
-        echo(f"warning: {text}", err=True)
+        print_json(figures)
+    else:
+        echo("\n".join(f"{key}: {value}" for key, value in figures.items() if value))
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
     from petra_graph.planning.saved_plan import SavedPlan
-    from petra_graph.report.planned_and_measured import comparison_text
     from petra_graph.report.progress import Progress, summary_lines
     from petra_graph.training.run import run as train
 
@@ -110,13 +91,10 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: st
         if as_json and error.summary is not None:
             print_json(error.summary)
         raise
-    summary = result.summary
-    if summary is not None and as_json:
-        print_json(summary)
-    elif summary is not None:  # this process records
-        echo("\n".join(summary_lines(summary)))
-        if plan is not None and "planned_and_measured" in summary:
-            echo(comparison_text(summary["planned_and_measured"]))
+    if result.summary is not None and as_json:
+        print_json(result.summary)
+    elif result.summary is not None:  # this process records
+        echo("\n".join(summary_lines(result.summary)))
     if result.interrupted is not None:
         raise result.interrupted
 
@@ -131,7 +109,6 @@ def plan(
     overrides: Sets = (),
     profile: Annotated[str | None, Option("Times from `petra-graph profile`.", "FILE")] = None,
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
-    expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
     form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
     verbose: Annotated[bool, Option("Show every table and what was assumed.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
@@ -143,12 +120,9 @@ def plan(
     limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
     The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
-    form = "json" if as_json else form
-    if compare and (expand or form == "trace"):
-        raise click.UsageError("--compare is a table of several plans: give --expand or --format trace without it.")
     found: Plan | Comparison
     if Path(spec).suffix == ".json":
-        if compare or expand or overrides or profile is not None:
+        if compare or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
@@ -159,41 +133,31 @@ def plan(
 
         of_profile = () if profile is None else (f"partition.profile={shown(profile)}",)
         planner = Planner(spec, (*overrides, *of_profile))
-        if expand:
-            from petra_graph.spec.load_spec import dump
-            from petra_graph.training.identity import expand_architecture
-
-            _write(dump(expand_architecture(planner.checked)), output)
-            return 0
-        found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
-    if form == "html":
+        found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text" or as_json)
+    if as_json or form == "json":
+        text = json.dumps(found.as_json(), indent=2)
+    elif form == "html":
         from petra_graph.report.pages.plan_page import page
 
         text, stem = page(found), "spec" if spec == "-" else Path(spec).stem
         output = output or Path(f"{stem}.plan.html")  # nobody reads one on a terminal
     elif form == "trace":
+        from petra_graph.compiler.plan import Comparison
         from petra_graph.report.trace import trace
 
-        text = trace(cast("Plan", found))
-    elif form == "text":
+        if isinstance(found, Comparison):
+            raise click.UsageError("--compare is a table of several plans, and has no --format trace.")
+        text = trace(found)
+    else:
         from petra_graph.report.plan_text import plan_text
 
-        width = max(_LEAST_WIDTH, _PIPED_WIDTH if output is not None else output_width(_PIPED_WIDTH))
-        text = plan_text(found, width=width, verbose=verbose)
-    else:
-        text = json.dumps(found.as_json(), indent=2)
-    _write(text, output)
-    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
-
-
-def _write(text: str, output: Path | None) -> None:
-    """Write a text to a file, and print its name; or print the text."""
-    text = text.rstrip("\n")
+        text = plan_text(found, verbose=verbose)
     if output is not None:
         from petra_graph.record.run_directory import write_output
 
-        write_output(output, f"{text}\n")
+        write_output(output, text.rstrip("\n") + "\n")
     echo(text if output is None else str(output))
+    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
 
 
 # --- validate ---
@@ -209,27 +173,26 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
 
-    registry = discover()
-    records, failed = list[dict[str, Any]](), list[PetraGraphError]()
+    registry, records, failed = discover(), list[dict[str, Any]](), list[PetraGraphError]()
     for spec in specs:
-        about: dict[str, Any] = {"spec": spec, "ok": True, "problems": []}
         try:
             network = check_network(check_spec(spec, overrides, registry=registry))
-            about |= {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
         except PetraGraphError as error:
             failed.append(error)
-            about["ok"] = False
-            for one in error.problems:
-                place = {key: getattr(one.where, key, None) for key in ("file", "line")}
-                about["problems"].append({"message": one.message, "hint": one.hint, "path": list(one.path), **place})
-        records.append(about)
+            problems = [
+                {"message": one.message, "hint": one.hint, "path": list(one.path)}
+                | {key: getattr(one.where, key, None) for key in ("file", "line")}
+                for one in error.problems
+            ]
+            records.append({"spec": spec, "ok": False, "problems": problems})
+            continue
+        counts = {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
+        records.append({"spec": spec, "ok": True, **counts, "problems": []})
+        if not as_json:
+            echo(f"{Where(file=spec)}: ok ({', '.join(plural(many, what[:-1]) for what, many in counts.items())})")
     if as_json:
         print_json(records)
     else:
-        for record in records:
-            if record["ok"]:
-                counted = ", ".join(plural(record[f"{thing}s"], thing) for thing in ("node", "parameter"))
-                echo(f"{Where(file=record['spec'])}: ok ({counted})")
         print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
     return min((error.exit_code for error in failed), default=0)

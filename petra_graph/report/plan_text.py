@@ -1,23 +1,22 @@
-"""A plan, or plans side by side, as answers, tables and notes, which pages show as well; and how a terminal shows them.
+"""A plan, or plans side by side, in words: six answers, tables, notes and warnings, which a terminal and a page show alike.
 
-A terminal has six answers, the tables that are short or asked for, and last, where a reader's eye is, the warnings. The answers are whether it
-fits, how full it is, how fast, how stale, what to change, which is the first warning, and how sure all that is.
+The answers are whether it fits, how full it is, how fast, how stale, what to change, which is the first warning, and how sure all that is.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from attrs import asdict
+from attrs import frozen
 
 from petra_graph import units
 from petra_graph.compiler.memory import PARTS, StageBytes
 from petra_graph.compiler.plan import ComparedPlan, Comparison, Plan, PlannedDevice
 from petra_graph.program.schedule import schedule_text
-from petra_graph.report.tables import Column, is_short, name_column, pair_columns, paragraph, table_lines, value_column
+from petra_graph.report.tables import Column, name_column, paragraph, table_lines, value_column
 from petra_graph.units import factor, memory, noun, number, one_line, percent, plural, rate, seconds
 
 ASSUMPTIONS_PAGE = "petra_graph/compiler/README.md#assumptions"
@@ -25,7 +24,61 @@ PART_NAMES: Mapping[str, str] = {
     part: {"graphs": "kept graphs", "working": "working set"}.get(part, part.replace("_", " ")) for part in PARTS
 }
 """The purposes of a stage's memory, as every view names them."""
-_COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
+_BRIEF = {"stage", "nodes", "device", "depth", "stale\nupdates", "forward", "backward", "memory\ntotal"}
+"""The columns of stages that fit a terminal."""
+
+
+@frozen(kw_only=True)
+class PlanInWords:
+    title: str
+    answers: Sequence[tuple[str, str]]
+    """Each after its question in a word."""
+    about: Sequence[str] = ()
+    tables: Sequence[tuple[str, Sequence[Column]]]
+    notes: Sequence[str]
+    assumptions: Sequence[str]
+    warnings: Sequence[str] = ()
+    """Beside the first one, which is an answer."""
+
+
+def plan_text(plan: Plan | Comparison, *, verbose: bool = False) -> str:
+    """Write a plan, or plans side by side, for a terminal; last, where a reader's eye is, the warnings."""
+    said = plan_in_words(plan, brief=not verbose)
+    lines, longest = [one_line(said.title)], max((len(word) for word, _ in said.answers), default=0)
+    for word, text in said.answers:
+        lines += paragraph(text, word.ljust(longest + 2))
+    lines += [""] * bool(said.about) + [line for text in said.about for line in paragraph(text)]
+    for title, columns in said.tables:
+        lines += ["", title, *table_lines(columns)]
+    assumed = (
+        said.assumptions if verbose else [f"{len(said.assumptions)}, which --verbose lists; see {ASSUMPTIONS_PAGE}"]
+    )
+    for title, texts in (("notes", said.notes), ("assumptions", assumed), ("other warnings", said.warnings)):
+        lines += ["", title] * bool(texts) + [line for text in texts for line in paragraph(text, "  - ")]
+    return "\n".join(lines)
+
+
+def plan_in_words(plan: Plan | Comparison, *, brief: bool = False) -> PlanInWords:
+    """Return what is said of a plan, or of plans side by side; the tables of a brief one fit a terminal."""
+    if isinstance(plan, Comparison):
+        notes = [f"{row_name(row, plan.rows[0])}: {row.note}" for row in plan.rows if row.note]
+        return PlanInWords(
+            title=f"{plan.name}: plans compared",
+            answers=_choice(plan),
+            tables=[("plans", comparison_columns(plan))],
+            notes=[*notes, f"speed-ups are over {plan.speedup_over}"],
+            assumptions=plan.assumptions,
+        )
+    tables = [("stages", stage_columns(plan, brief=brief)), ("devices", device_columns(plan))]
+    return PlanInWords(
+        title=plan.name,
+        answers=answers(plan),
+        about=_about(plan),
+        tables=tables if brief else [*tables, ("totals", _totals(plan))],
+        notes=_notes_on_nodes(plan),
+        assumptions=[*plan.notes, *plan.assumptions],
+        warnings=plan.warnings[1:],
+    )
 
 
 # --- names ---
@@ -37,7 +90,7 @@ def nodes_label(names: Iterable[str]) -> str:
     def same_run(item: tuple[int, str]) -> tuple[str, int | None]:
         # Copies that follow one another are as far from their places as the first one.
         place, name = item
-        copy = _COPY.fullmatch(name)
+        copy = re.fullmatch(r"(.+)\.(0|[1-9][0-9]*)", name, re.DOTALL)
         return (name, None) if copy is None else (copy[1], int(copy[2]) - place)
 
     runs = [[name for _, name in run] for _, run in groupby(enumerate(names), same_run)]
@@ -50,11 +103,27 @@ def ranges_label(numbers: Iterable[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-# --- a plan ---
+def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
+    """Name a row of a comparison: a method, and where it uses devices otherwise than the first row, how."""
+    if row.name is not None:
+        return row.name
+    keep = "" if row.keep is None else "keep auto" if row.keep == "auto" else "keep as listed"
+    schedule = "" if row.schedule in (None, "sequential") else schedule_text(row.schedule)
+    used, uses = row.devices or 1, ""
+    if row.replicas != first.replicas and (row.replicas or 1) > 1:
+        uses = f"{row.replicas} replicas" + (f" of {used} devices" if used > 1 else "")
+    elif used != first.devices:
+        uses = f"on {used} {noun(used, 'device')}"
+    elif 'partition.stages = "auto"' in row.set:
+        uses = "stages auto"
+    return ", ".join(filter(None, (row.method, schedule, keep, uses)))
+
+
+# --- answers ---
 
 
 def answers(plan: Plan) -> list[tuple[str, str]]:
-    """Return the six answers, each after its question in a word."""
+    """Return the six answers to what is asked of a plan."""
     timing, run, sure = plan.timing, plan.run, plan.certainty
     # The fullest by its share where the memory of every device is known, else by its bytes.
     known = all(device.room for device in plan.devices)
@@ -64,7 +133,7 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
 
     planned, about = timing.samples_per_second, "" if timing.exact else "about "
     low, high = sure.samples_per_second_low, sure.samples_per_second_high
-    rates = sorted((planned / high, planned / low))
+    least, most = sorted((planned / high, planned / low))
     quiet = " on a quiet machine" if sure.profiled else ""
     if sure.profiled:  # a data sheet gives a range alone
         low = high = planned
@@ -84,20 +153,15 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
         ("speed", speed),
         ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
-        (
-            "how sure",
-            f"{sure.times}; such plans gave {rates[0]:.1f} to {rates[1]:.1f} times the speed that runs had{quiet}",
-        ),
+        ("how sure", f"{sure.times}; such plans gave {least:.1f} to {most:.1f} times the speed that runs had{quiet}"),
     ]
 
 
 def _fit(plan: Plan, fullest: PlannedDevice) -> str:
-    short = [device for device in plan.devices if (device.spare_bytes or 0) < 0]
-    if short:
-        most = min(short, key=lambda device: device.spare_bytes or 0)
-        others = f"; {plural(len(short) - 1, 'other device')} too" if len(short) > 1 else ""
-        lacks = memory(-(most.spare_bytes or 0))
-        return f"no; {_name(most)} needs {lacks} more than its {memory(most.room or 0)}{others}"
+    shortest = min(plan.devices, key=lambda device: device.spare_bytes or 0)
+    if (shortest.spare_bytes or 0) < 0:
+        lacks = memory(-(shortest.spare_bytes or 0))
+        return f"no; {_name(shortest)} needs {lacks} more than its {memory(shortest.room or 0)}"
     unknown = dict.fromkeys(one_line(device.type) for device in plan.devices if not device.room)
     if unknown or not fullest.room:
         return f"unknown; the memory of {units.listed(unknown)} is not stated: set partition.memory"
@@ -110,49 +174,57 @@ def _name(device: PlannedDevice) -> str:
     return name if name == kind else f"{name} ({kind})"
 
 
-def title_lines(plan: Plan) -> tuple[str, str]:
+def _choice(compared: Comparison) -> list[tuple[str, str]]:
+    """Return how many plans fit, and of methods which to choose."""
+    rows, found = compared.rows, list[tuple[str, str]]()
+    if any(row.fits is not None for row in rows):
+        fit = sum(row.fits is True for row in rows)
+        found.append(("fits", f"{fit} of {len(rows)}" + "; the notes say why the others do not" * (fit < len(rows))))
+    if compared.recommended is not None:
+        chosen = rows[compared.recommended]
+        speed = factor(chosen.speedup) if chosen.speedup else rate(chosen.samples_per_second or 0.0)
+        late = f"{plural(chosen.staleness, 'update')} stale" if chosen.staleness else "no gradient is late"
+        full = f"{memory(chosen.memory_peak or 0)} on the fullest device"
+        found.append(("choose", "; ".join([row_name(chosen, rows[0]), speed, late, full])))
+        found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
+    return found
+
+
+# --- what it is a plan of ---
+
+
+def _about(plan: Plan) -> list[str]:
     """Return a line on the network, and a line on its training."""
-    kinds = Counter(node.kind for node in plan.nodes)
-    parameters, trained = plan.totals.parameters, plan.totals.trained
+    kinds, types = Counter(node.kind for node in plan.nodes), Counter(one_line(one.type) for one in plan.devices)
     of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
-    network = f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(parameters)} parameters"
-    if trained < parameters:
-        network += f", {units.count(trained)} of them trained"
-    types = Counter(one_line(device.type) for device in plan.devices)
-    devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {one}" for one, many in types.items())
-    training = (
+    devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {kind}" for kind, many in types.items())
+    return [
+        f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(plan.totals.parameters)} parameters",
         f"{plan.method}, schedule {schedule_text(plan.schedule)}, accumulation {plan.accumulation}, "
         f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
         f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')} ({devices})"
-    )
-    if plan.replicas > 1:
-        every = plural(plan.replicas * len(plan.devices), "device")
-        training += f" in each of {plan.replicas} replicas, {every} in all"
-    return network, training
+        + (f" in each of {plan.replicas} replicas" if plan.replicas > 1 else ""),
+    ]
 
 
-def notes_on_nodes(plan: Plan) -> list[str]:
+def _notes_on_nodes(plan: Plan) -> list[str]:
     """Return what nodes keep for their backwards, where nodes of one kind keep different things."""
     nodes = [node for node in plan.nodes if node.keeps]
     if len({(node.kind, node.keeps) for node in nodes}) == len({node.kind for node in nodes}):
         return []
-    ways = {str(node.keeps): nodes_label(one.name for one in nodes if one.keeps == node.keeps) for node in nodes}
-    return [f"nodes keep {'; '.join(f'{keeps}: {names}' for keeps, names in ways.items())}"]
+    ways = dict.fromkeys(node.keeps for node in nodes)
+    return [f"kept {way}: {nodes_label(one.name for one in nodes if one.keeps == way)}" for way in ways]
 
 
-_BRIEF = {"stage", "nodes", "device", "depth", "stale\nupdates", "forward", "backward", "memory\ntotal"}
-"""The columns of stages that fit a terminal."""
+# --- tables ---
 
 
-def stage_columns(plan: Plan, width: int = 60, *, brief: bool = False) -> list[Column]:
-    """Return a stage's nodes, of at most this width, and device, its depth and staleness, its seconds and its memory.
-
-    Unless `brief`, also its work, its messages and the parts of its memory.
-    """
+def stage_columns(plan: Plan, *, brief: bool = False) -> list[Column]:
+    """Return a stage's nodes and device, its depth and staleness, its seconds and its memory; unless `brief`, all that is planned of it."""
     stages = plan.stages
     columns = [
         value_column("stage", (stage.index for stage in stages)),
-        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), width),
+        name_column("nodes", (nodes_label(stage.nodes) for stage in stages), 20 if brief else 60),
         name_column("kind", (stage.kind for stage in stages), 16),
         name_column("device", (stage.device for stage in stages), 18),
         value_column("depth", (stage.depth for stage in stages)),
@@ -178,13 +250,13 @@ def parts_held(counts: Iterable[StageBytes]) -> dict[str, list[int]]:
     return {part: values for part, values in held.items() if any(values)}
 
 
-def device_columns(plan: Plan, width: int = 60) -> list[Column]:
+def device_columns(plan: Plan) -> list[Column]:
     """Return a device's work and its memory, and its share of what the device may hold."""
     devices = plan.devices
     waiting = [device.exchange_seconds_per_tick for device in devices]
     shares = [one.room and f"{percent(one.bytes.total / one.room)} of {memory(one.room)}" for one in devices]
     return [
-        name_column("device", (device.name for device in devices), width),
+        name_column("device", (device.name for device in devices), 18),
         name_column("type", (device.type for device in devices), 16),
         name_column("stages", (ranges_label(device.stages) for device in devices), 16),
         value_column("busy\na tick", (device.busy_seconds_per_tick for device in devices), seconds),
@@ -195,167 +267,35 @@ def device_columns(plan: Plan, width: int = 60) -> list[Column]:
     ]
 
 
-def totals(plan: Plan) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times, each with a title."""
-    timing, run, busy = plan.timing, plan.run, [device.utilisation for device in plan.devices]
-    many, about = run.micro_batches_per_epoch, "" if timing.exact else "about "
-    of = "" if many is None else f" of {many:,} {noun(many, 'micro-batch', 'es')}"
-    times = [
-        ("throughput", about + rate(timing.samples_per_second)),
-        ("tick", about + seconds(timing.tick_seconds)),
-        ("bubble", about + percent(timing.bubble_fraction)),
-        ("exposed all-reduce", percent(timing.exposed_communication.all_reduce)),
-        ("exposed messages", percent(timing.exposed_communication.links)),
-        ("to fill the pipeline", seconds(timing.fill_seconds)),
-        ("to drain it", seconds(timing.drain_seconds)),
-        ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}"),
-        (f"an epoch{of}", "unknown" if run.epoch_seconds is None else about + units.duration(run.epoch_seconds)),
-    ]
-    held, paper = asdict(plan.totals.bytes), plan.paper_accounting
-    return [
-        ("memory, all stages", [(PART_NAMES.get(part, part), memory(held[part])) for part in held if held[part]]),
-        ("paper's accounting", [(key.replace("_", " "), f"{value / 1e9:,.2f} GB") for key, value in paper.items()]),
-        ("time", times),
-    ]
+def _totals(plan: Plan) -> list[Column]:
+    """Return the simulation's times, and the memory of all stages beside what the paper's Table 3 counts."""
+    timing, about = plan.timing, "" if plan.timing.exact else "about "
+    paper = {f"by the paper's count, {key.replace('_', ' ')}": size for key, size in plan.paper_accounting.items()}
+    pairs = {
+        "tick": about + seconds(timing.tick_seconds),
+        "bubble": about + percent(timing.bubble_fraction),
+        "exposed all-reduce": percent(timing.exposed_communication.all_reduce),
+        "exposed messages": percent(timing.exposed_communication.links),
+        "to fill the pipeline": seconds(timing.fill_seconds),
+        "to drain it": seconds(timing.drain_seconds),
+        "memory of all stages": memory(plan.totals.bytes.total),
+        **{key: memory(size) for key, size in paper.items()},
+    }
+    return [name_column("of the pipeline", pairs), Column("", [*pairs.values()])]
 
 
-# --- plans side by side; what does not apply, or belongs to a plan that does not exist, is None and a dash, and the row's note says why ---
-
-
-def _of_methods(compared: Comparison) -> bool:
-    """Whether these are methods, and other uses of the devices, of one specification, and no given specifications."""
-    return compared.rows[0].name is None
-
-
-def comparison_title(compared: Comparison) -> str:
-    return f"{one_line(compared.name)}: {'methods' if _of_methods(compared) else 'plans'} compared"
-
-
-def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
-    """Name a row: a method, and where it uses devices otherwise than the first row, how."""
-    if row.name is not None:
-        return row.name
-    keep = "" if row.keep is None else "keep auto" if row.keep == "auto" else "keep as listed"
-    schedule = "" if row.schedule in (None, "sequential") else schedule_text(row.schedule)
-    used, uses = row.devices or 1, ""
-    if row.replicas != first.replicas and (row.replicas or 1) > 1:
-        uses = f"{row.replicas} replicas" + (f" of {used} devices" if used > 1 else "")
-    elif used != first.devices:
-        uses = f"on {used} {noun(used, 'device')}"
-    elif 'partition.stages = "auto"' in row.set:
-        uses = "stages auto"
-    return ", ".join(filter(None, (row.method, schedule, keep, uses)))
-
-
-def comparison_columns(compared: Comparison, *, brief: bool = False) -> list[Column]:
-    """Return the figures of each plan; where `brief`, speed is a speed-up alone where there is one."""
+def comparison_columns(compared: Comparison) -> list[Column]:
+    """Return the figures of each plan; what belongs to a plan that does not exist is a dash, and the row's note says why."""
     rows = compared.rows
-    names = [row_name(row, rows[0]) for row in rows]
     columns = [
-        name_column("method, schedule" if _of_methods(compared) else "plan", names),
+        name_column("plan", [row_name(row, rows[0]) for row in rows]),
         value_column("fullest\ndevice", (row.memory_peak for row in rows), memory),
-        value_column("speed-up", (row.speedup for row in rows), factor),
         value_column("stale\nupdates", (row.staleness for row in rows), number),
     ]
     if any(row.fits is False for row in rows):
         columns.insert(2, value_column("fits", (row.fits for row in rows), {True: "yes", False: "no"}.__getitem__))
-    if not brief or not any(row.speedup for row in rows):
-        columns.append(value_column("samples\na second", (row.samples_per_second for row in rows), units.plain))
-    if not brief:
-        columns.append(value_column("memory\ntotal", (row.memory_total for row in rows), memory))
+    if any(row.speedup for row in rows):
+        columns.insert(-1, value_column("speed-up", (row.speedup for row in rows), factor))
+    else:
+        columns.insert(-1, value_column("samples\na second", (row.samples_per_second for row in rows), units.plain))
     return columns
-
-
-def comparison_answers(compared: Comparison) -> list[tuple[str, str]]:
-    """Return which plan is the fastest, which the smallest, and of methods how many fit and which to choose."""
-    rows, found = compared.rows, list[tuple[str, str]]()
-    fits = [row.fits for row in rows]
-    if any(fit is not None for fit in fits):
-        more = "" if all(fits) else "; the notes say why the others do not"
-        found.append(("fits", f"{fits.count(True)} of {len(fits)}{more}"))
-
-    def speed(row: ComparedPlan) -> str:
-        return factor(row.speedup) if row.speedup else rate(row.samples_per_second or 0.0)
-
-    def fullest(row: ComparedPlan) -> str:
-        return f"{memory(row.memory_peak or 0)} on the fullest device"
-
-    if usable := [row for row in rows if row.figures]:
-        fastest = max(usable, key=lambda row: row.samples_per_second or 0.0)
-        smallest = min(usable, key=lambda row: row.memory_peak or 0)
-        found.append(("fastest", f"{speed(fastest)}; {row_name(fastest, rows[0])}"))
-        found.append(("smallest", f"{fullest(smallest)}; {row_name(smallest, rows[0])}"))
-    if compared.recommended is not None:
-        chosen = rows[compared.recommended]
-        late = f"{plural(chosen.staleness, 'update')} stale" if chosen.staleness else "no gradient is late"
-        reasons = [row_name(chosen, rows[0]), speed(chosen), late, fullest(chosen)]
-        found.append(("choose", "; ".join(reasons)))
-        found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
-    return found
-
-
-def comparison_notes(compared: Comparison) -> list[str]:
-    """Return what is to be said of single rows, and of the speed-ups."""
-    notes = [f"{row_name(row, compared.rows[0])}: {row.note}" for row in compared.rows if row.note]
-    return [*notes, f"speed-ups are over {compared.speedup_over}"]
-
-
-# --- on a terminal ---
-
-
-def plan_text(plan: Plan | Comparison, *, width: int, verbose: bool = False) -> str:
-    """Write a plan, or plans side by side, for a terminal of this width.
-
-    Of a plan, the tables of stages and devices are written where they are short; with `verbose` everything is.
-    """
-    lines = _plan_lines(plan, width, verbose) if isinstance(plan, Plan) else _comparison_lines(plan, width, verbose)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _plan_lines(plan: Plan, width: int, verbose: bool) -> Iterator[str]:
-    yield one_line(plan.name)
-    yield from _beside_words(answers(plan), width)
-    yield ""
-    for line in title_lines(plan):
-        yield from paragraph(line, width)
-    columns = stage_columns(plan, max(16, width // 4), brief=not verbose)
-    if verbose or is_short(columns, width):
-        yield from ("", "stages", *table_lines(columns, width))
-        for text in notes_on_nodes(plan):
-            yield from paragraph(text, width, "  ")
-    columns = device_columns(plan, max(16, width // 5))
-    if verbose or is_short(columns, width):
-        yield from ("", "devices", *table_lines(columns, width))
-    for title, pairs in totals(plan) if verbose else ():
-        yield from ("", *table_lines(pair_columns(title, pairs), width))
-    yield from _assumptions([*plan.notes, *plan.assumptions], width, verbose)
-    if others := plan.warnings[1:]:
-        yield from _section("other warnings", others, width, "! ")
-
-
-def _comparison_lines(compared: Comparison, width: int, verbose: bool) -> Iterator[str]:
-    yield comparison_title(compared)
-    yield from _beside_words(comparison_answers(compared), width)
-    yield from ("", *table_lines(comparison_columns(compared, brief=not verbose), width))
-    yield from _section("notes", comparison_notes(compared), width)
-    yield from _assumptions(compared.assumptions, width, verbose)
-
-
-def _beside_words(lines: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    longest = max((len(word) for word, _ in lines), default=0)
-    for word, text in lines:
-        first, *others = paragraph(text, width, " " * (longest + 2))
-        yield from (word.ljust(longest) + first[longest:], *others)
-
-
-def _section(title: str, texts: Iterable[str], width: int, mark: str = "") -> Iterator[str]:
-    yield from ("", title)
-    for text in texts:
-        yield from paragraph(text, width, f"  {mark}")
-
-
-def _assumptions(said: Sequence[str], width: int, verbose: bool) -> Iterator[str]:
-    if said and verbose:
-        yield from _section("assumptions", said, width, "- ")
-    elif said:
-        yield from ("", *paragraph(f"{len(said)}: see --verbose, and {ASSUMPTIONS_PAGE}", width, "assumptions   "))

@@ -7,31 +7,32 @@ computing. What a process grew by from just before its stages were built is near
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.record.recorded_run import grown_bytes
-from petra_graph.report.plan_text import ranges_label
-from petra_graph.report.tables import Column, name_column, table_lines, value_column
+from petra_graph.report.plan_text import nodes_label, ranges_label
+from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, seconds
 
-_VERBS, _SOURCES = ("forward", "backward", "update"), ("planned", "measured")
-_ANY_WIDTH = 1000
+_VERBS = ("forward", "backward", "update")
 
 
 def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if not planned or not measured."""
     planned = {stage.index: stage for stage in plan.stages} if plan else {}
-    rows, sizes = [], []
-    for index in range(1, stages + 1):
-        timed, both = [one for process in processes for one in process["stages"] if one["stage"] == index], {}
-        for verb in _VERBS:
-            # Replicas of a stage count together; some processes have not timed it.
-            spans = [one[verb] for one in timed if verb in one]
-            operations = sum(one["operations"] for one in spans)
-            measured = sum(one["seconds"] for one in spans) / operations if operations else None
-            both[verb] = {"planned": getattr(planned[index].seconds, verb) if plan else None, "measured": measured}
-        rows.append({"stage": index, "seconds": both})
+    timed = [one for process in processes for one in process["stages"]]
+
+    def both(index: int, verb: str) -> dict[str, float | None]:
+        # Replicas of a stage count together; some processes have not timed it.
+        spans = [one[verb] for one in timed if one["stage"] == index and verb in one]
+        operations = sum(one["operations"] for one in spans)
+        measured = sum(one["seconds"] for one in spans) / operations if operations else None
+        return {"planned": getattr(planned[index].seconds, verb) if plan else None, "measured": measured}
+
+    rows = [{"stage": at, "seconds": {verb: both(at, verb) for verb in _VERBS}} for at in range(1, stages + 1)]
+    sizes = []
     for process in processes:
         own = [stage["stage"] for stage in process["stages"]]
         size = sum(planned[index].bytes.total for index in own) if plan else None
@@ -40,29 +41,17 @@ def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mappin
     return {"stages": rows, "processes": sizes}
 
 
-def measured_columns(found: Mapping[str, Any]) -> list[Column]:
-    """Return the seconds of stages as a table; columns in which nothing is known are left out."""
-    columns = [value_column("stage", [stage["stage"] for stage in found["stages"]])]
-    for verb in _VERBS:
-        for source in _SOURCES:
-            values = [stage["seconds"][verb][source] for stage in found["stages"]]
-            if any(value is not None for value in values):
-                columns.append(value_column(f"{verb}\n{source}", values, seconds))
-    return columns
-
-
-def process_columns(found: Mapping[str, Any]) -> list[Column]:
-    """Return the memory of processes as a table."""
-    processes = found["processes"]
-    sizes = {source: [process["bytes"][source] for process in processes] for source in _SOURCES}
-    return [
-        value_column("process", [process["rank"] for process in processes]),
-        name_column("stages", (ranges_label(process["stages"]) for process in processes)),
-        *(value_column(f"memory\n{source}", each, memory) for source, each in sizes.items()),
+def compared_tables(found: Mapping[str, Any], nodes: Sequence[Sequence[str]]) -> list[tuple[str, list[Column]]]:
+    """Return what `compare_with_plan` has returned as two tables: the seconds of stages, with their nodes, and the memory of processes."""
+    stages, processes = found["stages"], found["processes"]
+    of_stages = [value_column("stage", [one["stage"] for one in stages]), name_column("nodes", map(nodes_label, nodes))]
+    for verb, source in product(_VERBS, ("planned", "measured")):
+        values = [one["seconds"][verb][source] for one in stages]
+        of_stages.append(value_column(f"{verb}\n{source}", values, seconds))
+    of_processes = [
+        value_column("process", [one["rank"] for one in processes]),
+        name_column("stages", (ranges_label(one["stages"]) for one in processes)),
+        value_column("memory\nplanned", [one["bytes"]["planned"] for one in processes], memory),
+        value_column("memory\nmeasured", [one["bytes"]["measured"] for one in processes], memory),
     ]
-
-
-def comparison_text(found: Mapping[str, Any]) -> str:
-    """Write what `compare_with_plan` has returned as two tables, one of stages and one of processes."""
-    tables = (measured_columns(found), process_columns(found))
-    return "\n".join(line for columns in tables for line in ("", *table_lines(columns, _ANY_WIDTH)))
+    return [("stages", of_stages)] + [("memory of processes", of_processes)] * bool(processes)

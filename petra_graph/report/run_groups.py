@@ -6,23 +6,23 @@ Groups are named by what differs, the best first, each metric with its spread.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import floor, log10
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.progress import EVALUATED, NO_SCALES, Scales, final_metrics, value_text
+from petra_graph.report.progress import EVALUATED, Scales, chosen_on, final_metrics, value_text
 from petra_graph.report.tables import Column, name_column, value_column
-from petra_graph.units import bounded, duration, memory, plural
+from petra_graph.units import duration, memory, plain, plural
 
 Order = Literal["age", "metric"]
 
@@ -37,28 +37,12 @@ _ABSENT = "-"
 # --- groups ---
 
 
-class Spread(NamedTuple):
-    """A number over the seeds of a group."""
-
-    n: int
-    mean: float
-    standard_deviation: float | None
-    """Of the sample; None for a single run."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
-        """Return the spread of values, None of none."""
-        return cls(len(values), fmean(values), stdev(values) if len(values) > 1 else None) if values else None
-
-
 @frozen(kw_only=True)
 class RunGroup:
     """Runs that differ in their seed alone: one line of a chart."""
 
     name: str
     runs: Sequence[RecordedRun]
-    values: Mapping[str, str] = field(factory=dict)
-    """What it has of the keys in which the groups differ, as TOML."""
 
     @property
     def scales(self) -> Scales:
@@ -76,13 +60,13 @@ class RunGroup:
         return next((run.best.metric for run in self.by_seed if run.best), None)
 
     @property
-    def best(self) -> Spread | None:
+    def best(self) -> list[float]:
         """The best evaluation of each seed."""
-        return Spread.of([run.best.value for run in self.by_seed if run.best])
+        return [run.best.value for run in self.by_seed if run.best]
 
-    def final(self, metric: str) -> Spread | None:
-        """Return the spread of a metric's latest values."""
-        return Spread.of([value for run in self.by_seed if (value := run.last(metric)) is not None])
+    def final(self, metric: str) -> list[float]:
+        """Return a metric's latest value of each seed."""
+        return [value for run in self.by_seed if (value := run.last(metric)) is not None]
 
 
 def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
@@ -91,17 +75,20 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     for run in runs:
         values = [(key, value) for key, value in sorted(flatten(run.resolved)) if key not in _OWN]
         found.setdefault(json.dumps(values, default=str), []).append(run)
-    rows = find_differences([members[0].resolved for members in found.values()], _OWN)
-    of_specs = [members[0].name for members in found.values()]
-    names = in_words(rows) if rows else of_specs
-    if max(map(len, names)) > _LONGEST_NAME:
-        numbered = [bounded(f"{place}: {name}", _LONGEST_NAME) for place, name in enumerate(names, start=1)]
-        names = of_specs if len(set(of_specs)) == len(of_specs) else numbered
-    groups = [
-        RunGroup(name=name, runs=members, values={key: row[place] for key, row in rows.items()})
-        for place, (name, members) in enumerate(zip(names, found.values(), strict=True))
+    alike = list(found.values())
+    names = in_words(find_differences([members[0].resolved for members in alike], _OWN)) or [
+        members[0].name for members in alike
     ]
-    return sorted(groups, key=lambda one: _rank(one.judged_by, one.best.mean if one.best else 0.0, one.scales))
+    if max(map(len, names)) > _LONGEST_NAME:
+        names = [f"{place}: {members[0].name}" for place, members in enumerate(alike, start=1)]
+    groups = [RunGroup(name=name, runs=members) for name, members in zip(names, alike, strict=True)]
+    return sorted(groups, key=lambda one: _rank(one.judged_by, fmean(one.best) if one.best else 0.0, one.scales))
+
+
+def judged_by(groups: Sequence[RunGroup]) -> str:
+    """Say by which value of runs the groups are sorted; nothing where no metric was measured."""
+    metric = groups[0].judged_by
+    return f"Judged by each run's best {metric}, {chosen_on(metric)}. " if metric else ""
 
 
 def _rank(metric: str | None, value: float, scales: Scales) -> tuple[bool, str, float]:
@@ -147,7 +134,7 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
     """Return what differs, as `find_differences` has it, for each specification: "lr=0.1, batch=64"."""
-    last = [short_key(key) for key in rows]
+    last = [_short(key) for key in rows]
     heads = [short if last.count(short) == 1 else key for key, short in zip(rows, last, strict=True)]
     return [
         ", ".join(f"{head}={value.strip(chr(34))}" for head, value in zip(heads, values, strict=True))
@@ -155,7 +142,7 @@ def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def short_key(key: str) -> str:
+def _short(key: str) -> str:
     """Return the last part of a key that says something: "method" of method.name, "layer.0" of method.keep.layer.0."""
     parts = key.split(".")
     if parts[-1].isdecimal():
@@ -163,38 +150,25 @@ def short_key(key: str) -> str:
     return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 
-# --- tables ---
-
-
-def spread_texts(spreads: Sequence[Spread | None], metric: str, scales: Scales = NO_SCALES) -> list[str | None]:
-    """Write spreads below one another, all with the decimals that give the largest mean four digits: mean ± deviation."""
-    scale, unit, decimals = 1.0, "", 0
-    if scale_of(metric, scales).share:
-        scale, unit, decimals = 100.0, " %", 2
-    elif largest := max((abs(spread.mean) for spread in spreads if spread), default=0.0):
-        decimals = max(0, 3 - floor(log10(largest)))
-
-    def text(spread: Spread) -> str:
-        apart = spread.standard_deviation
-        ends = "" if apart is None else f" ± {scale * apart:,.{decimals}f}"
-        return f"{scale * spread.mean:,.{decimals}f}{ends}{unit}"
-
-    return [None if spread is None else text(spread) for spread in spreads]
-
-
 def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
-    """Return the groups with the metric that judges the best one, their final metrics, speed and memory."""
+    """Return the groups with the metric that judges the best one, their final metrics, speed and memory; mean ± deviation over seeds."""
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
-    metric, columns = groups[0].judged_by or "", [name_column("group", [group.name for group in groups])]
+    columns = [name_column("group", [group.name for group in groups])]
     columns.append(value_column("runs", [len(group.runs) for group in groups]))
-    spreads = {f"best\n{metric}": (metric, [one.best if one.judged_by == metric else None for one in groups])}
+
+    def add(head: str, of_groups: Sequence[Sequence[float]], write: Callable[[float], str]) -> None:
+        def text(values: Sequence[float]) -> str:
+            return write(fmean(values)) + (f" ± {write(stdev(values))}" if len(values) > 1 else "")
+
+        if any(of_groups):
+            columns.append(value_column(head, [values or None for values in of_groups], text))
+
+    metric = groups[0].judged_by or ""
+    best = [one.best if one.judged_by == metric else [] for one in groups]
+    add(f"best\n{metric}", best, partial(value_text, metric, scales=scales))
     for name in final_metrics(name for group in groups for run in group.runs for name in run.metrics):
-        spreads[f"final\n{name}"] = name, [group.final(name) for group in groups]
-    rates = [Spread.of([run.rate for run in group.runs if run.rate]) for group in groups]
-    spreads["samples\na second"] = "", rates
-    columns += [
-        value_column(head, spread_texts(each, name, scales)) for head, (name, each) in spreads.items() if any(each)
-    ]
+        add(f"final\n{name}", [group.final(name) for group in groups], partial(value_text, name, scales=scales))
+    add("samples\na second", [[run.rate for run in group.runs if run.rate] for group in groups], plain)
     held = [max(sum(map(grown_bytes, run.processes)) for run in group.runs) or None for group in groups]
     return columns + [value_column("memory\nmeasured", held, memory)] * any(held)
 
@@ -202,12 +176,10 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
 # --- the list of a folder ---
 
 
-def run_record(directory: Path, run: RecordedRun | None, *, now: datetime | None = None, **more: Any) -> dict[str, Any]:
+def run_record(directory: Path, run: RecordedRun | None, **more: Any) -> dict[str, Any]:
     """Return a run as a list of runs has it, in JSON's types; what is not known of one that cannot be read is null.
 
-    Args:
-        now: from which its age is counted; None: the present.
-        more: other values than the run's own: `status`, `problem`, and `differs`, what it has of the keys in which runs of its name differ, as TOML.
+    `more` are other values than the run's own: `status`, `problem`, and `differs`, what it has of the keys in which runs of its name differ, as TOML.
     """
     start, failed = began(directory), run is not None and run.status == "failed"
     latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
@@ -215,7 +187,7 @@ def run_record(directory: Path, run: RecordedRun | None, *, now: datetime | None
         "run": directory.name,
         "directory": str(directory),
         "began": start.isoformat(),
-        "age_seconds": round(((now or datetime.now(UTC)) - start).total_seconds(), 1),
+        "age_seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
         "checkpoints": numbers(directory),
         **{key: getattr(run, key, None) for key in ("name", "seed", "epochs", "planned_epochs", "status")},
         "problem": next(iter(run.summary.get("error", [])), None) if run and failed else None,
@@ -233,26 +205,21 @@ def run_row(record: Mapping[str, Any]) -> dict[str, str]:
     best, differs, checkpoints = record["best"], record["differs"], len(record["checkpoints"])
     words = in_words({key: [one] for key, one in differs.items() if not key.startswith("graph.")})
     words += ["another network"] * any(key.startswith("graph.") for key in differs)
-    remarks = [
-        ", ".join(filter(None, words)),
-        plural(checkpoints, "checkpoint") if checkpoints else "",
-        (record["problem"] or "").partition("\n")[0],
-    ]
-    scales = scales_in(record["metrics"])
+    words += [plural(checkpoints, "checkpoint")] * bool(checkpoints)
+    problem = (record["problem"] or "").partition("\n")[0]
+    value = best and value_text(best["metric"], best["value"], scales_in(record["metrics"]))
     return {
         "run": record["run"],
         "status": record["status"],
         "epochs": "-" if record["epochs"] is None else f"{record['epochs']}/{record['planned_epochs']}",
-        "best": f"{best['metric']} {value_text(best['metric'], best['value'], scales)}" if best else "-",
+        "best": f"{best['metric']} {value}" if best else "-",
         "age": duration(round(record["age_seconds"])),
-        "": "; ".join(filter(None, remarks)),
+        "remarks": ", ".join(filter(None, [*words, problem])),
     }
 
 
-def list_runs(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the records of the runs in a folder: the youngest first, or by "metric" those of one metric and split together, the best first.
-
-    Runs without a metric are last.
+def list_runs(folder: Path, order: Order = "age") -> list[dict[str, Any]]:
+    """Return the records of the runs in a folder: the youngest first, or by "metric" the best of each metric first.
 
     Raises SpecError: the folder does not exist.
     """
@@ -263,15 +230,15 @@ def list_runs(folder: Path, order: Order = "age", now: datetime | None = None) -
             run = read_run(directory)
             by_name.setdefault(run.name, []).append(run)
         except (PetraGraphError, OSError) as error:
-            reason = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
             # A process that holds the lock is between its first files.
-            status, problem = ("running", None) if is_locked(directory) else ("damaged", reason)
-            found.append(run_record(directory, None, now=now, status=status, problem=problem))
+            busy = is_locked(directory)
+            status, problem = ("running", None) if busy else ("damaged", str(error).partition("\n")[0])
+            found.append(run_record(directory, None, status=status, problem=problem))
     for alike in by_name.values():
         rows = find_differences([run.resolved for run in alike], ["run.directory"])
         for at, run in enumerate(alike):
             differs = {key: row[at] for key, row in rows.items()}
-            found.append(run_record(run.directory, run, now=now, differs=differs))
+            found.append(run_record(run.directory, run, differs=differs))
 
     def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
         best = record["best"] or {"metric": None, "value": 0.0}

@@ -1,4 +1,4 @@
-"""Tables and paragraphs as plain text, of any width; pages show the same columns."""
+"""Tables and paragraphs as plain text; pages show the same columns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from attrs import frozen
 from petra_graph.errors import printable
 from petra_graph.units import NOTHING, bounded, one_line
 
-_GAP = 2
-_SHORT = 12
-"""Up to this number of rows, a table is short."""
+WIDTH = 80
+"""Of a line on a terminal."""
 
 
 @frozen
@@ -36,24 +35,18 @@ def name_column(head: str, names: Iterable[str], width: int = 60) -> Column:
     return Column(head, [bounded(one_line(name), width) for name in names], left=True)
 
 
-def pair_columns(title: str, pairs: Iterable[tuple[str, str]]) -> list[Column]:
-    """Return a column of names under a title, and a column of their values."""
-    names, values = zip(*pairs, strict=True)
-    return [Column(title, names, left=True), Column("", values)]
-
-
-def aligned(rows: Iterable[Sequence[str]], left: Sequence[bool] | None = None) -> list[str]:
+def aligned(rows: Iterable[Sequence[str]], left: Iterable[bool] = repeat(True)) -> list[str]:
     """Return rows as lines whose cells stand below one another, to the left, or as `left` says; columns without any text are left out."""
     # A cell of a file or a plugin neither controls the terminal nor begins a row.
     cells = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
     columns = []
-    for column, to_the_left in zip(zip(*cells, strict=True), left or repeat(True), strict=False):
+    for column, to_the_left in zip(zip(*cells, strict=True), left, strict=False):
         if width := max(map(len, column)):
             columns.append([cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column])
-    return [(" " * _GAP).join(row).rstrip() for row in zip(*columns, strict=True)]
+    return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
 
 
-def table_lines(columns: Sequence[Column], width: int) -> Iterator[str]:
+def table_lines(columns: Sequence[Column], width: int = WIDTH) -> Iterator[str]:
     """Yield the lines of a table, or of several below one another where it is wider than `width`; each begins with the first column."""
     key, *others = columns
     while others:
@@ -69,15 +62,9 @@ def table_lines(columns: Sequence[Column], width: int) -> Iterator[str]:
 
 
 def _width(columns: Sequence[Column]) -> int:
-    return sum(max(map(len, [*one.head.split("\n"), *one.cells])) + _GAP for one in columns) - _GAP
+    return sum(max(map(len, [*one.head.split("\n"), *one.cells])) + 2 for one in columns) - 2
 
 
-def is_short(columns: Sequence[Column], width: int) -> bool:
-    """Return whether a table has two rows to twelve, and is at most `width` wide."""
-    return 1 < len(columns[0].cells) <= _SHORT and _width(columns) <= width
-
-
-def paragraph(text: str, width: int, begin: str = "") -> list[str]:
+def paragraph(text: str, begin: str = "") -> list[str]:
     """Return a text as lines that stand beside what the first one begins with."""
-    lines = wrap(one_line(text), max(1, width - len(begin)), break_on_hyphens=False) or [""]
-    return [f"{begin if not at else ' ' * len(begin)}{line}" for at, line in enumerate(lines)]
+    return wrap(one_line(text), WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)

@@ -33,7 +33,6 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.contract import Plugin
@@ -102,14 +101,6 @@ def resolved(prepared: Prepared) -> Spec:
         metric=all_with_options(spec.metric, checked.metrics),
         callback=all_with_options(spec.callback, checked.callbacks),
     )
-
-
-def expand_architecture(checked: CheckedSpec) -> Spec:
-    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
-    spec, options = _with_absolute_paths(checked.spec), _options(checked.data.options)
-    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
-    data = evolve(spec.data, options={**spec.data.options, **named})
-    return evolve(spec, architecture=None, graph=_graph_spec(checked.graph), data=data)
 
 
 def _graph_spec(graph: NodeGraph) -> GraphSpec:

@@ -18,7 +18,7 @@ from tests.support.specs import SPEC
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry-run -j --json
-plan SPEC --set --profile --compare --expand --format --verbose --output -j --json
+plan SPEC --set --profile --compare --format --verbose --output -j --json
 validate SPECS... --set -j --json
 profile SPEC --set --output --micro-batches -j --json
 runs [FOLDER] --sort -j --json

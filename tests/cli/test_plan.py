@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli import main as front
-from tests.support import ROOT
 from tests.support.runs import SPEC
-
-QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 
 
 @pytest.fixture
@@ -60,15 +56,6 @@ def test_a_saved_plan_is_shown_again(call, spec, here):
     assert "A saved plan is shown as it is" in err
 
 
-def test_an_architecture_is_written_out(call, here):
-    out = printed(call, "plan", QUICKSTART, "--expand")
-    nodes = tomllib.loads(out)["graph"]["node"]
-    assert [node["name"] for node in nodes][:2] == ["stem", "layer1.0"]
-    (here / "expanded.toml").write_text(out)
-    plans = [json.loads(printed(call, "plan", path, "--json")) for path in (QUICKSTART, "expanded.toml")]
-    assert plans[0] == plans[1]
-
-
 def test_no_feasible_plan_ends_with_3(call, spec):
     code, out, err = call("plan", spec, "--set", "partition.memory=1kB")
     assert (code, out) == (3, "")
@@ -80,9 +67,9 @@ def test_no_feasible_plan_ends_with_3(call, spec):
 def test_methods_compared(call, spec):
     """In one table of at most 80 columns; exit code 3: none of them fits."""
     lines = printed(call, "plan", spec, "--compare", "--set", "partition.devices=4").splitlines()
-    assert lines[0] == "small: methods compared"
+    assert lines[0] == "small: plans compared"
     assert max(map(len, lines)) <= 80
-    assert [line for line in lines if line.startswith("method, ")] == [line for line in lines if "speed-up  " in line]
+    assert [line for line in lines if line.startswith("plan  ")] == [line for line in lines if "speed-up  " in line]
     assert any("2 replicas of 2 devices" in line for line in lines)
     printed(call, "plan", spec, "--compare", "--format", "html")
     assert Path("small.plan.html").read_text().startswith("<!doctype html>")

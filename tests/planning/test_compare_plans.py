@@ -168,7 +168,7 @@ def test_given_specs_are_rows_and_a_refusal_is_one_with_its_reason(spec):
     assert first.samples_per_second == plan(spec, FOUR).timing.samples_per_second
     assert (second.fits, second.samples_per_second, second.method) == (False, None, None)
     assert third.note.startswith("a run would be refused: ")
-    text = plan_text(found, width=100)
+    text = plan_text(found)
     assert "plans compared" in text
     assert 'b: device "cpu" would hold' in text
     with pytest.raises(SpecError, match="btch"):

@@ -1,7 +1,6 @@
 """`run --plan`: a run has the placement of a saved plan, or is refused, and says beside the plan what its stages took."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -22,11 +21,7 @@ def test_a_run_has_the_stages_of_its_plan_and_compares_with_it(spec, capsys):
     plan = saved(spec, *three)
     plan["stages"][0]["seconds"]["forward"] = 77.0
     Path("plan.json").write_text(json.dumps(plan))
-    capsys.readouterr()
     assert main(["run", spec, *three, "--plan", "plan.json"]) == 0
-    text = capsys.readouterr().out
-    assert re.search(r"^ +1 +77(\.0+)? ", text, re.MULTILINE), "the plan's seconds, not those of another prediction"
-    assert re.search(r"^ +0  1-3 ", text, re.MULTILINE), "and the memory of each process"
     assert json.loads((only_run() / "plan.json").read_text())["stages"] == plan["stages"]
     compared = summary_of(only_run())["planned_and_measured"]
     assert [stage["stage"] for stage in compared["stages"]] == [1, 2, 3]

@@ -91,7 +91,7 @@ def test_the_page_of_a_comparison(write):
     compared = compare_methods(Planner(write("small.toml", SPEC), ["partition.devices=2"]))
     text = plan_page(compared)
     assert_fetches_nothing(text, Page(text))
-    assert sections(text) == ["table", "notes", "assumptions"]
+    assert sections(text) == ["tables", "assumptions"]
     assert text.count("<tr>") == 1 + len(compared.rows)
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from petra_graph.compiler.timing import Event
-from petra_graph.errors import SpecError, printable
+from petra_graph.errors import SpecError
 from petra_graph.report.tables import Column
 from petra_graph.units import bounded, one_line, percent, seconds
 from petra_graph.version import __version__
@@ -26,21 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGE = "petra_graph.report.pages"
-_COLOURS = ("#0b63b5", "#a84300", "#00704e", "#94307d", "#6b5a00", "#525c66")
-"""Of lines, dark on white."""
-_PART_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442")
-"""Of the parts of a bar; the colour-blind can tell them apart (Okabe and Ito's, and a brown)."""
 _VERB_COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "update": "#a33b00"}
-_RED = "#b00020"
-_MARKED = 40
-"""Lines with at most this number of points have a mark at each."""
 _LONGEST_NAME = 36
 _STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 8,
     "axes.axisbelow": True,
-    "axes.edgecolor": "#d5dae0",
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.spines.right": False,
@@ -87,22 +78,21 @@ def render_page(
     title: str,
     sections: Iterable[Section],
     *,
-    answers: Sequence[tuple[str, str]],
+    answers: Sequence[tuple[str, str]] = (),
     about: Sequence[str] = (),
     warnings: Sequence[str] = (),
-    predicted: bool = False,
 ) -> str:
-    """Return a page; sections that have nothing are left out. `predicted` says that nothing on the page was measured."""
-    with _needing("jinja2"):
+    """Return a page; sections that have nothing are left out. Raises SpecError: what makes it is not installed."""
+    try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise _missing("jinja2") from None
     environment = Environment(
         loader=PackageLoader(_PACKAGE, ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Without characters that change the order in which a text is read.
-        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
     )
     return environment.get_template("page.html").render(
         title=title,
@@ -110,82 +100,63 @@ def render_page(
         about=about,
         answers=answers,
         warnings=warnings,
-        predicted=predicted,
         style=files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8"),
         version=__version__,
     )
 
 
-@contextmanager
-def _needing(package: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError:
-        raise SpecError(f"a page needs {package}", "pip install 'petra-graph[report]'") from None
+def _missing(package: str) -> SpecError:
+    return SpecError(f"a page needs {package}", "pip install 'petra-graph[report]'")
 
 
 def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None], **about: Any) -> Picture:
-    """Draw a picture in the pages' style, of a size in inches. Raises SpecError: matplotlib is not installed."""
-    with _needing("matplotlib"):
+    """Draw a picture in the pages' style, of a size in inches."""
+    try:
         from matplotlib import style
         from matplotlib.figure import Figure
+    except ImportError:
+        raise _missing("matplotlib") from None
     file = io.StringIO()
-    with style.context(["default", {**_STYLE, "svg.hashsalt": title}]), warnings.catch_warnings():
+    # The colour-blind can tell its colours apart.
+    styles: list[Any] = ["default", "tableau-colorblind10", {**_STYLE, "svg.hashsalt": title}]
+    with style.context(styles), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that matplotlib's fonts lack: the browser's have them
         figure = Figure(figsize=size, layout="constrained")
         draw(figure, figure.add_subplot())
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     svg = file.getvalue()
-    svg = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", svg[svg.index("<svg") :])
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # another picture of the page has the same
-    svg = re.sub(r"<style.*?</style>", "", svg, count=1, flags=re.DOTALL)
-    return Picture(title=title, svg=svg.replace("<svg", '<svg role="img"', 1), **about)
+    return Picture(title=title, svg=re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg[svg.index("<svg") :]), **about)
 
 
 def line_chart(
-    title: str, lines: Sequence[Line], x_name: str, *, note: str = "", shares: bool = False, logarithmic: bool = False
+    title: str, lines: Sequence[Line], x_name: str, *, note: str = "", shares: bool = False
 ) -> list[Picture]:
     """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
-    Lines without points are left out. `shares` writes y as percentages; its axis is `logarithmic` where all values are above zero.
+    Lines without points are left out. `shares` writes y as percentages.
     """
     lines = [line for line in lines if line.points]
     if not any(len(line.points) > 1 for line in lines):
         return []
-    logarithmic = logarithmic and all(y > 0 for line in lines for _, y in line.points)
-    labels = []
-    for line in lines:
-        value = line.points[-1][1]
-        written = percent(value, 2) if shares else f"{value:,.4g}"
-        labels.append(": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written])))
 
     def draw(figure: Figure, axis: Axes) -> None:
-        for place, (line, label) in enumerate(zip(lines, labels, strict=True)):
-            colour = _COLOURS[place % len(_COLOURS)]
+        for line in lines:
+            value = line.points[-1][1]
+            written = percent(value, 2) if shares else f"{value:,.4g}"
+            name = ": ".join(filter(None, [bounded(one_line(line.name), _LONGEST_NAME), written]))
+            (drawn,) = axis.plot(*zip(*line.points, strict=True), label=name)
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
-                axis.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
-            mark = "os^D"[place // len(_COLOURS) % 4] if len(line.points) <= _MARKED else ""
-            dashes = ("-", "--", ":", "-.")[place % 4]
-            axis.plot(*zip(*line.points, strict=True), color=colour, label=label, linestyle=dashes, marker=mark)
-        axis.set_xlabel(one_line(x_name))
-        whole = all(float(x).is_integer() for line in lines for x, _ in line.points)
-        axis.locator_params(axis="x", nbins=5, integer=whole)
-        if logarithmic:
-            from matplotlib.ticker import LogLocator
-
-            axis.set_yscale("log", subs=())
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+                axis.fill_between(xs, low, high, color=drawn.get_color(), alpha=0.18, linewidth=0)
+        axis.set_xlabel(x_name)
+        axis.locator_params(axis="x", nbins=5, integer=True)
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         if len(lines) > 1 or lines[0].name:
-            short = len(lines) > 1 and max(map(len, labels)) <= 20  # noqa: PLR2004  two fit side by side
-            figure.legend(loc="outside lower left", ncols=2 if short else 1, handlelength=2.6)
+            figure.legend(loc="outside lower left")
 
-    notes = ", ".join(filter(None, [note, "logarithmic" if logarithmic else ""]))
-    return [_drawn(title, (4.6, 2.9), draw, note=notes)]
+    return [_drawn(title, (4.6, 2.9), draw, note=note)]
 
 
 def bar_chart(
@@ -194,26 +165,22 @@ def bar_chart(
     parts: Sequence[str],
     write: Callable[[float], str],
 ) -> Picture:
-    """Draw bars below one another, each with its total behind it, and a red line at its limit: their names, values of `parts`, and limits."""
+    """Draw bars below one another, each with its total behind it, red above its limit: their names, values of `parts`, and limits."""
 
     def draw(figure: Figure, axis: Axes) -> None:
         starts = [0.0] * len(bars)
         for place, part in enumerate(parts):
             values = [bar[1][place] for bar in bars]
-            axis.barh(range(len(bars)), values, 0.76, starts, color=_PART_COLOURS[place % 8], label=part)
+            axis.barh(range(len(bars)), values, 0.76, starts, label=part)
             starts = [start + value for start, value in zip(starts, values, strict=True)]
-        furthest = max(starts) or 1.0
         for at, ((_, _, limit), total) in enumerate(zip(bars, starts, strict=True)):
             text = write(total) + ("" if limit is None else f" of {write(limit)}")
-            over: dict[str, Any] = {"color": _RED, "fontweight": "bold"} if limit is not None and total > limit else {}
-            if limit is not None and limit <= 1.25 * furthest:  # a further one would make the bars short
-                axis.plot([limit, limit], [at - 0.5, at + 0.5], color=_RED, linewidth=1.5)
-            axis.annotate(text, (total, at), (5, 0), textcoords="offset points", va="center", **over)
+            colour = "#b00020" if limit is not None and total > limit else "black"
+            axis.annotate(text, (total, at), (5, 0), textcoords="offset points", va="center", color=colour)
         _name_rows(axis, [name for name, _, _ in bars])
-        axis.set_xlim(0, 1.3 * furthest)
+        axis.set_xlim(0, 1.3 * (max(starts) or 1.0))
         axis.xaxis.set_visible(False)  # the totals are written
-        if len(parts) > 1:
-            figure.legend(loc="outside lower left", ncols=4)
+        figure.legend(loc="outside lower left", ncols=4)
 
     return _drawn(title, (9.6, 0.19 * len(bars) + 0.8), draw, wide=True)
 
@@ -248,4 +215,3 @@ def _name_rows(axis: Axes, names: Sequence[str]) -> None:
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(visible=False, axis="y")
-    axis.grid(visible=True, axis="x")

@@ -1,4 +1,4 @@
-"""Runs as a page: which group is the best and by how much, curves, tables; of a single run also its stages, its plan, and how it was made.
+"""Runs as a page: their groups, the best first, curves, tables; of a single run also what its stages took.
 
 Runs of a group differ in their seed alone, and are one line of a curve: the mean, with a band from the least to the largest.
 """
@@ -19,21 +19,10 @@ from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
 from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
-from petra_graph.report.pages.plan_page import memory_bars
-from petra_graph.report.plan_text import nodes_label, stage_columns, title_lines
-from petra_graph.report.planned_and_measured import compare_with_plan, measured_columns, process_columns
-from petra_graph.report.progress import FIRST, chosen_on
-from petra_graph.report.run_groups import (
-    RunGroup,
-    group_columns,
-    group_runs,
-    run_record,
-    run_row,
-    short_key,
-    spread_texts,
-)
+from petra_graph.report.planned_and_measured import compare_with_plan, compared_tables
+from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_record, run_row
 from petra_graph.report.tables import name_column
-from petra_graph.units import listed, plural
+from petra_graph.units import plural
 
 FILE = "report.html"
 _SPREAD = (
@@ -55,14 +44,11 @@ _OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}
 
 
 def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, Any]:
-    """Write the page of some runs.
+    """Write the page of some runs, and return its path with the figures of the runs.
 
     Args:
         names: their directories, or "latest", or folders of runs; at least one. A run that is named twice counts once.
         output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
-
-    Returns:
-        the file's path, and the figures of the runs.
 
     Raises:
         SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
@@ -92,65 +78,29 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write runs as a page. Raises SpecError: what draws is not installed."""
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
-    keys = listed(map(short_key, groups[0].values))
     rows = [{"group": group.name} | run_row(run_record(run.directory, run)) for group in groups for run in group.runs]
-    listed_runs = [name_column(head, [row[head] for row in rows]) for head in rows[0] if any(row[head] for row in rows)]
+    listed_runs = [name_column(head, [row[head] for row in rows]) for head in rows[0]]
     sections = [
-        Section(name="groups", note=_SPREAD, tables=[("", group_columns(groups))]),
+        Section(name="groups", note=f"{judged_by(groups)}{_SPREAD}", tables=[("", group_columns(groups))]),
         Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", listed_runs)]),
     ]
+    if len(runs) == 1:
+        (run,) = runs
+        path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
+        plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
+        tables = compared_tables(compare_with_plan(plan, len(nodes), run.processes), nodes)
+        sections += [
+            Section(name="steps", pictures=[*_chart_of_steps(run), *_stage_charts(run)]),
+            Section(name="stages", note=_MEASURED, tables=tables),
+        ]
     failed = [run for run in runs if run.status == "failed"]  # the table has the beginning of the reason
     return render_page(
-        f"{names}: {plural(len(runs), 'run')}" + (f" over {keys}" if keys else ""),
-        sections + (_sections_of(runs[0]) if len(runs) == 1 else []),
-        about=[str(runs[0].directory)] if len(runs) == 1 else [],
-        answers=answers(groups),
+        f"{names}: {plural(len(runs), 'run')}",
+        sections,
+        about=[str(run.directory) for run in runs[:1] if len(runs) == 1],
         warnings=[f"{run.directory.name} failed: {text}" for run in failed for text in run.summary.get("error", [])],
     )
-
-
-def answers(groups: Sequence[RunGroup]) -> list[tuple[str, str]]:
-    """Return which group is the best, which is the next one, and what has chosen them; nothing where no metric was measured."""
-    best, metric = groups[0], groups[0].judged_by
-    if metric is None:
-        return []
-    judged = [(group.name, group.best) for group in groups if group.judged_by == metric and group.best]
-    texts, found = spread_texts([spread for _, spread in judged], metric, best.scales), list[tuple[str, str]]()
-    for word, (name, spread), text in zip(("best", "next"), judged, texts, strict=False):
-        found.append((word, f"{name}: {metric} {text} over {plural(spread.n, 'seed')}"))
-    tested = next((name for name in FIRST if name.startswith("test/") and best.final(name)), None)
-    if tested and not metric.startswith("test/"):
-        text = spread_texts([best.final(tested)], tested, best.scales)[0]
-        weights = {(run.summary.get("test_weights") or {}).get("weights", "last") for run in best.runs}
-        found.append(("its test", f"{tested} {text}, with the {listed(sorted(weights))} weights of each run"))
-    which = f"the {scale_of(metric, best.scales).largest_or_smallest} value of each run's evaluations"
-    return [*found, ("judged by", f"{metric}: {which}; {chosen_on(metric)}")]
-
-
-def _sections_of(run: RecordedRun) -> list[Section]:
-    """Return what a page has of a single run."""
-    path, nodes = run.directory / PLAN, run.resolved["partition"]["stages"]
-    plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
-    found = compare_with_plan(plan, len(nodes), run.processes)
-    index, *measured = measured_columns(found)
-    columns = [index, name_column("nodes", map(nodes_label, nodes))]
-    if plan:
-        *columns, _forward, _backward, total = stage_columns(plan, brief=True)
-        columns.append(total)
-    tables = [("stages", columns + measured)]
-    if run.processes:
-        tables.append(("memory of processes", process_columns(found)))
-    return [
-        Section(name="steps", pictures=[*_chart_of_steps(run), *stage_charts(run)]),
-        Section(
-            name="stages",
-            note=_MEASURED if run.processes else "Seconds and memory are measured where a run ends.",
-            tables=tables,
-            pictures=[memory_bars(plan)] if plan else (),
-            lines=[*title_lines(plan), *plan.warnings] if plan else (),
-        ),
-    ]
 
 
 # --- curves ---
@@ -174,8 +124,8 @@ def curves(groups: Sequence[RunGroup]) -> list[Picture]:
                 f"{part} {name}": [_line_of(group, f"{part}/{name}", group.name) for group in groups]
                 for part in (evaluated, "train")
             }
-        look: dict[str, Any] = {"shares": scale_of(name, scales).share, "logarithmic": name.endswith("loss")}
-        found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", **look)]
+        share = scale_of(name, scales).share
+        found += [one for title, lines in charts.items() for one in line_chart(title, lines, "epoch", shares=share)]
     return found
 
 
@@ -184,12 +134,11 @@ def _chart_of_steps(run: RecordedRun) -> list[Picture]:
     points = run.metrics.get("train/micro_batch_loss", ())
     size = max(1, math.ceil(len(points) / _MOST_POINTS))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
-    line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts}, banded=size > 1)
-    note = "means; band: least to largest" if size > 1 else ""
-    return line_chart("micro-batch loss", [line], "micro-batch", note=note, logarithmic=True)
+    line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts})
+    return line_chart("micro-batch loss", [line], "micro-batch", note="means; band: least to largest")
 
 
-def stage_charts(run: RecordedRun) -> list[Picture]:
+def _stage_charts(run: RecordedRun) -> list[Picture]:
     """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
     found: dict[str, dict[int, list[float]]] = {}
     epoch = attrgetter("epoch")
@@ -198,21 +147,21 @@ def stage_charts(run: RecordedRun) -> list[Picture]:
         if name and stage.isdecimal():
             for at, each in groupby(sorted(points, key=epoch), key=epoch):
                 found.setdefault(name, {}).setdefault(at, []).append(fmean(point.value for point in each))
+    lines = {name: _mean_line("", values) for name, values in sorted(found.items())}
     note = "means over the stages; band: least to largest"
-    lines = {name: _mean_line("", values, banded=True) for name, values in sorted(found.items())}
     return [one for name, line in lines.items() for one in line_chart(name, [line], "epoch", note=note)]
 
 
 def _line_of(group: RunGroup, metric: str, name: str) -> Line:
-    """Return a metric's means over the runs that have it, epoch by epoch, as far as all of them came, and the band of several runs."""
+    """Return a metric's means over the runs that have it, epoch by epoch, as far as all of them came."""
     held = [{point.epoch: point.value for point in run.metrics.get(metric, ())} for run in group.by_seed]
     of_runs = [values for values in held if values]
     common = sorted(set.intersection(*map(set, of_runs))) if of_runs else []
-    return _mean_line(name, {epoch: [values[epoch] for values in of_runs] for epoch in common}, banded=len(of_runs) > 1)
+    return _mean_line(name, {epoch: [values[epoch] for values in of_runs] for epoch in common})
 
 
-def _mean_line(name: str, values: Mapping[int, Sequence[float]], *, banded: bool) -> Line:
-    """Return the means of several values at each place, in a band from the least to the largest."""
+def _mean_line(name: str, values: Mapping[int, Sequence[float]]) -> Line:
+    """Return the means of values at each place, in a band from the least to the largest where there are several."""
     places = sorted(values.items())
-    band = [(at, min(each), max(each)) for at, each in places] if banded else []
+    band = [(at, min(each), max(each)) for at, each in places] if any(len(each) > 1 for each in values.values()) else []
     return Line(name=name, points=[(at, fmean(each)) for at, each in places], band=band)

@@ -33,13 +33,13 @@ from typing import Annotated, Any
 import click
 from attrs import define, evolve
 
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, output_width, print_json
+from petra_graph.cli.options_and_output import Json, Option, Sets, echo, print_json
 from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import read_run, run_directories, status_of
 from petra_graph.record.run_directory import SUMMARY, locked, read_json
-from petra_graph.report.run_groups import group_columns, group_runs, in_words
+from petra_graph.report.run_groups import group_columns, group_runs, in_words, judged_by
 from petra_graph.report.tables import table_lines
 from petra_graph.runtime.system import PARENT, stop_requests
 from petra_graph.spec.load_spec import STDIN, dump, parse_override
@@ -94,12 +94,12 @@ def verb(
         if as_json:
             print_json(compared.as_json())
         else:
-            echo(plan_text(compared, width=max(60, output_width(80))).rstrip("\n"))
+            echo(plan_text(compared))
         return
     members = prepare_members(spec, overrides, values, seeds, processes)
     asked = carry_out(spec, members, at_once, processes)
     folder, begun = members[0].folder, [one.directory for one in members if one.directory is not None]
-    from petra_graph.report.pages.runs_page import answers, report_runs
+    from petra_graph.report.pages.runs_page import report_runs
 
     page = None
     try:
@@ -115,8 +115,7 @@ def verb(
         lines = ["no run is done"]
         if done:
             groups = group_runs(done)
-            told = [f"{head}: {text}" for head, text in answers(groups)]
-            lines = [*table_lines(group_columns(groups), output_width()), "", *told]
+            lines = [*table_lines(group_columns(groups)), "", judged_by(groups)]
         echo("\n".join([*lines, "", f"results: {folder}"]))
     if asked:
         raise Interrupted(asked)
