@@ -1,7 +1,6 @@
 """Everything from a specification to a run, and what is done with a run, as functions; `import petra_graph` has these names.
 
-Decision: the functions call the modules that the command line calls, so a run through either has the same
-bits. They put back what they set in the process: torch's number of threads, and handlers of signals.
+The functions call what the command line calls, so a run through either has the same bits, and put back what they set in the process.
 """
 
 from __future__ import annotations
@@ -63,15 +62,13 @@ class PlanView:
 def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     """Return a TOML file's specification, with all that it extends, checked, and with values changed.
 
-    Raises:
-        SpecError: the file is wrong; the error has all problems, with file, line and what to do.
-        PluginError: only plugins are at fault.
+    Raises SpecError with all problems, their file, line and what to do; PluginError if only plugins are at fault.
     """
     return check_spec(_given(path), assignments(changes)).spec
 
 
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any = None, **tables: Any) -> Spec:
-    """Return a specification made in code, with the keys and values of a TOML file.
+    """Return a specification made in code, with the keys and values of a TOML file; plugins are checked when it is planned or run.
 
     A class or function may be given instead of the name of a plugin of any kind. It is found again by its module and its name, so it must
     be at the top level of a module or of a notebook.
@@ -84,8 +81,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
             architecture={"options": {"coupling": "dual-residual"}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
-    Raises:
-        SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
+    Raises SpecError with all problems of keys and values.
     """
     if nodes is not None:
         tables["graph"] = {**tables.get("graph", {}), "node": _node_tables(nodes)}
@@ -99,10 +95,8 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     return loaded.spec
 
 
-def _node_tables(nodes: object) -> list[object]:
+def _node_tables(nodes: Sequence[object]) -> list[object]:
     """Return the nodes of a network as a list of tables, each with a name: that of its block, numbered from the second one on."""
-    if not isinstance(nodes, Sequence) or isinstance(nodes, str):
-        raise TypeError(f'nodes are a list, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})')
     tables, seen = list[object](), Counter[str]()
     for one in nodes:
         table = one if isinstance(one, Mapping) else {"block": one}
@@ -119,9 +113,7 @@ def _node_tables(nodes: object) -> list[object]:
 def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
     """Plan a specification, or its file, with values changed: stages, devices, memory, staleness, traffic and speed, before anything runs.
 
-    Raises:
-        SpecError, PluginError: as `load_spec`.
-        NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
+    Raises NoFeasiblePlan if no placement keeps the devices' memory limits, with changes that would help; else as `load_spec`.
     """
     return PlanView(Planner(_given(spec), assignments(changes)).plan(with_timeline=True))
 
@@ -146,9 +138,7 @@ def train(
         resume: a run to continue, or its directory, or "latest": the newest.
         listener: observes the training, instead of the progress on stderr.
 
-    Raises:
-        SpecError, PluginError, NoFeasiblePlan: before anything is written.
-        RunFailed: afterwards; the run directory has the details.
+    Raises SpecError, PluginError or NoFeasiblePlan before anything is written, and RunFailed afterwards: the run directory has the details.
     """
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
@@ -172,12 +162,11 @@ def _given(spec: object) -> Spec | str:
     if isinstance(spec, str | Path):
         return str(spec)
     raise TypeError(
-        f"a specification or the name of its file is wanted (got {kind_of(spec)}); pg.make_spec makes one of modules and Datasets, "
-        "and for a training loop of your own there is pg.reversible"
+        f"a specification or the name of its file is wanted (got {kind_of(spec)}); pg.make_spec makes one of modules and Datasets"
     )
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------------
+# --- a run ---
 
 
 def _warn(text: str) -> None:
@@ -302,17 +291,8 @@ class Run:
 
 
 def open_run(run: Run | str | Path) -> Run:
-    """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest".
-
-    Raises:
-        SpecError: no run has this name.
-        TypeError: the value is neither a run, nor a name or path.
-    """
-    if isinstance(run, Run):
-        return run
-    if isinstance(run, str | Path):
-        return Run(find_run(str(run)))
-    raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
+    """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest". Raises SpecError: there is none."""
+    return run if isinstance(run, Run) else Run(find_run(str(run)))
 
 
 def load(run: Run | str | Path, *, weights: Weights = None, changed: bool = False) -> Network:

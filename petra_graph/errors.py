@@ -1,8 +1,6 @@
-"""The errors that a user can cause or mend.
+"""The errors that a user can cause or mend; all problems of one input are raised together.
 
-Each carries `Problem` values: the position, the value that came, the allowed values and the remedy. Packages below the
-specification have no files and lines; they give a `path` into the specification, and the package that owns the source
-turns the path into a `Where`. All problems of one input are raised together.
+Packages below the specification have no files and lines: they give a `path` into it, which the package that owns the source turns into a `Where`.
 
 Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -56,22 +53,9 @@ class Problem:
         return printable("\n".join(line.replace("\n", "\n      ") for line in lines))
 
 
-_MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of controls, of formats such as the direction of writing, of halves of characters, and of separators."""
-
-
 def printable(text: str) -> str:
-    """Return a text without the power to control a terminal or to change the order in which its characters are read.
-
-    Line ends and tabs stay; other characters of that kind become escapes, as TOML and JSON write them.
-    """
-
-    def shown_as(one: str) -> str:
-        if one in "\n\t" or unicodedata.category(one) not in _MOVES_OR_HIDES:
-            return one
-        return f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"  # noqa: PLR2004  four digits
-
-    return "".join(map(shown_as, text))
+    """Return a text without the power to control a terminal or to change the order in which its characters are read; line ends and tabs stay."""
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
 
 
 def raised_text(error: BaseException) -> str:
@@ -125,7 +109,7 @@ class RunFailedByPlugin(PluginError, RunFailed):
 
 @frozen
 class placed:  # noqa: N801  it is used like a function: `with placed(...):`
-    """Begin the messages of what fails inside with a place of the network: a stage, a node. Raises PluginError, RunFailed: with that beginning."""
+    """Begin the messages of a PluginError or RunFailed that is raised inside with a place of the network: a stage, a node."""
 
     where: str
 
@@ -140,10 +124,7 @@ class placed:  # noqa: N801  it is used like a function: `with placed(...):`
 
 @contextmanager
 def at_path(*path: str | int) -> Iterator[None]:
-    """Give the problems of specification and plugins inside this path, where they have none: the place that names the plugin.
-
-    Raises SpecError, PluginError: with that path.
-    """
+    """Give the problems of a SpecError or PluginError that is raised inside this path, where they have none: the place that names the plugin."""
     try:
         yield
     except (SpecError, PluginError) as error:
@@ -181,11 +162,9 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 def kind_of(value: object) -> str:
     """Return what a Python value is, for messages."""
-    return (
-        f"the class {value.__qualname__}"
-        if isinstance(value, type)
-        else f"an object of class {type(value).__qualname__}"
-    )
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}"
+    return f"an object of class {type(value).__qualname__}"
 
 
 def shown(value: Any) -> str:

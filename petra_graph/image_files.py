@@ -28,8 +28,6 @@ _DECODERS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _EIGHT_BITS = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"})
 _SIXTEEN_BITS = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
 """PIL's modes, without those of other values: I has 32 bits, F floats."""
-_LONGEST = 100
-"""Of an image's sides, the longer by the shorter one: a strip that is resized by its shorter side would fill the memory."""
 _PLAIN_GREY = ((16,), 1)
 """A TIFF's bits, and its photometric interpretation: 0 is black. Pillow also reads 12 bits, and white as 0, into 16 bits as they stand."""
 
@@ -40,8 +38,6 @@ def decode(file: str | Path, mode: str = "RGB") -> Image.Image:
         warnings.filterwarnings("ignore", module="PIL")  # they name no file; what spoils pixels is raised
         try:
             with Image.open(file, formats=_DECODERS) as image:
-                if max(image.size) > _LONGEST * min(image.size):
-                    raise ValueError(f"{image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape")
                 # An image whose EXIF data is damaged stays as it is: Pillow raises whatever its parser meets.
                 with suppress(Exception):
                     ImageOps.exif_transpose(image, in_place=True)

@@ -103,7 +103,6 @@ def test_a_class_stands_for_its_name_in_changes(file):
             lambda: pg.train("a.toml", "run.epochs=1"),
             r"changes are values by key, as in \{\"run.epochs\": 3\} \(got an",
         ),
-        (lambda: pg.load({"run": 1}), 'a run, its directory or "latest" is wanted'),
     ],
 )
 def test_what_is_no_specification_and_no_run(call, reason):

@@ -28,8 +28,8 @@ def test_what_is_shown_reads_as_the_same_value(value):
     ("text", "expected"),
     [
         ("größe\n\tλ → 你好 e\u0301", "größe\n\tλ → 你好 e\u0301"),
-        ("\x1b]0;title\x07", "\\u001b]0;title\\u0007"),
-        ("a\rb\x85c\x9bd", "a\\u000db\\u0085c\\u009bd"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\rb\x85c\x9bd", "a\\rb\\x85c\\x9bd"),
         ("\u202egnp.exe\u2069\ufeff\u200b", "\\u202egnp.exe\\u2069\\ufeff\\u200b"),
         ("\U000e0041\ud800", "\\U000e0041\\ud800"),
     ],
@@ -42,7 +42,7 @@ def test_no_part_of_a_message_controls_a_terminal_or_begins_another_problem():
     """A file's name may have a line end, and what follows it stood where problems and hints stand."""
     where = Where(file="\x1b[2J\nb.toml", line=1)
     assert str(Problem(message="a\n    help: b\x08", hint="c\u2066\nd", where=where)) == (
-        "\\u001b[2J\\nb.toml:1: a\n          help: b\\u0008\n    help: c\\u2066\n      d"
+        "\\x1b[2J\\nb.toml:1: a\n          help: b\\x08\n    help: c\\u2066\n      d"
     )
     assert aligned([("a\nb  done", "x")]) == ["a\\nb  done  x"]
 
