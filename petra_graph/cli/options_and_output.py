@@ -32,10 +32,8 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 def print_problems(problems: Sequence[Problem]) -> None:
     """Print problems to stderr, with their number."""
-    for problem in problems:
-        echo(str(problem), err=True)
-    if len(problems) > 1:
-        echo(f"{len(problems)} problems", err=True)
+    for line in [*map(str, problems), *[f"{len(problems)} problems"] * (len(problems) > 1)]:
+        echo(line, err=True)
 
 
 def print_json(value: Any) -> None:

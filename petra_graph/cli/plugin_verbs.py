@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,10 +31,6 @@ _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
 Cases = Iterator[tuple[str, "AnyTrial | None", str]]
 """The label of each plugin, its trial (None where it cannot be tried), and why it cannot."""
-_ROOT = Path(petra_graph.__file__).parent
-_EXAMPLE = (_ROOT / "example_plugin", _ROOT.parent / "plugins" / "petra-graph-convnext")
-"""The example in a wheel, and in the source tree."""
-_FILES = ("README.md", "example.toml", "petra_graph_convnext.py", "pyproject.toml", "test_petra_graph_convnext.py")
 
 
 # --- list ---
@@ -51,22 +46,20 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
     registry = discover()
     if what not in {None, *(kind.short for kind in KINDS)}:
         return _list_one(named_plugin(registry, str(what)))
-    rows = list[dict[str, str]]()
+    rows, lines = list[dict[str, str]](), list[str]()
     for kind in (kind for kind in KINDS if what in {None, kind.short}):
         for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
             # As far as it can be said without an import.
             top = one.target.partition(":")[0].partition(".")[0]
             fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
             rows.append({"kind": kind.short, "name": one.name, "distribution": one.distribution, "fault": fault})
+        lines += [kind.short, *_below(list(row.values())[1:] for row in rows if row["kind"] == kind.short)]
     for entry in registry.entries:
         if entry.group not in {VERBS, *(kind.group for kind in KINDS)}:
             unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
             echo(f"{entry.distribution} {unknown}", err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
-    lines = list[str]()
-    for short, of_kind in groupby(rows, lambda row: row["kind"]):
-        lines += [short, *_below(list(row.values())[1:] for row in of_kind)]
     return Answer(rows, "\n".join(lines))
 
 
@@ -78,11 +71,10 @@ def _list_one(plugin: Plugin) -> Answer:
             default = shown(toml_values(one.default, one.name))
         about = {"name": one.name, "type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
         options.append(about)
-    lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n"]
-    lines.append("options" if options else "no options")
     about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
-    record = {**about, "documentation": text, "options": options}
-    return Answer(record, "\n".join([*lines, *_below(list(one.values()) for one in options)]))
+    lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n", "options:"]
+    lines += _below(list(one.values()) for one in options)
+    return Answer({**about, "documentation": text, "options": options}, "\n".join(lines))
 
 
 def _below(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -121,27 +113,27 @@ def check(
     `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
     then one of its options, as in --set hidden=8. Exit code 4: a promise is broken; 2: nothing was checked.
     """
-    if inputs is not None and not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", inputs):
-        raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.")
-    shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
+    try:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
+    except ValueError:
+        raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.") from None
     import torch
 
     from petra_graph.testing import examine
 
     torch.set_num_threads(1)
-    results, lines, broken = list[dict[str, Any]](), list[str](), False
+    results, lines = list[dict[str, Any]](), list[str]()
     for name in names:
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
         for label, trial, reason in cases:
             outcomes = [] if trial is None else examine(trial)
             counts = Counter(one.status for one in outcomes)
-            broken |= "broken" in counts
             results.append({"plugin": label, "reason": reason, "checks": [one._asdict() for one in outcomes]})
-            said = [f"{counts[status]} {status}" for status in ("kept", "broken", "not tried") if counts[status]]
-            lines += [f"{label}: {f'not tried: {reason}' if reason else ', '.join(said)}"]
+            lines.append(f"{label}: {reason or ', '.join(f'{many} {status}' for status, many in counts.items())}")
             lines += [f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found]
-    checked = any(one["checks"] for one in results)
-    return Answer(results, "\n".join(lines), PluginError.exit_code if broken else 0 if checked else SpecError.exit_code)
+    made = {one["status"] for result in results for one in result["checks"]}
+    code = PluginError.exit_code if "broken" in made else 0 if made else SpecError.exit_code
+    return Answer(results, "\n".join(lines), code)
 
 
 def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Cases:
@@ -161,7 +153,7 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
         if problems and given:
             raise SpecError(problems)
         if problems:
-            reason = problems[0].message
+            reason = f"not tried: {problems[0].message}"
         elif plugin.kind.short == "blocks":
             trial = block = Trial.of(plugin, shapes or [_SIDE] * (getattr(plugin.code, "streams", None) or 1))
             try:
@@ -172,7 +164,7 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
                 pass  # whatever the shapes are: a check says it
             except Exception as error:  # noqa: BLE001  it may raise anything
                 hint = "give --inputs, or a specification that has it"
-                trial, reason = None, f"it does not read {block.inputs} ({raised_text(error)}); {hint}"
+                trial, reason = None, f"not tried: it does not read {block.inputs} ({raised_text(error)}); {hint}"
         elif plugin.kind.short in TRIALS:
             trial = TRIALS[plugin.kind.short].of(plugin)
         yield plugin.label, trial, reason if trial is None else ""
@@ -203,7 +195,7 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     yield str(checked.optimizer), OptimizerTrial.of(checked.optimizer), ""
     several = prepared.facts.several_targets or head.several
     loss = None if several else LossTrial.of(checked.loss, batch=batch)
-    yield str(checked.loss), loss, "the network has several outputs or targets" if several else ""
+    yield str(checked.loss), loss, "not tried: the network has several outputs or targets" if several else ""
     yield str(checked.data), DataSetTrial.of(checked.data), ""
 
 
@@ -223,7 +215,9 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
     if folder.exists() or find_spec(module) is not None:  # a module of this name would stand in the place of that one
         there = f"{folder} exists" if folder.exists() else f"{shown(name)} is installed"
         raise SpecError(f"{there} already", "give another name")
-    example = next(path for path in _EXAMPLE if path.is_dir())
+    root = Path(petra_graph.__file__).parent
+    in_wheel, in_source = root / "example_plugin", root.parent / "plugins" / "petra-graph-convnext"
+    example = in_wheel if in_wheel.is_dir() else in_source
     names = {
         "petra-graph-convnext": name,
         "petra_graph_convnext": module,
@@ -232,19 +226,14 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
         "RevConvNext": "".join(word.capitalize() for word in name.split("-")),
     }
     folder.mkdir()
-    for file in _FILES:
-        text = (example / file).read_text(encoding="utf-8")
+    for file in sorted(path for path in example.iterdir() if path.suffix in {".md", ".py", ".toml"}):
+        text = file.read_text(encoding="utf-8")
         for old, now in names.items():
             text = text.replace(old, now)
-        if file == "pyproject.toml":  # what only holds for the example
-            text = re.sub(r"\n(license-files|authors|keywords|\[project.urls\]\nPaper) = .*", "", text)
-            text = re.sub(r"\nclassifiers = \[.*?\]", "", text, flags=re.DOTALL)
-        path = folder / file.replace("petra_graph_convnext", module)
+        path = folder / file.name.replace("petra_graph_convnext", module)
         path.write_text(text, encoding="utf-8")
         echo(str(path))
-    echo(
-        f"\nnext:\n  cd {name}\n  pip install -e '.[test]'\n  petra-graph check {name}\n  python -m pytest\n  petra-graph run example.toml"
-    )
+    echo(f"\nnext, in {name}: pip install -e '.[test]', petra-graph check {name}, python -m pytest")
 
 
 new = click.Group(

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import attrs
 import click
@@ -164,7 +164,7 @@ def plan(
 
 
 @verb()
-def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = (), as_json: Json = False) -> int:
+def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = ()) -> int:
     """Check specs: keys, types, plugins, their options, the graph, and the shapes of its nodes.
 
     SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
@@ -173,27 +173,15 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
 
-    registry, records, failed = discover(), list[dict[str, Any]](), list[PetraGraphError]()
+    registry, failed = discover(), list[PetraGraphError]()
     for spec in specs:
         try:
             network = check_network(check_spec(spec, overrides, registry=registry))
+            nodes, parameters = len(network.graph.nodes), network.count_parameters()[0]
+            echo(f"{Where(file=spec)}: ok ({plural(nodes, 'node')}, {plural(parameters, 'parameter')})")
         except PetraGraphError as error:
             failed.append(error)
-            problems = [
-                {"message": one.message, "hint": one.hint, "path": list(one.path)}
-                | {key: getattr(one.where, key, None) for key in ("file", "line")}
-                for one in error.problems
-            ]
-            records.append({"spec": spec, "ok": False, "problems": problems})
-            continue
-        counts = {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
-        records.append({"spec": spec, "ok": True, **counts, "problems": []})
-        if not as_json:
-            echo(f"{Where(file=spec)}: ok ({', '.join(plural(many, what[:-1]) for what, many in counts.items())})")
-    if as_json:
-        print_json(records)
-    else:
-        print_problems([problem for error in failed for problem in error.problems])
+    print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
     return min((error.exit_code for error in failed), default=0)
 

@@ -19,7 +19,7 @@ from tests.support.specs import SPEC
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry-run -j --json
 plan SPEC --set --profile --compare --format --verbose --output -j --json
-validate SPECS... --set -j --json
+validate SPECS... --set
 profile SPEC --set --output --micro-batches -j --json
 runs [FOLDER] --sort -j --json
 report RUNS... --output -j --json
@@ -195,7 +195,7 @@ def test_what_code_prints_is_no_json(write, capsys):
     write("prints.py", PRINTS)
     text = SPEC.replace('"linear-stem"', '"prints:Stem"').replace("{ features = 16 }", "{}")
     write("a.toml", text)
-    for words in (["validate"], ["plan"], ["run", "--fast-dev-run"]):
+    for words in (["plan"], ["run", "--fast-dev-run"]):
         assert front.main([*words, "a.toml", "-j"]) == 0
         printed = capsys.readouterr()
         json.loads(printed.out)
@@ -219,19 +219,6 @@ worse.toml:1: run.epochs: must be >= 1 (got 0)
 2 problems
 """,
     )
-
-
-def test_json(write, capsys):
-    write("good.toml", SPEC)
-    write("bad.toml", SPEC.replace("lr", "lrr"))
-    assert main(["validate", "good.toml", "bad.toml", "--json"]) == 2
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    good, bad = json.loads(printed.out)
-    assert good == {"spec": "good.toml", "ok": True, "nodes": 3, "parameters": 2954, "problems": []}
-    (problem,) = bad["problems"]
-    assert problem.keys() == {"message", "hint", "path", "file", "line"}
-    assert (problem["path"], problem["file"], problem["line"]) == (["optimizer", "options", "lrr"], "bad.toml", 6)
 
 
 BAD_DATA = """\

@@ -71,16 +71,6 @@ def test_a_summary_of_other_types_is_damaged(saved_run, values, here, capsys):
     assert list_runs(saved_run)[0]["status"] == "damaged"
 
 
-def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
-    (saved_run / "summary.json").write_text("{")
-    assert main(["report", "none", str(saved_run)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "there is no run directory none\n    help: give the directory of a run, or `latest`\n" in err
-    assert f"{saved_run}/summary.json is damaged: " in err
-    assert err.endswith("2 problems\n")
-
-
 # --- groups ---
 
 

@@ -44,16 +44,6 @@ _STYLE = {
 
 
 @frozen(kw_only=True)
-class Picture:
-    """An SVG element, with what stands above it."""
-
-    title: str
-    note: str = ""
-    svg: str
-    wide: bool = False
-
-
-@frozen(kw_only=True)
 class Line:
     """One line of a chart: pairs of x and y, in the order of x, and the x, lower end and upper end of its band."""
 
@@ -68,7 +58,8 @@ class Section:
 
     name: str
     note: str = ""
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[str] = ()
+    """SVG elements."""
     tables: Sequence[tuple[str, Sequence[Column]]] = ()
     """Each with its heading."""
     lines: Sequence[str] = ()
@@ -109,8 +100,8 @@ def _missing(package: str) -> SpecError:
     return SpecError(f"a page needs {package}", "pip install 'petra-graph[report]'")
 
 
-def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None], **about: Any) -> Picture:
-    """Draw a picture in the pages' style, of a size in inches."""
+def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes], None]) -> str:
+    """Draw a picture in the pages' style, of a size in inches, as an SVG element."""
     try:
         from matplotlib import style
         from matplotlib.figure import Figure
@@ -122,16 +113,16 @@ def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes],
     with style.context(styles), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that matplotlib's fonts lack: the browser's have them
         figure = Figure(figsize=size, layout="constrained")
-        draw(figure, figure.add_subplot())
+        axis = figure.add_subplot()
+        axis.set_title(title, loc="left", fontweight="bold")
+        draw(figure, axis)
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     svg = file.getvalue()
-    return Picture(title=title, svg=re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg[svg.index("<svg") :]), **about)
+    return re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg[svg.index("<svg") :])
 
 
-def line_chart(
-    title: str, lines: Sequence[Line], x_name: str, *, note: str = "", shares: bool = False
-) -> list[Picture]:
+def line_chart(title: str, lines: Sequence[Line], x_name: str, *, shares: bool = False) -> list[str]:
     """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
 
     Lines without points are left out. `shares` writes y as percentages.
@@ -156,7 +147,7 @@ def line_chart(
         if len(lines) > 1 or lines[0].name:
             figure.legend(loc="outside lower left")
 
-    return [_drawn(title, (4.6, 2.9), draw, note=note)]
+    return [_drawn(title, (4.6, 2.9), draw)]
 
 
 def bar_chart(
@@ -164,7 +155,7 @@ def bar_chart(
     bars: Sequence[tuple[str, Sequence[float], float | None]],
     parts: Sequence[str],
     write: Callable[[float], str],
-) -> Picture:
+) -> str:
     """Draw bars below one another, each with its total behind it, red above its limit: their names, values of `parts`, and limits."""
 
     def draw(figure: Figure, axis: Axes) -> None:
@@ -182,10 +173,10 @@ def bar_chart(
         axis.xaxis.set_visible(False)  # the totals are written
         figure.legend(loc="outside lower left", ncols=4)
 
-    return _drawn(title, (9.6, 0.19 * len(bars) + 0.8), draw, wide=True)
+    return _drawn(title, (9.6, 0.19 * len(bars) + 0.8), draw)
 
 
-def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) -> Picture:
+def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) -> str:
     """Draw the blocks of each stage in a row: F and B with the number of the micro-batch, where there is room."""
     start = min(block.start for row in rows for block in row)
     end = max(block.end for row in rows for block in row)
@@ -206,7 +197,7 @@ def timeline(title: str, names: Sequence[str], rows: Sequence[Sequence[Event]]) 
         axis.xaxis.set_major_formatter(lambda value, _: seconds(value) if value else "0")
         figure.legend(loc="outside lower left", ncols=3)
 
-    return _drawn(title, (11, 0.2 * len(rows) + 0.7), draw, wide=True)
+    return _drawn(title, (11, 0.2 * len(rows) + 0.7), draw)
 
 
 def _name_rows(axis: Axes, names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.compiler.plan import Comparison, Plan
-from petra_graph.report.pages.page import Picture, Section, bar_chart, render_page, timeline
+from petra_graph.report.pages.page import Section, bar_chart, render_page, timeline
 from petra_graph.report.plan_text import PART_NAMES, nodes_label, parts_held, plan_in_words, ranges_label
 from petra_graph.units import memory
 
@@ -29,7 +29,7 @@ def page(plan: Plan | Comparison) -> str:
     return render_page(said.title, sections, answers=said.answers, about=said.about, warnings=said.warnings)
 
 
-def memory_bars(plan: Plan) -> Picture:
+def memory_bars(plan: Plan) -> str:
     """Draw the memory of every device, by what it is for, against the device's limit."""
     held = parts_held(device.bytes for device in plan.devices)
     bars = [
@@ -39,7 +39,7 @@ def memory_bars(plan: Plan) -> Picture:
     return bar_chart("memory of devices", bars, [PART_NAMES[part] for part in held], memory)
 
 
-def timeline_of(plan: Plan) -> list[Picture]:
+def timeline_of(plan: Plan) -> list[str]:
     """Draw some ticks of a plan's timeline, a row for each stage."""
     backwards = sorted((one for one in plan.timeline if one.verb == "backward"), key=lambda one: -one.start)
     # From the first backward of every stage on, the pipeline is full.

@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import Any
 
 from petra_graph.compiler.plan import read_plan
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
-from petra_graph.report.pages.page import Line, Picture, Section, line_chart, render_page
+from petra_graph.report.pages.page import Line, Section, line_chart, render_page
 from petra_graph.report.planned_and_measured import compare_with_plan, compared_tables
 from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_record, run_row
 from petra_graph.report.tables import name_column
@@ -51,24 +51,13 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
 
     Raises:
-        SpecError: one is not a run's directory, or is damaged; the error has all problems. Or what draws is not installed.
+        SpecError: one is not a run's directory, or is damaged; or what draws is not installed.
         RunFailed: the file cannot be written.
     """
-    runs, problems = dict[Path, RecordedRun](), list[Problem]()
-    for name in names:
-        try:
-            directories = run_directories(find_run(name))
-        except SpecError as error:
-            problems += error.problems
-            continue
-        for directory in directories:
-            try:
-                runs.setdefault(directory.resolve(), read_run(directory))
-            except SpecError as error:
-                problems += error.problems
-    if problems or not runs:
-        raise SpecError(dict.fromkeys(problems) or f"there is no run in {', '.join(names)}")
-    found = list(runs.values())
+    directories = [directory for name in names for directory in run_directories(find_run(name))]
+    found = [read_run(directory) for directory in {each.resolve(): each for each in directories}.values()]
+    if not found:
+        raise SpecError(f"there is no run in {', '.join(names)}")
     path = output or (found[0].directory / FILE if len(found) == 1 else Path(FILE))
     write_output(path, runs_page(found))
     return {"output": str(path), "runs": [run_record(run.directory, run) for run in found]}
@@ -106,7 +95,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 # --- curves ---
 
 
-def curves(groups: Sequence[RunGroup]) -> list[Picture]:
+def curves(groups: Sequence[RunGroup]) -> list[str]:
     """Return a chart for each metric of training and of the evaluations after epochs.
 
     Of a single run, a chart has all splits; of several, that of a split has their groups.
@@ -116,7 +105,7 @@ def curves(groups: Sequence[RunGroup]) -> list[Picture]:
     seen = dict.fromkeys(name for part, _, name in parted if part in _SPLITS)
     scales = {label: scale for group in groups for label, scale in group.scales.items()}
     evaluated = "validation" if any(name.startswith("validation/") for name in metrics) else "test"
-    found: list[Picture] = []
+    found: list[str] = []
     for name in sorted(seen, key=lambda name: name != "loss"):
         charts = {name: [_line_of(groups[0], f"{part}/{name}", part) for part in _SPLITS]}
         if sum(len(group.runs) for group in groups) > 1:
@@ -129,16 +118,16 @@ def curves(groups: Sequence[RunGroup]) -> list[Picture]:
     return found
 
 
-def _chart_of_steps(run: RecordedRun) -> list[Picture]:
+def _chart_of_steps(run: RecordedRun) -> list[str]:
     """Return the chart of the loss of micro-batches, in which a point is the mean of consecutive ones where there are many."""
     points = run.metrics.get("train/micro_batch_loss", ())
     size = max(1, math.ceil(len(points) / _MOST_POINTS))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
     line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts})
-    return line_chart("micro-batch loss", [line], "micro-batch", note="means; band: least to largest")
+    return line_chart("micro-batch loss: means, from the least to the largest", [line], "micro-batch")
 
 
-def _stage_charts(run: RecordedRun) -> list[Picture]:
+def _stage_charts(run: RecordedRun) -> list[str]:
     """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
     found: dict[str, dict[int, list[float]]] = {}
     epoch = attrgetter("epoch")
@@ -147,9 +136,8 @@ def _stage_charts(run: RecordedRun) -> list[Picture]:
         if name and stage.isdecimal():
             for at, each in groupby(sorted(points, key=epoch), key=epoch):
                 found.setdefault(name, {}).setdefault(at, []).append(fmean(point.value for point in each))
-    lines = {name: _mean_line("", values) for name, values in sorted(found.items())}
-    note = "means over the stages; band: least to largest"
-    return [one for name, line in lines.items() for one in line_chart(name, [line], "epoch", note=note)]
+    lines = {f"{name}: means over the stages": _mean_line("", values) for name, values in sorted(found.items())}
+    return [one for title, line in lines.items() for one in line_chart(title, [line], "epoch")]
 
 
 def _line_of(group: RunGroup, metric: str, name: str) -> Line:
