@@ -169,10 +169,6 @@ def _given(spec: object) -> Spec | str:
 # --- a run ---
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=5)
-
-
 class Run:
     """A run's directory, whatever became of the run.
 
@@ -182,7 +178,7 @@ class Run:
     or the network has changed, PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
     """
 
-    def __init__(self, directory: str | Path, tell: Callable[[str], None] = _warn) -> None:
+    def __init__(self, directory: str | Path, tell: Callable[[str], None] = warnings.warn) -> None:
         """Name a run; what its methods find changed since the training is told."""
         self.directory = Path(directory)
         self._tell = tell

@@ -1,13 +1,7 @@
 """Files of images as pixels of eight bits: the rule of folders, of predictions, and of the images that a torch Dataset returns.
 
-Decision: the decoders are named. Pillow chooses one by a file's content, whatever its name says, and that of PostScript starts
-Ghostscript.
-
-Decision: an image is turned as its EXIF orientation says. So viewers and OpenCV show it, and Pillow turns a TIFF itself; torchvision's
-ImageFolder leaves a photo lying.
-
-Decision: 16 bits become 8 by 1/257, which takes white to white. Numbers whose black and white no file says are refused: Pillow's
-conversion would clip them to 0 .. 255.
+The decoders are named, since Pillow chooses one by a file's content, and that of PostScript starts Ghostscript. An image is turned as its EXIF
+orientation says. 16 bits become 8 by 1/257, which takes white to white; numbers whose black and white no file says are refused: Pillow would clip them.
 """
 
 from __future__ import annotations
@@ -71,10 +65,7 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 
 def visible_files(folder: Path) -> Iterator[str]:
-    """Yield the files below a folder in no order; a directory entry tells a file from a pipe without opening it.
-
-    Raises OSError: a folder cannot be read, or a link leads back to a folder that it is in.
-    """
+    """Yield the files below a folder in no order; raise OSError if one cannot be read, or a link leads back to a folder that it is in."""
     waiting = [(str(folder), frozenset({os.path.realpath(folder)}))]
     while waiting:
         at, above = waiting.pop()

@@ -1,7 +1,4 @@
-"""Numbers, spans of time, counts and lists as people read them: every text of the package uses these functions.
-
-Memory has binary prefixes, every other quantity SI prefixes. Three digits are enough to compare two values; the JSON has the exact numbers.
-"""
+"""Numbers, spans of time, counts and lists as people read them: three digits; binary prefixes for memory, else SI prefixes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The command line's entry point: find the verb, run it, return an exit code.
-
-Decision: a verb's module is imported when the verb is used, so that `--help` takes no longer than click; the table below holds the line
-that the help shows. Verbs of other distributions are entry points, of which the help imports nothing.
-"""
+"""The command line's entry point: find the verb, import it only then, so that `--help` takes no longer than click, and return an exit code."""
 
 from __future__ import annotations
 

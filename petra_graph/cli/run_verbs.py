@@ -22,21 +22,17 @@ Changed = Annotated[bool, Option("Take a network that computes something else th
 
 
 @verb()
-def runs(
-    folder: Annotated[Path | None, "[FOLDER]"] = None,
-    *,
-    order: Annotated[Literal["age", "metric"], Option("The newest or the best first.", names=("--sort",))] = "age",
-) -> Answer:
-    """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
+def runs(folder: Annotated[Path | None, "[FOLDER]"] = None) -> Answer:
+    """List the runs in FOLDER ("runs" if none is given), the newest first: status, epochs, best metric, age, and in which keys runs of one name differ.
 
-    The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. What differs are the keys in which runs
-    of the same name differ. A run is done, interrupted, failed, running, killed (it ended without a summary), or damaged. Runs of a sweep are named by their folders in it.
+    The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. A run is done,
+    interrupted, failed, running, killed (it ended without a summary), or damaged.
     """
     from petra_graph.record.recorded_run import RUNS
     from petra_graph.report.run_groups import list_runs, run_row
 
     chosen = folder or Path(RUNS)
-    found = [] if folder is None and not chosen.exists() else list_runs(chosen, order)
+    found = [] if folder is None and not chosen.exists() else list_runs(chosen)
     rows = list(map(run_row, found))
     lines = aligned([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else []
     return Answer(found, "\n".join(lines) or f"no runs in {chosen}: `petra-graph run SPEC` makes one")
@@ -48,10 +44,9 @@ def report(
     *,
     output: Annotated[Path | None, Option("The page. Default: report.html in RUN; for several runs, here.")] = None,
 ) -> Answer:
-    """Write one self-contained HTML page about one or several runs. RUN is a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
+    """Write an HTML page about one or several runs: a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
 
-    Tables, and all curves in the same plots; runs that only differ in their seed share one line, with their spread. Of one run also its stages
-    with their seconds and memory as planned and as measured.
+    Runs that only differ in their seed share one line, with their spread. Of one run also its stages as planned and as measured.
     """
     from petra_graph.report.pages.runs_page import report_runs
 
@@ -106,9 +101,7 @@ def predict(
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
     sample or several. Don't normalise the samples: the network does. Where a sample's target is not one class, the network's
-    outputs are printed.
-
-    With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
+    outputs are printed. With --prompt instead of FILES, a network that predicts the next token continues the text; the same seed gives the same text.
     """
     of_text = {"prompt": prompt, "tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in of_text.items() if value is not None}

@@ -125,9 +125,8 @@ def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
 def answers(plan: Plan) -> list[tuple[str, str]]:
     """Return the six answers to what is asked of a plan."""
     timing, run, sure = plan.timing, plan.run, plan.certainty
-    # The fullest by its share where the memory of every device is known, else by its bytes.
-    known = all(device.room for device in plan.devices)
-    fullest = max(plan.devices, key=lambda device: device.bytes.total / ((device.room or 1) if known else 1))
+    # By its share of what it may hold; one of which that is unknown comes first, by its bytes.
+    fullest = max(plan.devices, key=lambda device: device.bytes.total / (device.room or 1))
     of = "" if fullest.room is None else f" of {memory(fullest.room)}"
     stages = f"{noun(len(fullest.stages), 'stage')} {ranges_label(fullest.stages)}"
 

@@ -1,7 +1,6 @@
 """What a run's stages and processes took, next to what was planned of them.
 
-A stage's seconds are the host's, for one operation, and count what the process did for it: reading samples and sending messages as well as
-computing. What a process grew by from just before its stages were built is nearest to the plan's bytes of these stages.
+A stage's seconds are the host's, for one operation, and count all that the process did for it. What a process grew by is nearest to the plan's bytes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""A run as people read it: its metrics; its progress as lines, on a terminal with the state of the epoch below them; its summary.
-
-`scales` are those of a run's metrics by their names, which say what shares are; of other values, the names say it. Progress goes to stderr.
-"""
+"""A run as people read it: its metrics, its progress and its summary; `scales` say which of its own metrics are shares."""
 
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +13,7 @@ from typing import Any, TextIO
 from petra_graph.errors import printable
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
-from petra_graph.units import bounded, duration, noun, one_line, percent, plural, rate
+from petra_graph.units import duration, noun, percent, plural, rate
 
 EVALUATED = ("validation/", "test/")
 """What metrics of evaluations begin with, those that choose first."""
@@ -39,7 +35,8 @@ def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
 def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES, part: str = "") -> str:
     """Write all metrics, the loss first, and which part of the samples they are of, where not all were read."""
     first = sorted(means.items(), key=lambda item: item[0] != "loss")
-    return " ".join([f"{name} {value_text(name, value, scales)}" for name, value in first] + [f"({part})"] * bool(part))
+    said = " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
+    return f"{said} ({part})" if part else said
 
 
 def chosen_on(metric: str) -> str:
@@ -59,25 +56,18 @@ def final_metrics(names: Iterable[str]) -> list[str]:
 
 # --- progress ---
 
-_REFRESH_SECONDS, _LINE_SECONDS = 0.2, 60.0
-"""Between states of an epoch on a terminal, and between their lines in a log: a few hundred lines a night."""
+_LOG_SECONDS, _TERMINAL_SECONDS = 60.0, 10.0
+"""Between the lines within an epoch: in a log, a few hundred lines a night."""
 
 
 class Progress(Listener):
-    """Lines: the run, each of its epochs, its warnings; and the state of an epoch: in a log once a minute, on a terminal in place.
-
-    Args:
-        stream: where the lines go; None: stderr.
-        clock: returns seconds since some moment.
-    """
+    """Lines to a stream (None: stderr): the run, each of its epochs, its warnings; and within a long epoch, now and then, how far it is."""
 
     _run: Started
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
-        self._live = self._stream.isatty()
-        self._shown = 0
-        """The length of the state that stands in the terminal's last line."""
+        self._pause = _TERMINAL_SECONDS if self._stream.isatty() else _LOG_SECONDS
         self._written = 0.0
         self._mark = 0.0, 0
         """When this epoch began, and the micro-batches of the run that were done then."""
@@ -87,21 +77,21 @@ class Progress(Listener):
         self._print(heading(run))
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        if not self._is_due() or micro_batches >= self._run.micro_batches:
+        run, (began, before), now = self._run, self._mark, self._clock()
+        if now - self._written < self._pause or micro_batches >= run.micro_batches:
             return
-        run, (began, before) = self._run, self._mark
         done = (epoch - 1) * run.micro_batches + micro_batches
-        speed = max(done - before, 1) / max(self._clock() - began, _REFRESH_SECONDS)
+        speed = max(done - before, 1) / (now - began)
         left = duration(round((run.epochs * run.micro_batches - done) / speed))
         state = f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed * run.batch)}  ETA {left}"
-        self._show(epoch, f"{state}   train {numbers(means)}")
+        self._print(f"{self._title(epoch)}   {state}   train {numbers(means)}")
 
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
-        if self._live or self._is_due():
-            self._show(epoch, "evaluating")
+        if self._clock() - self._written >= self._pause:
+            self._print(f"{self._title(epoch)}   evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:
         run, found = self._run, report.evaluated
@@ -110,45 +100,25 @@ class Progress(Listener):
         self._print(f"{self._title(report.epoch)}   train {numbers(report.train)}{evaluated}   {speed}")
         self._mark = self._clock(), report.epoch * run.micro_batches
 
-    def stopped(self) -> None:
-        self._write("")
-
     def testing(self, weights: str) -> None:
         self._print(f"test of the {weights}")
 
     def _title(self, epoch: int) -> str:
         return f"epoch {epoch:>{len(str(self._run.epochs))}}/{self._run.epochs}"
 
-    def _is_due(self) -> bool:
-        return self._clock() - self._written >= (_REFRESH_SECONDS if self._live else _LINE_SECONDS)
-
-    def _show(self, epoch: int, state: str) -> None:
-        text = f"{self._title(epoch)}   {state}"
-        if self._live:
-            text = bounded(one_line(text), shutil.get_terminal_size().columns - 1)
-            self._write(text)
-            self._shown = len(text)
-        else:
-            self._print(text)
-
     def _print(self, text: str) -> None:
-        self._write(f"{printable(text)}\n")
-
-    def _write(self, text: str) -> None:
-        """Write a text in the place of the state that a terminal shows; a training does not end where nobody reads it any more."""
         self._written = self._clock()
-        with suppress(OSError):
-            print(f"\r{' ' * self._shown}\r" * bool(self._shown) + text, end="", file=self._stream, flush=True)
-        self._shown = 0
+        with suppress(OSError):  # a training does not end where nobody reads its progress any more
+            print(printable(text), file=self._stream, flush=True)
 
 
 def heading(run: Started) -> str:
     """Describe a run in a line, and name its directory in another."""
     shared = f" on {run.processes} processes" if run.processes > 1 else ""
+    length = f"{plural(run.epochs, 'epoch')} of {run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')}"
     what = (
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
-        f"accumulation {run.accumulation}; {run.epochs} {noun(run.epochs, 'epoch')} of "
-        f"{run.micro_batches} {noun(run.micro_batches, 'micro-batch', 'es')} of {run.batch}"
+        f"accumulation {run.accumulation}; {length} of {run.batch}"
     )
     after = "" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}"
     where = f"run directory: {run.directory}{after}"
@@ -161,18 +131,15 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
     scales, tested = scales_in(summary.get("metrics")), summary.get("test_weights")
     if reason := summary.get("stopped_early"):
-        lines.append(f"stopped early {reason}" + (f" ({chosen_on('test/')})" if ": test/" in reason else ""))
+        lines.append(f"stopped early {reason}")
     if summary.get("validation"):
-        of = ", with the last weights" if tested and tested["weights"] == "best" else ""
-        lines.append(f"validation {numbers(summary['validation'], scales, summary.get('validated', ''))}{of}")
+        lines.append(f"validation {numbers(summary['validation'], scales, summary.get('validated', ''))}")
     if summary["test"]:
         of = f", with the {tested['weights']} weights, of epoch {tested['epoch']}" if tested else ""
         lines.append(f"test {numbers(summary['test'], scales, summary.get('tested', ''))}{of}")
     if found := summary.get("best"):
-        split, _, name = found["metric"].partition("/")
-        value = numbers({name: found["value"]}, scales)
-        value, caveat = (value, f"{chosen_on('test/')}; ") if split == "test" else (f"{split} {value}", "")
-        lines.append(f"best: {value}, after epoch {found['epoch']} ({caveat}evaluate or export with `--weights best`)")
+        best = f"{found['metric']} {value_text(found['metric'], found['value'], scales)}, after epoch {found['epoch']}"
+        lines.append(f"best: {best} ({chosen_on(found['metric'])}; evaluate or export with `--weights best`)")
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     return [*lines, f"results: {summary['directory']}"]

@@ -1,7 +1,4 @@
-"""The runs of a folder: as groups of those that differ in their seed alone, as tables, and as JSON.
-
-Groups are named by what differs, the best first, each metric with its spread.
-"""
+"""The runs of a folder: as groups of those that differ in their seed alone, the best first, as tables, and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 from attrs import asdict, frozen
 
@@ -23,8 +20,6 @@ from petra_graph.record.run_directory import is_locked
 from petra_graph.report.progress import EVALUATED, Scales, chosen_on, final_metrics, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import duration, memory, plain, plural
-
-Order = Literal["age", "metric"]
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
@@ -82,7 +77,13 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     if max(map(len, names)) > _LONGEST_NAME:
         names = [f"{place}: {members[0].name}" for place, members in enumerate(alike, start=1)]
     groups = [RunGroup(name=name, runs=members) for name, members in zip(names, alike, strict=True)]
-    return sorted(groups, key=lambda one: _rank(one.judged_by, fmean(one.best) if one.best else 0.0, one.scales))
+
+    def rank(group: RunGroup) -> tuple[bool, str, float]:  # those of one metric together, those without one last
+        metric = group.judged_by or ""
+        sign = 1 if scale_of(metric, group.scales).better == "lower" else -1
+        return not metric, metric, sign * fmean(group.best or [0.0])
+
+    return sorted(groups, key=rank)
 
 
 def judged_by(groups: Sequence[RunGroup]) -> str:
@@ -91,25 +92,17 @@ def judged_by(groups: Sequence[RunGroup]) -> str:
     return f"Judged by each run's best {metric}, {chosen_on(metric)}. " if metric else ""
 
 
-def _rank(metric: str | None, value: float, scales: Scales) -> tuple[bool, str, float]:
-    """Return what is sorted by: those with a metric first, of one metric together, the best of them first."""
-    sign = 1 if metric is None or scale_of(metric, scales).largest_or_smallest == "smallest" else -1
-    return metric is None, metric or "", sign * value
-
-
 # --- what differs ---
 
 
 def find_differences(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
-    """Return the keys in which specifications, with every default, differ, each with its values as TOML; the keys in `but` do not count.
-
-    Keys that only some have, and the schedule, do not count where they follow from another name: of a method, or of a plugin.
-    """
+    """Return the keys, without those in `but`, in which specifications with every default differ, each with its values as TOML."""
     specs = [dict(flatten(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else _ABSENT for spec in specs] for key in keys}
     rows = {key: row for key, row in rows.items() if len(set(row)) > 1}
 
+    # Keys that only some have, and the schedule, follow from the name of a method or a plugin.
     def follows(key: str, row: Sequence[str]) -> bool:
         if _ABSENT not in row and key != "method.schedule":
             return False
@@ -177,10 +170,7 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
 
 
 def run_record(directory: Path, run: RecordedRun | None, **more: Any) -> dict[str, Any]:
-    """Return a run as a list of runs has it, in JSON's types; what is not known of one that cannot be read is null.
-
-    `more` are other values than the run's own: `status`, `problem`, and `differs`, what it has of the keys in which runs of its name differ, as TOML.
-    """
+    """Return a run, None if it cannot be read, as a list of runs has it, in JSON's types; `more` are values in the place of its own."""
     start, failed = began(directory), run is not None and run.status == "failed"
     latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
     return {
@@ -218,11 +208,8 @@ def run_row(record: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def list_runs(folder: Path, order: Order = "age") -> list[dict[str, Any]]:
-    """Return the records of the runs in a folder: the youngest first, or by "metric" the best of each metric first.
-
-    Raises SpecError: the folder does not exist.
-    """
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of the runs in a folder, the youngest first; raise SpecError if it does not exist."""
     found = list[dict[str, Any]]()
     by_name: dict[str, list[RecordedRun]] = {}
     for directory in run_directories(folder):
@@ -240,9 +227,4 @@ def list_runs(folder: Path, order: Order = "age") -> list[dict[str, Any]]:
             differs = {key: row[at] for key, row in rows.items()}
             found.append(run_record(run.directory, run, differs=differs))
 
-    def rank(record: Mapping[str, Any]) -> tuple[bool, str, float]:
-        best = record["best"] or {"metric": None, "value": 0.0}
-        return _rank(best["metric"], best["value"], scales_in(record["metrics"]))
-
-    found.sort(key=lambda one: (-datetime.fromisoformat(one["began"]).timestamp(), one["run"]))
-    return sorted(found, key=rank) if order == "metric" else found
+    return sorted(found, key=lambda one: (-datetime.fromisoformat(one["began"]).timestamp(), one["run"]))

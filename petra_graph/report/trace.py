@@ -1,7 +1,4 @@
-"""The simulated timeline of a plan as trace JSON, which https://ui.perfetto.dev opens: a device is a process, a stage one of its threads.
-
-Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-"""
+"""The simulated timeline of a plan as trace JSON, which https://ui.perfetto.dev opens: a device is a process, a stage one of its threads."""
 
 from __future__ import annotations
 

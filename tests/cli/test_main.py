@@ -21,7 +21,7 @@ run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry
 plan SPEC --set --profile --compare --format --verbose --output -j --json
 validate SPECS... --set
 profile SPEC --set --output --micro-batches -j --json
-runs [FOLDER] --sort -j --json
+runs [FOLDER] -j --json
 report RUNS... --output -j --json
 evaluate RUN --set --weights --split --device -j --json
 predict RUN [FILES...] --set --weights --changed --top --device --prompt --tokens --temperature --top-k --seed -j --json

@@ -1,4 +1,4 @@
-"""A run as people see it: plain lines in a log, a bar on a terminal, which is left as it was; and what it came to."""
+"""A run as people see it: plain lines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ REPORT = EpochEnded(
     test={"loss": 0.25, "top1": 0.9, "top5": 1.0},
     samples_per_second=12345.6,
     learning_rate=0.05,
-)
-HEADING = (
-    "quick[start]: 12,345 parameters in 7 stages; petra, 1f1b, accumulation 2; 10 epochs of 44 micro-batches of 32"
 )
 LINE = (
     "epoch  3/10   train loss 0.5123 top1 81.25 % top5 99.00 %   test loss 0.2500 top1 90.00 % top5 100.00 %   lr 0.05   "
@@ -67,41 +64,3 @@ def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
         "epoch  3/10   evaluating",
         LINE,
     ]
-
-
-class Terminal(io.StringIO):
-    """A stream that says that it is a terminal; that of a run that is stopped by its key is a real one."""
-
-    def isatty(self):
-        return True
-
-
-def screen(text: str) -> list[str]:
-    """What stands on a terminal after a text: a carriage return begins its line again."""
-    lines = []
-    for line in text.split("\n"):
-        shown = ""
-        for part in line.split("\r"):
-            shown = part + shown[len(part) :]
-        lines.append(shown.rstrip())
-    return lines
-
-
-def test_a_terminal_shows_the_state_of_an_epoch_in_its_last_line_and_is_left_as_it_was(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    terminal, clock = Terminal(), Clock()
-    listener = Progress(terminal, clock)
-    listener.started(STARTED)
-    listener.trained(1, 1, {"loss": 1.0})
-    clock.now += 10
-    listener.trained(1, 22, {"loss": 1.0})
-    # 22 * 32 samples in 10 s, a twentieth of the run
-    state = "epoch  1/10   22 of 44 micro-batches   70.4 samples/s  ETA 3 min 10 s"
-    assert screen(terminal.getvalue())[-1] == f"{state[:58]}…"
-    listener.evaluating(1)
-    assert screen(terminal.getvalue())[-1] == "epoch  1/10   evaluating"
-    listener.epoch_ended(REPORT)
-    listener.warned("x")
-    listener.trained(2, 1, {"loss": 1.0})
-    listener.stopped()
-    assert screen(terminal.getvalue()) == [HEADING, "run directory: runs/x[red]y", LINE, "warning: x", ""]

@@ -1,7 +1,4 @@
-"""A page as a value, and its HTML: one file, without scripts, that fetches nothing, with every text escaped.
-
-Its pictures are drawn by matplotlib as SVG elements: lines, stacked bars, and the blocks of a timeline.
-"""
+"""A page: one file, without scripts, that fetches nothing, with every text escaped, and pictures that matplotlib draws as SVG elements."""
 
 from __future__ import annotations
 
@@ -123,10 +120,7 @@ def _drawn(title: str, size: tuple[float, float], draw: Callable[[Figure, Axes],
 
 
 def line_chart(title: str, lines: Sequence[Line], x_name: str, *, shares: bool = False) -> list[str]:
-    """Draw lines over one another, each with its last value in the legend; nothing where each line is a single point, as of one epoch.
-
-    Lines without points are left out. `shares` writes y as percentages.
-    """
+    """Draw lines over one another, each with its last value in the legend; nothing where each is a point or empty. `shares` writes y as percentages."""
     lines = [line for line in lines if line.points]
     if not any(len(line.points) > 1 for line in lines):
         return []

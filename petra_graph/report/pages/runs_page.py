@@ -1,7 +1,4 @@
-"""Runs as a page: their groups, the best first, curves, tables; of a single run also what its stages took.
-
-Runs of a group differ in their seed alone, and are one line of a curve: the mean, with a band from the least to the largest.
-"""
+"""Runs as a page: their groups, the best first, curves, tables; of a single run also what its stages took."""
 
 from __future__ import annotations
 
@@ -25,15 +22,11 @@ from petra_graph.report.tables import name_column
 from petra_graph.units import plural
 
 FILE = "report.html"
-_SPREAD = (
-    "The best is first. A value is the mean ± standard deviation over a group's seeds. Of several runs with one seed the longest counts, and of these "
-    "the latest. Final values are those of the latest evaluation."
-)
+_SPREAD = "The best is first. A value is the mean ± standard deviation over a group's seeds; of several runs with one seed the longest counts."
 _BAND = "A line is the mean over a group's runs, as far as all of them came; its band reaches from the least to the largest."
 _MEASURED = (
-    "Measured are the host's seconds for one operation, in the mean since the latest start: computing, but also reading samples, sending messages, "
-    "recording, and copying state for checkpoints. Stages on CUDA devices are left out, since there the host only queues work. The memory of a process is "
-    "its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
+    "Measured are the host's seconds for one operation, in the mean since the latest start, with what the process did for it; none of stages on CUDA "
+    "devices. The memory of a process is its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
 )
 _MOST_CURVES = 8
 """Groups whose curves are drawn over one another: the best ones."""
@@ -44,15 +37,10 @@ _OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}
 
 
 def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, Any]:
-    """Write the page of some runs, and return its path with the figures of the runs.
+    """Write the page of some runs, which are named by directories, "latest", or folders of runs, and return its path with the figures of the runs.
 
-    Args:
-        names: their directories, or "latest", or folders of runs; at least one. A run that is named twice counts once.
-        output: the file; None: report.html in the directory of the run, or of several runs in the current folder.
-
-    Raises:
-        SpecError: one is not a run's directory, or is damaged; or what draws is not installed.
-        RunFailed: the file cannot be written.
+    Without `output` it is report.html, in the directory of the run, or of several runs in the current folder. Raises SpecError: one is not
+    a run's directory, or is damaged; or what draws is not installed. RunFailed: the file cannot be written.
     """
     directories = [directory for name in names for directory in run_directories(find_run(name))]
     found = [read_run(directory) for directory in {each.resolve(): each for each in directories}.values()]
@@ -96,10 +84,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 
 
 def curves(groups: Sequence[RunGroup]) -> list[str]:
-    """Return a chart for each metric of training and of the evaluations after epochs.
-
-    Of a single run, a chart has all splits; of several, that of a split has their groups.
-    """
+    """Return a chart for each metric, of a single run with all splits, of several for each split with their groups."""
     metrics = dict.fromkeys(name for group in groups for run in group.runs for name in run.metrics)
     parted = [metric.partition("/") for metric in metrics if metric not in _OF_STEPS]
     seen = dict.fromkeys(name for part, _, name in parted if part in _SPLITS)
