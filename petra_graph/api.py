@@ -70,15 +70,12 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any = None, **tables: Any) -> Spec:
     """Return a specification made in code, with the keys and values of a TOML file; plugins are checked when it is planned or run.
 
-    A class or function may be given instead of the name of a plugin of any kind. It is found again by its module and its name, so it must
-    be at the top level of a module or of a notebook.
+    A class or function at the top level of a module or of a notebook may be given instead of the name of a plugin of any kind.
 
     Args:
         nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
-            Without nodes, `module` or `architecture` is the network.
-        module: a class of any torch.nn.Module, or a function that makes one, whose parts are the nodes: module=MyNet, or with arguments
-            module=functools.partial(MyNet, layers=4). Shapes follow from the data. Other options of the architecture "module" are in
-            architecture={"options": {"coupling": "dual-residual"}}.
+        module: instead, a class of any torch.nn.Module, or a function that makes one, whose parts are the nodes: module=MyNet, or with arguments
+            module=functools.partial(MyNet, layers=4). Other options of the architecture "module" are in architecture={"options": {...}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises SpecError with all problems of keys and values.
@@ -126,16 +123,13 @@ def train(
     resume: Run | str | Path | None = None,
     listener: Listener | None = None,
 ) -> Run:
-    """Train a specification, as `petra-graph run` does, to the bit.
+    """Train a specification, or its file, with values changed, as `petra-graph run` does, to the bit.
 
-    An interruption (Ctrl-C, or a notebook's stop button) ends the run between two micro-batches, with a checkpoint: the
-    status in its summary is "interrupted", and `resume` continues it.
+    An interruption (Ctrl-C, or a notebook's stop button) ends the run between two micro-batches, with a checkpoint and the status "interrupted".
 
     Args:
-        spec: or the name of its file; None with `resume`.
-        changes: values to set.
         plan: whose stages, devices and depths the run takes, or the file of a saved one; with it the run's summary compares what they take.
-        resume: a run to continue, or its directory, or "latest": the newest.
+        resume: instead of a specification, a run to continue, or its directory, or "latest": the newest.
         listener: observes the training, instead of the progress on stderr.
 
     Raises SpecError, PluginError or NoFeasiblePlan before anything is written, and RunFailed afterwards: the run directory has the details.
@@ -170,16 +164,14 @@ def _given(spec: object) -> Spec | str:
 
 
 class Run:
-    """A run's directory, whatever became of the run.
+    """A run's directory, whatever became of the run; what its methods find changed since the training is told.
 
-    What its methods have in common: `changes` are values of the spec to set, `weights` those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
+    `changes` are values of the spec to set, `weights` those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
     tensors by their names in `weights.safetensors`; None: those at the run's end. `changed` takes a network that computes something else than in
-    its training, with a warning. `device` is where to compute. Each raises SpecError where the run, its weights or the device does not exist,
-    or the network has changed, PluginError where a plugin of the run is not installed, and RunFailed where the network cannot be run.
+    its training, with a warning. Each method raises SpecError where the run, its weights or the device does not exist, or the network has changed.
     """
 
     def __init__(self, directory: str | Path, tell: Callable[[str], None] = warnings.warn) -> None:
-        """Name a run; what its methods find changed since the training is told."""
         self.directory = Path(directory)
         self._tell = tell
 
@@ -212,10 +204,7 @@ class Run:
         split: Literal["test", "validation", "train"] = "test",
         device: str = "cpu",
     ) -> Evaluation:
-        """Evaluate the network on the run's data, or on other data that `changes` name, as in {"data.options.root": "other/images"}.
-
-        Where network or data have changed since the training, that is a warning.
-        """
+        """Evaluate the network on the run's data, or on other data that `changes` name, as in {"data.options.root": "other/images"}."""
         opened = self._open(changes, changed=True)
         with threads_as_before():
             found = evaluate_run(opened, which=weights, split=split, device=device)
@@ -232,10 +221,7 @@ class Run:
         device: str = "cpu",
         changed: bool = False,
     ) -> list[Prediction]:
-        """Ask the network about samples.
-
-        `samples` are a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
-        """
+        """Ask the network about a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type."""
         opened = self._open(changes, changed=changed)
         samples = [samples] if isinstance(samples, str | Path) else samples
         if isinstance(samples, Sequence):
@@ -254,20 +240,14 @@ class Run:
         changed: bool = False,
         **options: Any,
     ) -> str:
-        """Continue a text by a network of next tokens; the same options give the same text.
-
-        The options are `prompt`, `tokens`, `temperature`, `top_k` and `seed`, as `petra-graph predict --help` explains them.
-        """
+        """Continue a text by a network of next tokens; its options are those of `petra-graph predict --prompt`."""
         opened = self._open(changes, changed=changed)
         return continued_text(opened, opened.load(weights)[0], device=device, **options)
 
     def export(
         self, form: Format, file: str | Path | None = None, *, weights: str | None = None, changed: bool = False
     ) -> Exported:
-        """Write the network as a program, and compare what was written with the network.
-
-        The form is "torch-export" or "onnx"; the file, None: `network` in the run's directory, with the form's suffix.
-        """
+        """Write the network as a program, to `network` in the run's directory unless a file is named, and compare what was written with it."""
         opened = self._open(changed=changed)
         return export_network(opened, opened.load(weights)[0], form, None if file is None else Path(file))
 

@@ -71,10 +71,9 @@ def load_verb(name: str) -> click.Command:
 
 def _others() -> list[Entry]:
     """Return the verbs of other distributions."""
-    from petra_graph.plugins.registry import VERBS as GROUP
-    from petra_graph.plugins.registry import discover
+    from petra_graph.plugins import registry
 
-    return sorted((entry for entry in discover().entries if entry.group == GROUP), key=lambda entry: entry.name)
+    return sorted((one for one in registry.discover().entries if one.group == registry.VERBS), key=lambda one: one.name)
 
 
 def command_line() -> click.Group:
@@ -125,14 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     """Run a verb; of errors, those that a user can mend are printed to stderr, and any other is raised."""
-    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError, printable
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
 
     try:
         code = command_line().main(args=arguments, prog_name="petra-graph", standalone_mode=False)
     except click.ClickException as error:
-        text = io.StringIO()
-        error.show(text)
-        sys.stderr.write(printable(text.getvalue()))
+        error.show()
         return error.exit_code
     except click.Abort:
         return Interrupted.exit_code

@@ -74,13 +74,12 @@ class Answer:
 
 
 def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None]], click.Command]:
-    """Make a function a verb; its signature says all of its parameters, as that of a plugin does.
+    """Make a function a verb; its docstring is the help, and its signature says its parameters, as that of a plugin does.
 
         spec: Annotated[str, "SPEC"]               an argument, with its name in the help; a tuple takes several
         *, top: Annotated[int, Option("...")] = 3  an option; a flag if it is a bool, a choice if a Literal; a tuple may be repeated
 
-    The function returns the exit code, None as 0; its docstring is the help. One that returns an `Answer` has the option --json, which chooses
-    what is printed. What else prints to stdout meanwhile, such as code of plugins, prints to stderr.
+    It returns an exit code, None as 0, or an `Answer`, and then has the option --json. What else prints to stdout meanwhile prints to stderr.
     """
 
     def made(function: Callable[..., Answer | int | None]) -> click.Command:

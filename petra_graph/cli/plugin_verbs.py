@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,11 +37,7 @@ Cases = Iterator[tuple[str, "AnyTrial | None", str]]
 
 @verb("list")
 def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
-    """List the installed plugins by kind, each with its distribution; what cannot be used with the reason.
-
-    KIND is one of these, as in blocks. Of a PLUGIN, as in blocks/rev-basic or rev-basic, its options and its documentation are
-    shown; its code is imported.
-    """
+    """List the installed plugins, or those of a KIND, as in blocks; of a PLUGIN, as in blocks/rev-basic or rev-basic, options and documentation."""
     registry = discover()
     if what not in {None, *(kind.short for kind in KINDS)}:
         return _list_one(named_plugin(registry, str(what)))
@@ -82,10 +77,7 @@ def _below(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def named_plugin(registry: Registry, name: str) -> Plugin:
-    """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute".
-
-    Raises SpecError: no plugin has this name, or plugins of several kinds have it; PluginError: its code cannot be imported, or breaks the contract of its kind.
-    """
+    """Return the plugin of a name on the command line: "rev-basic", "blocks/rev-basic", or "blocks/module:attribute"; raise SpecError if there is not one."""
     short, slash, plain = name.rpartition("/")
     kinds = [kind for kind in KINDS if (kind.short == short if slash else name in registry.names(kind))]
     if len(kinds) > 1:
@@ -109,9 +101,8 @@ def check(
 ) -> Answer:
     """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
 
-    SPEC is a file: its blocks are checked at the shapes that they have there, and its optimizer, loss and data set. PLUGIN is one of
-    `petra-graph list`, as in blocks/rev-basic or rev-basic, or KIND/module:attribute; a distribution means all of its plugins. --set is
-    then one of its options, as in --set hidden=8. Exit code 4: a promise is broken; 2: nothing was checked.
+    Of a SPEC, its blocks are checked at their shapes there, and its optimizer, loss and data set. PLUGIN is as in `petra-graph list`, or
+    KIND/module:attribute, or a distribution; --set is then an option, as in --set hidden=8. Exit code 4: a promise is broken; 2: nothing was checked.
     """
     try:
         shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
@@ -204,17 +195,12 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
 
 @verb()
 def plugin(name: Annotated[str, "NAME"]) -> None:
-    """Write a package with a reversible block called NAME, in a new folder NAME.
-
-    It is the example petra-graph-convnext under another name: it installs, passes its test and trains its example. Change the code
-    from there.
-    """
+    """Write a package with a reversible block called NAME, in a new folder NAME: the example petra-graph-convnext under another name."""
     if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
         raise SpecError(f"{shown(name)} cannot be a name", 'write small letters, digits and hyphens, as in "rev-tanh"')
     module, folder = name.replace("-", "_"), Path(name)
-    if folder.exists() or find_spec(module) is not None:  # a module of this name would stand in the place of that one
-        there = f"{folder} exists" if folder.exists() else f"{shown(name)} is installed"
-        raise SpecError(f"{there} already", "give another name")
+    if folder.exists():
+        raise SpecError(f"{folder} exists already", "give another name")
     root = Path(petra_graph.__file__).parent
     in_wheel, in_source = root / "example_plugin", root.parent / "plugins" / "petra-graph-convnext"
     example = in_wheel if in_wheel.is_dir() else in_source
@@ -236,6 +222,4 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
     echo(f"\nnext, in {name}: pip install -e '.[test]', petra-graph check {name}, python -m pytest")
 
 
-new = click.Group(
-    "new", commands=[plugin], help="Start a package of plugins.", subcommand_metavar="WHAT [ARGUMENTS]..."
-)
+new = click.Group("new", commands=[plugin], help="Start a package of plugins.")

@@ -35,11 +35,9 @@ def run(
     dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train SPEC ("-" reads the standard input).
+    """Train SPEC ("-" reads the standard input): progress goes to stderr, the summary to stdout, everything else into a new run directory.
 
-    Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
-    Under torchrun, this process is one of the run's processes.
+    Ctrl-C stops between two micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
     """
     if (spec is None) == (resume is None):
         raise click.UsageError("Give SPEC, or --resume RUN: a resumed run keeps its specification.")
@@ -116,8 +114,7 @@ def plan(
 ) -> int:
     """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
 
-    Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
-    limits; the message suggests changes that would help. SPEC can also be a plan saved as JSON, which is shown again.
+    Neither devices nor data files need to be present. Exit code 3: no cut keeps the memory limits. SPEC can also be a plan saved as JSON.
     The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
     found: Plan | Comparison
@@ -165,10 +162,7 @@ def plan(
 
 @verb()
 def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = ()) -> int:
-    """Check specs: keys, types, plugins, their options, the graph, and the shapes of its nodes.
-
-    SPEC is a TOML file, or "-" for the standard input. Devices and data files need not be here.
-    """
+    """Check specs ("-" reads the standard input): keys, types, plugins, their options, the graph, and the shapes of its nodes."""
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
@@ -197,10 +191,7 @@ def profile(
     output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
-    """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
-
-    The network trains on a few micro-batches with each way of keeping activations; only the times are saved.
-    """
+    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
     from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
     from petra_graph.record.run_directory import make_folder_of
