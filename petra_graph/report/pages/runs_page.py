@@ -8,18 +8,24 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
 
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
 from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
 from petra_graph.record.run_directory import PLAN, write_output
-from petra_graph.report.pages.page import Line, Section, line_chart, render_page
+from petra_graph.report.pages.page import LONGEST_NAME, Section, drawn, render_page
 from petra_graph.report.planned_and_measured import compare_with_plan, compared_tables
 from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_record, run_row
 from petra_graph.report.tables import name_column
-from petra_graph.units import plural
+from petra_graph.units import bounded, one_line, percent, plural
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FILE = "report.html"
 _SPREAD = "The best is first. A value is the mean ± standard deviation over a group's seeds; of several runs with one seed the longest counts."
@@ -83,6 +89,15 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 # --- curves ---
 
 
+@frozen(kw_only=True)
+class Line:
+    """One line of a chart: pairs of x and y, in the order of x, and the x, lower end and upper end of its band."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float, float]] = ()
+
+
 def curves(groups: Sequence[RunGroup]) -> list[str]:
     """Return a chart for each metric, of a single run with all splits, of several for each split with their groups."""
     metrics = dict.fromkeys(name for group in groups for run in group.runs for name in run.metrics)
@@ -138,3 +153,28 @@ def _mean_line(name: str, values: Mapping[int, Sequence[float]]) -> Line:
     places = sorted(values.items())
     band = [(at, min(each), max(each)) for at, each in places] if any(len(each) > 1 for each in values.values()) else []
     return Line(name=name, points=[(at, fmean(each)) for at, each in places], band=band)
+
+
+def line_chart(title: str, lines: Sequence[Line], x_name: str, *, shares: bool = False) -> list[str]:
+    """Draw lines over one another, each with its last value in the legend; nothing where each is a point or empty. `shares` writes y as percentages."""
+    lines = [line for line in lines if line.points]
+    if not any(len(line.points) > 1 for line in lines):
+        return []
+
+    def draw(figure: Figure, axis: Axes) -> None:
+        for line in lines:
+            value = line.points[-1][1]
+            written = percent(value, 2) if shares else f"{value:,.4g}"
+            name = ": ".join(filter(None, [bounded(one_line(line.name), LONGEST_NAME), written]))
+            (curve,) = axis.plot(*zip(*line.points, strict=True), label=name)
+            if line.band:
+                xs, low, high = zip(*line.band, strict=True)
+                axis.fill_between(xs, low, high, color=curve.get_color(), alpha=0.18, linewidth=0)
+        axis.set_xlabel(x_name)
+        axis.locator_params(axis="x", nbins=5, integer=True)
+        if shares:
+            axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        if len(lines) > 1 or lines[0].name:
+            figure.legend(loc="outside lower left")
+
+    return [drawn(title, (4.6, 2.9), draw)]
