@@ -10,8 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
@@ -88,14 +86,8 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 
 # --- curves ---
 
-
-@frozen(kw_only=True)
-class Line:
-    """One line of a chart: pairs of x and y, in the order of x, and the x, lower end and upper end of its band."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    band: Sequence[tuple[float, float, float]] = ()
+Values = Mapping[int, Sequence[float]]
+"""Of a line: at each epoch or micro-batch, those of which it is the mean."""
 
 
 def curves(groups: Sequence[RunGroup]) -> list[str]:
@@ -107,10 +99,10 @@ def curves(groups: Sequence[RunGroup]) -> list[str]:
     evaluated = "validation" if any(name.startswith("validation/") for name in metrics) else "test"
     found: list[str] = []
     for name in sorted(seen, key=lambda name: name != "loss"):
-        charts = {name: [_line_of(groups[0], f"{part}/{name}", part) for part in _SPLITS]}
+        charts = {name: {part: _values_of(groups[0], f"{part}/{name}") for part in _SPLITS}}
         if sum(len(group.runs) for group in groups) > 1:
             charts = {
-                f"{part} {name}": [_line_of(group, f"{part}/{name}", group.name) for group in groups]
+                f"{part} {name}": {group.name: _values_of(group, f"{part}/{name}") for group in groups}
                 for part in (evaluated, "train")
             }
         share = scale_of(name, scales).share
@@ -118,63 +110,56 @@ def curves(groups: Sequence[RunGroup]) -> list[str]:
     return found
 
 
+def _values_of(group: RunGroup, metric: str) -> Values:
+    """Return a metric's values in the runs that have it, epoch by epoch, as far as all of them came."""
+    held = [{point.epoch: point.value for point in run.metrics.get(metric, ())} for run in group.by_seed]
+    of_runs = [values for values in held if values]
+    common = sorted(set.intersection(*map(set, of_runs))) if of_runs else []
+    return {epoch: [values[epoch] for values in of_runs] for epoch in common}
+
+
 def _chart_of_steps(run: RecordedRun) -> list[str]:
     """Return the chart of the loss of micro-batches, in which a point is the mean of consecutive ones where there are many."""
     points = run.metrics.get("train/micro_batch_loss", ())
     size = max(1, math.ceil(len(points) / _MOST_POINTS))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
-    line = _mean_line("", {part[-1].step: [point.value for point in part] for part in parts})
-    return line_chart("micro-batch loss: means, from the least to the largest", [line], "micro-batch")
+    values = {part[-1].step: [point.value for point in part] for part in parts}
+    return line_chart("micro-batch loss: means, from the least to the largest", {"": values}, "micro-batch")
 
 
 def _stage_charts(run: RecordedRun) -> list[str]:
     """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
     found: dict[str, dict[int, list[float]]] = {}
-    epoch = attrgetter("epoch")
     for metric, points in run.metrics.items():
         name, _, stage = metric.rpartition("/stage-")
         if name and stage.isdecimal():
-            for at, each in groupby(sorted(points, key=epoch), key=epoch):
+            for at, each in groupby(sorted(points, key=attrgetter("epoch")), key=attrgetter("epoch")):
                 found.setdefault(name, {}).setdefault(at, []).append(fmean(point.value for point in each))
-    lines = {f"{name}: means over the stages": _mean_line("", values) for name, values in sorted(found.items())}
-    return [one for title, line in lines.items() for one in line_chart(title, [line], "epoch")]
+    charts = [line_chart(f"{name}: means over the stages", {"": found[name]}, "epoch") for name in sorted(found)]
+    return [one for chart in charts for one in chart]
 
 
-def _line_of(group: RunGroup, metric: str, name: str) -> Line:
-    """Return a metric's means over the runs that have it, epoch by epoch, as far as all of them came."""
-    held = [{point.epoch: point.value for point in run.metrics.get(metric, ())} for run in group.by_seed]
-    of_runs = [values for values in held if values]
-    common = sorted(set.intersection(*map(set, of_runs))) if of_runs else []
-    return _mean_line(name, {epoch: [values[epoch] for values in of_runs] for epoch in common})
+def line_chart(title: str, lines: Mapping[str, Values], x_name: str, *, shares: bool = False) -> list[str]:
+    """Draw lines, each in a band from the least to the largest value, with its last value in the legend; nothing where none has two points.
 
-
-def _mean_line(name: str, values: Mapping[int, Sequence[float]]) -> Line:
-    """Return the means of values at each place, in a band from the least to the largest where there are several."""
-    places = sorted(values.items())
-    band = [(at, min(each), max(each)) for at, each in places] if any(len(each) > 1 for each in values.values()) else []
-    return Line(name=name, points=[(at, fmean(each)) for at, each in places], band=band)
-
-
-def line_chart(title: str, lines: Sequence[Line], x_name: str, *, shares: bool = False) -> list[str]:
-    """Draw lines over one another, each with its last value in the legend; nothing where each is a point or empty. `shares` writes y as percentages."""
-    lines = [line for line in lines if line.points]
-    if not any(len(line.points) > 1 for line in lines):
+    `shares` writes y as percentages.
+    """
+    if not any(len(values) > 1 for values in lines.values()):
         return []
 
     def draw(figure: Figure, axis: Axes) -> None:
-        for line in lines:
-            value = line.points[-1][1]
-            written = percent(value, 2) if shares else f"{value:,.4g}"
-            name = ": ".join(filter(None, [bounded(one_line(line.name), LONGEST_NAME), written]))
-            (curve,) = axis.plot(*zip(*line.points, strict=True), label=name)
-            if line.band:
-                xs, low, high = zip(*line.band, strict=True)
-                axis.fill_between(xs, low, high, color=curve.get_color(), alpha=0.18, linewidth=0)
+        for name, values in lines.items():
+            if values:
+                xs, means = list(values), list(map(fmean, values.values()))
+                last = percent(means[-1], 2) if shares else f"{means[-1]:,.4g}"
+                label = ": ".join(filter(None, [bounded(one_line(name), LONGEST_NAME), last]))
+                (line,) = axis.plot(xs, means, label=label)
+                low, high = list(map(min, values.values())), list(map(max, values.values()))
+                axis.fill_between(xs, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
         axis.set_xlabel(x_name)
         axis.locator_params(axis="x", nbins=5, integer=True)
         if shares:
             axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-        if len(lines) > 1 or lines[0].name:
-            figure.legend(loc="outside lower left")
+        figure.legend(loc="outside lower left")
 
     return [drawn(title, (4.6, 2.9), draw)]
