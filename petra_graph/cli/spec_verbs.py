@@ -70,12 +70,16 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
     from petra_graph.training.run_record import RunRecord, start_warnings
 
     prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    notes = {"notes": prepared.placement.notes, "warnings": list(start_warnings(prepared))}
-    figures = {**RunRecord.of(Path(), prepared).outline(), **notes}
+    figures, notes = RunRecord.of(Path(), prepared).outline(), prepared.placement.notes
+    warnings = list(start_warnings(prepared))
     if as_json:
-        print_json(figures)
+        print_json({**figures, "notes": notes, "warnings": warnings})
     else:
-        echo("\n".join(f"{key}: {value}" for key, value in figures.items() if value))
+        echo(
+            "\n".join(
+                [*(f"{key}: {one}" for key, one in figures.items()), *notes, *map("warning: {}".format, warnings)]
+            )
+        )
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
