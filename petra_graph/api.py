@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from attrs import frozen
 
 from petra_graph.compiler.plan import Plan
-from petra_graph.errors import SpecError, kind_of
+from petra_graph.errors import SpecError
 from petra_graph.inference.export import Exported, Format, export_network
 from petra_graph.inference.predict import Prediction, as_samples, continued_text, predict_samples, read_file
 from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
@@ -41,11 +42,11 @@ Overrides = tuple[str, ...]
 Weights = str | Mapping[str, torch.Tensor] | None
 
 
+@frozen(repr=False)
 class PlanView:
     """A plan; `plan` has its values, and `plan.as_json()` what `petra-graph plan --json` prints."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    plan: Plan
 
     def text(self, *, verbose: bool = False) -> str:
         """Return the plan as a terminal shows it, with every table and assumption if `verbose`."""
@@ -149,15 +150,9 @@ def train(
     return Run(result.summary["directory"])
 
 
-def _given(spec: object) -> Spec | str:
-    """Return a specification, or the name of its file; raise TypeError if it is neither."""
-    if isinstance(spec, Spec):
-        return spec
-    if isinstance(spec, str | Path):
-        return str(spec)
-    raise TypeError(
-        f"a specification or the name of its file is wanted (got {kind_of(spec)}); pg.make_spec makes one of modules and Datasets"
-    )
+def _given(spec: Spec | str | Path) -> Spec | str:
+    """Return a specification, or the name of its file."""
+    return spec if isinstance(spec, Spec) else str(spec)
 
 
 # --- a run ---

@@ -1,8 +1,6 @@
 """The errors that a user can cause or mend; all problems of one input are raised together.
 
 Packages below the specification have no files and lines: they give a `path` into it, which the package that owns the source turns into a `Where`.
-
-Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
 """
 
 from __future__ import annotations

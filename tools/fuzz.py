@@ -115,7 +115,7 @@ def verbs(kind: str, folder: Path, name: str) -> Sequence[Sequence[str]]:
         case "plans":
             return [["run", spec, "--plan", file, "--dry-run"]]
         case "profiles":
-            return [["plan", spec, "--profile", file]]
+            return [["plan", spec, "--set", f"partition.profile={file}"]]
     resumed = ["run", "--resume", run, *(("--set", "partition.stages=2") if len(name) % 2 else ())]
     exported = ["export", run, "--format", "torch-export", "--output", f"{run}-exported"]
     return [resumed, ["evaluate", run], exported, ["report", run], ["runs", str(folder.parent)]]

@@ -44,10 +44,7 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """A group that knows its verbs by their lines, in this order, and imports one when it is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+    """A group that knows its verbs by their lines, and imports one when it is used."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,7 +17,7 @@ import petra_graph
 from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, verb
 from petra_graph.errors import PluginError, SpecError, raised_text, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
-from petra_graph.plugins.registry import VERBS, Registry, discover
+from petra_graph.plugins.registry import Registry, discover
 from petra_graph.report.tables import aligned
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.strict_values import annotated, describe
@@ -49,10 +49,6 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
             fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
             rows.append({"kind": kind.short, "name": one.name, "distribution": one.distribution, "fault": fault})
         lines += [kind.short, *_below(list(row.values())[1:] for row in rows if row["kind"] == kind.short)]
-    for entry in registry.entries:
-        if entry.group not in {VERBS, *(kind.group for kind in KINDS)}:
-            unknown = f"registers {shown(entry.name)} in the group {entry.group}, which does not exist"
-            echo(f"{entry.distribution} {unknown}", err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
     return Answer(rows, "\n".join(lines))
@@ -141,8 +137,6 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
         plugin, problems = resolved.read(given, ("options",))
         trial: AnyTrial | None = None
         reason = f"nothing is checked of {plugin.kind.nouns}"
-        if problems and given:
-            raise SpecError(problems)
         if problems:
             reason = f"not tried: {problems[0].message}"
         elif plugin.kind.short == "blocks":

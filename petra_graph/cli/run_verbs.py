@@ -105,10 +105,8 @@ def predict(
     """
     of_text = {"prompt": prompt, "tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in of_text.items() if value is not None}
-    if not files and prompt is None:
-        raise click.UsageError("Missing argument 'FILES...', or the option '--prompt'.")
-    if given and files:
-        raise click.UsageError("A text is continued without FILES.")
+    if bool(files) == bool(given) or (given and prompt is None):
+        raise click.UsageError("Give FILES, or --prompt TEXT and the options of a text.")
     opened = _open(run)
     more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
     if given:

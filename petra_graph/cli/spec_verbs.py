@@ -12,7 +12,7 @@ import attrs
 import click
 
 from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, echo, print_json, print_problems, verb
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
@@ -109,7 +109,6 @@ def plan(
     spec: Annotated[str, "SPEC"],
     *,
     overrides: Sets = (),
-    profile: Annotated[str | None, Option("Times from `petra-graph profile`.", "FILE")] = None,
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
     form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
     verbose: Annotated[bool, Option("Show every table and what was assumed.")] = False,
@@ -123,7 +122,7 @@ def plan(
     """
     found: Plan | Comparison
     if Path(spec).suffix == ".json":
-        if compare or overrides or profile is not None:
+        if compare or overrides:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
@@ -132,8 +131,7 @@ def plan(
         from petra_graph.planning.compare_plans import advised, compare_methods
         from petra_graph.planning.plan_spec import Planner
 
-        of_profile = () if profile is None else (f"partition.profile={shown(profile)}",)
-        planner = Planner(spec, (*overrides, *of_profile))
+        planner = Planner(spec, overrides)
         found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text" or as_json)
     if as_json or form == "json":
         text = json.dumps(found.as_json(), indent=2)
@@ -195,7 +193,7 @@ def profile(
     output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
-    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
+    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --set partition.profile=FILE`."""
     from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
     from petra_graph.record.run_directory import make_folder_of

@@ -5,7 +5,6 @@ The answers are whether it fits, how full it is, how fast, how stale, what to ch
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -86,14 +85,13 @@ def plan_in_words(plan: Plan | Comparison, *, brief: bool = False) -> PlanInWord
 
 def nodes_label(names: Iterable[str]) -> str:
     """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
-
-    def same_run(item: tuple[int, str]) -> tuple[str, int | None]:
-        # Copies that follow one another are as far from their places as the first one.
-        place, name = item
-        copy = re.fullmatch(r"(.+)\.(0|[1-9][0-9]*)", name, re.DOTALL)
-        return (name, None) if copy is None else (copy[1], int(copy[2]) - place)
-
-    runs = [[name for _, name in run] for _, run in groupby(enumerate(names), same_run)]
+    runs = list[list[str]]()
+    for name in names:
+        base, _, copy = name.rpartition(".")
+        if runs and copy.isdecimal() and runs[-1][-1] == f"{base}.{int(copy) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
     return one_line(", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in runs))
 
 
@@ -133,7 +131,6 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
     planned, about = timing.samples_per_second, "" if timing.exact else "about "
     low, high = sure.samples_per_second_low, sure.samples_per_second_high
     least, most = sorted((planned / high, planned / low))
-    quiet = " on a quiet machine" if sure.profiled else ""
     if sure.profiled:  # a data sheet gives a range alone
         low = high = planned
     speed = about + rate(high) if low == high else f"{units.plain(low)} to {rate(high)}"
@@ -152,7 +149,7 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
         ("speed", speed),
         ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
-        ("how sure", f"{sure.times}; such plans gave {least:.1f} to {most:.1f} times the speed that runs had{quiet}"),
+        ("how sure", f"{sure.times}; such plans gave {least:.1f} to {most:.1f} times the speed that runs had"),
     ]
 
 
@@ -286,15 +283,13 @@ def _totals(plan: Plan) -> list[Column]:
 def comparison_columns(compared: Comparison) -> list[Column]:
     """Return the figures of each plan; what belongs to a plan that does not exist is a dash, and the row's note says why."""
     rows = compared.rows
-    columns = [
+    fits, speedup = any(row.fits is False for row in rows), any(row.speedup for row in rows)
+    speed = value_column("samples\na second", (row.samples_per_second for row in rows), units.plain)
+    answer: Mapping[bool, str] = {True: "yes", False: "no"}
+    return [
         name_column("plan", [row_name(row, rows[0]) for row in rows]),
         value_column("fullest\ndevice", (row.memory_peak for row in rows), memory),
+        *([value_column("fits", (row.fits for row in rows), answer.__getitem__)] if fits else []),
+        value_column("speed-up", (row.speedup for row in rows), factor) if speedup else speed,
         value_column("stale\nupdates", (row.staleness for row in rows), number),
     ]
-    if any(row.fits is False for row in rows):
-        columns.insert(2, value_column("fits", (row.fits for row in rows), {True: "yes", False: "no"}.__getitem__))
-    if any(row.speedup for row in rows):
-        columns.insert(-1, value_column("speed-up", (row.speedup for row in rows), factor))
-    else:
-        columns.insert(-1, value_column("samples\na second", (row.samples_per_second for row in rows), units.plain))
-    return columns

@@ -56,8 +56,8 @@ def final_metrics(names: Iterable[str]) -> list[str]:
 
 # --- progress ---
 
-_LOG_SECONDS, _TERMINAL_SECONDS = 60.0, 10.0
-"""Between the lines within an epoch: in a log, a few hundred lines a night."""
+_PAUSE_SECONDS = 60.0
+"""Between the lines within an epoch: a few hundred lines a night."""
 
 
 class Progress(Listener):
@@ -67,7 +67,6 @@ class Progress(Listener):
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
-        self._pause = _TERMINAL_SECONDS if self._stream.isatty() else _LOG_SECONDS
         self._written = 0.0
         self._mark = 0.0, 0
         """When this epoch began, and the micro-batches of the run that were done then."""
@@ -78,7 +77,7 @@ class Progress(Listener):
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         run, (began, before), now = self._run, self._mark, self._clock()
-        if now - self._written < self._pause or micro_batches >= run.micro_batches:
+        if now - self._written < _PAUSE_SECONDS or micro_batches >= run.micro_batches:
             return
         done = (epoch - 1) * run.micro_batches + micro_batches
         speed = max(done - before, 1) / (now - began)
@@ -90,7 +89,7 @@ class Progress(Listener):
         self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
-        if self._clock() - self._written >= self._pause:
+        if self._clock() - self._written >= _PAUSE_SECONDS:
             self._print(f"{self._title(epoch)}   evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:

@@ -17,7 +17,7 @@ from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
 from petra_graph.record.run_directory import is_locked
-from petra_graph.report.progress import EVALUATED, Scales, chosen_on, final_metrics, value_text
+from petra_graph.report.progress import Scales, chosen_on, final_metrics, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import duration, memory, plain, plural
 
@@ -172,7 +172,6 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
 def run_record(directory: Path, run: RecordedRun | None, **more: Any) -> dict[str, Any]:
     """Return a run, None if it cannot be read, as a list of runs has it, in JSON's types; `more` are values in the place of its own."""
     start, failed = began(directory), run is not None and run.status == "failed"
-    latest = [name for name in run.metrics if name.startswith(("train/", *EVALUATED))] if run else []
     return {
         "run": directory.name,
         "directory": str(directory),
@@ -183,7 +182,6 @@ def run_record(directory: Path, run: RecordedRun | None, **more: Any) -> dict[st
         "problem": next(iter(run.summary.get("error", [])), None) if run and failed else None,
         "best": run and run.best and asdict(run.best),
         "samples_per_second": run and run.rate,
-        "final": {name: run.last(name) for name in latest} if run else {},
         "metrics": {label: asdict(scale) for label, scale in run.scales.items()} if run else {},
         "differs": {},
         **more,

@@ -11,15 +11,13 @@ from petra_graph.report.plan_text import nodes_label
 def trace(plan: Plan) -> str:
     """Write a plan's timeline as trace JSON."""
     processes = {device.name: number for number, device in enumerate(plan.devices, start=1)}
-    # The names of devices and stages, and the numbers that viewers sort them by.
-    named = [("process", number, number, name) for name, number in processes.items()]
+    named = [("process_name", number, 0, name) for name, number in processes.items()]
     for stage in plan.stages:
         title = f"stage {stage.index}: {nodes_label(stage.nodes)}"
-        named.append(("thread", processes[stage.device], stage.index, title))
+        named.append(("thread_name", processes[stage.device], stage.index, title))
     events = [
-        {"name": f"{kind}_{key}", "ph": "M", "pid": process, "tid": thread, "args": {key: value}}
-        for kind, process, thread, name in named
-        for key, value in (("name", name), ("sort_index", thread))
+        {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+        for what, process, thread, name in named
     ]
     for block in plan.timeline:
         place = {"pid": processes[block.device], "tid": block.stage}

@@ -61,7 +61,10 @@ def main(rounds: int, micro_batches: int, only: str, write: bool) -> None:
                 settings = ("epochs=1", f"micro_batches={micro_batches}", "evaluation_batches=1", f"directory={folder}")
                 run = [word for text in settings for word in ("--set", f"run.{text}")]
                 done = called("run", *words, *run, *(["--processes", str(processes)] if processes > 1 else []))
-                for label, more in (("profile", ["--profile", profiles[network]]), ("data sheet", [])):
+                for label, more in (
+                    ("profile", ["--set", f"partition.profile={profiles[network]}"]),
+                    ("data sheet", []),
+                ):
                     timing = called("plan", *words, *on, *more)["timing"]
                     predicted = timing["tick_seconds"] + timing["overhead_seconds"] / micro_batches
                     ratios[*case, label].append(done["seconds"]["training"] / done["micro_batches"] / predicted)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -133,8 +131,8 @@ def _stage_charts(run: RecordedRun) -> list[str]:
     for metric, points in run.metrics.items():
         name, _, stage = metric.rpartition("/stage-")
         if name and stage.isdecimal():
-            for at, each in groupby(sorted(points, key=attrgetter("epoch")), key=attrgetter("epoch")):
-                found.setdefault(name, {}).setdefault(at, []).append(fmean(point.value for point in each))
+            for point in points:
+                found.setdefault(name, {}).setdefault(point.epoch, []).append(point.value)
     charts = [line_chart(f"{name}: means over the stages", {"": found[name]}, "epoch") for name in sorted(found)]
     return [one for chart in charts for one in chart]
 
