@@ -9,7 +9,6 @@ from itertools import pairwise
 from petra_graph.errors import shown
 
 NOTHING = "-"
-_THREE_DIGITS = 100
 
 
 def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[float], str]:
@@ -20,7 +19,7 @@ def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[floa
     def text(value: float) -> str:
         place = sum(size <= abs(value) * (1 + 1e-9) for size in sizes[1:])
         scaled = value / sizes[place]
-        digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
+        digits = f"{scaled:,.0f}" if abs(scaled) >= 100 else f"{scaled:.3g}"  # noqa: PLR2004
         return f"{digits} {names[place]}".rstrip()
 
     return text
@@ -34,19 +33,14 @@ flops = _in([f"{prefix}FLOP" for prefix in ("", *"kMGTPE")], 1000.0)
 count = _in(["", *"kMGT"], 1000.0)
 plain = _in([""], 1.0)
 
-_SIZES = {"": 1, "B": 1} | {
-    f"{prefix}{ending}": base**power
-    for power, prefix in enumerate("KMGT", start=1)
-    for ending, base in (("iB", 1024), ("B", 1000))
-}
-
 
 def byte_count(text: str) -> int:
     """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123". Raises ValueError: the text is not a size."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B|)", text.strip())
     if match is None:
         raise ValueError(f'must be a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
-    return int(float(match[1]) * _SIZES[match[2].replace("k", "K")])
+    unit = match[2].upper().rstrip("B")  # "", "K" or "KI"
+    return int(float(match[1]) * (1024 if unit.endswith("I") else 1000) ** "_KMGT".index(unit[:1] or "_"))
 
 
 def rate(value: float) -> str:
@@ -60,12 +54,11 @@ def percent(share: float, decimals: int = 1) -> str:
 
 
 _CLOCK = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-_COUNTED_IN_MINUTES = 120
 
 
 def duration(value: float) -> str:
     """Write seconds as people count a training, or an age: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
-    if value < _COUNTED_IN_MINUTES:
+    if value < 120:  # noqa: PLR2004
         return seconds(value)
     (large, size), (small, part) = next(pair for pair in pairwise(_CLOCK) if value >= pair[0][1])
     whole, rest = divmod(round(value / part), size // part)

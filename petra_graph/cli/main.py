@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petra_graph.runtime.system import (
-    LAUNCHER,
-    PARENT,
-    at_end_of_parent,
-    end_at_signals,
-    hard_exit,
-    ignore_signals,
-    stop_with_parent,
-)
+from petra_graph.runtime import system
 from petra_graph.version import __version__
 
 if TYPE_CHECKING:
@@ -99,15 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     streams = [one for one in (sys.stdout, sys.stderr) if isinstance(one, io.TextIOWrapper)]  # None is a closed one
     for stream in streams:
         stream.reconfigure(errors="backslashreplace")  # of a character that an encoding lacks, as the line below heads
-    end_at_signals()
-    for variable in {LAUNCHER, PARENT} & os.environ.keys():
-        stop_with_parent(variable)
+    system.end_at_signals()
+    for variable in {system.LAUNCHER, system.PARENT} & os.environ.keys():
+        system.stop_with_parent(variable)
     if "RANK" in os.environ:  # of another launcher, as torchrun
-        at_end_of_parent(signal.SIGTERM)
+        system.at_end_of_parent(signal.SIGTERM)
     try:
         code = _run(None)
     finally:
-        ignore_signals()
+        system.ignore_signals()
         for stream in streams:
             try:
                 stream.flush()
@@ -115,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if code and "RANK" in os.environ:
         # Threads of this process may wait in torch for other ranks; Python's own end would stop them there, which aborts it.
-        hard_exit(code)
+        system.hard_exit(code)
     return code
 
 

@@ -64,13 +64,11 @@ Json = Annotated[bool, Option("Print JSON, and nothing else, to stdout.", names=
 
 @frozen
 class Answer:
-    """What a verb has found, for programs and for people."""
+    """What a verb has found, in JSON's types and for people, and its exit code."""
 
     record: Any
-    """In JSON's types."""
     text: str
     code: int = 0
-    """The exit code."""
 
 
 def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None]], click.Command]:

@@ -196,10 +196,7 @@ def profile(
     """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --set partition.profile=FILE`."""
     from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
-    from petra_graph.record.run_directory import make_folder_of
 
-    if output is not None:
-        make_folder_of(output)  # a wrong path is refused before minutes of measuring
     times = measure(spec, overrides, micro_batches)
     path = output or Path(f"{times.name}.profile.json")
     write_profile(path, times)

@@ -31,7 +31,6 @@ _BRIEF = {"stage", "nodes", "device", "depth", "stale\nupdates", "forward", "bac
 class PlanInWords:
     title: str
     answers: Sequence[tuple[str, str]]
-    """Each after its question in a word."""
     about: Sequence[str] = ()
     tables: Sequence[tuple[str, Sequence[Column]]]
     notes: Sequence[str]

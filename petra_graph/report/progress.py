@@ -88,10 +88,6 @@ class Progress(Listener):
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
 
-    def evaluating(self, epoch: int) -> None:
-        if self._clock() - self._written >= _PAUSE_SECONDS:
-            self._print(f"{self._title(epoch)}   evaluating")
-
     def epoch_ended(self, report: EpochEnded) -> None:
         run, found = self._run, report.evaluated
         evaluated = f"   {run.evaluates} {numbers(found, run.metrics, run.tested)}" if found else ""

@@ -26,7 +26,6 @@ _STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 8,
-    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.spines.right": False,
@@ -49,15 +48,8 @@ class Section:
     lines: Sequence[str] = ()
 
 
-def render_page(
-    title: str,
-    sections: Iterable[Section],
-    *,
-    answers: Sequence[tuple[str, str]] = (),
-    about: Sequence[str] = (),
-    warnings: Sequence[str] = (),
-) -> str:
-    """Return a page; sections that have nothing are left out."""
+def render_page(title: str, sections: Iterable[Section], **more: Sequence[Any]) -> str:
+    """Return a page; sections that have nothing are left out. There may be more: lines `about` it, `answers` with their questions, `warnings`."""
     from jinja2 import Environment, PackageLoader
 
     loader = PackageLoader(_PACKAGE, "")
@@ -65,9 +57,7 @@ def render_page(
     return environment.get_template("page.html").render(
         title=title,
         sections=[one for one in sections if one.pictures or one.tables or one.lines],
-        about=about,
-        answers=answers,
-        warnings=warnings,
+        **more,
         style=files(_PACKAGE).joinpath("page.css").read_text(encoding="utf-8"),
         version=__version__,
     )
