@@ -143,9 +143,6 @@ class TensorBoard(Callback):
     A resumed run opens another file, and tells TensorBoard to forget the events after the checkpoint (`purge_step`).
     """
 
-    requires = "tensorboard"
-    install = "pip install 'petra-graph[tensorboard]'"
-
     def started(self, run: Started) -> None:
         from torch.utils.tensorboard import SummaryWriter
 

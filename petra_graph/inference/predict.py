@@ -23,7 +23,7 @@ from petra_graph.image_files import SUFFIXES, decode, resize_and_crop
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.data_set import DataFacts, TextCodec
+from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import main
 from petra_graph.training.trained_network import Network, as_stored, moved_to
 
@@ -144,13 +144,13 @@ def continued_text(
     if not hasattr(data.code, "codec") or not facts.of_tokens:
         message = f"{data} does not say how a text becomes tokens, or has no target for each of them"
         raise SpecError(message, "use a run that was trained on windows of tokens, with the next token as the target")
-    codec: TextCodec = data.ask("codec", facts)
+    codec = data.ask("codec", facts)
     with author_code(f"{data.owned} cannot encode the prompt"):
         given = list(codec.encode(prompt))
     network = moved_to(device, network)
     drawn = draw_tokens(lambda window: main(network(window.to(device))), given, tokens, facts.shape[0], **drawing)
     with author_code(f"{data.owned} cannot decode tokens"):
-        return codec.decode(drawn)
+        return str(codec.decode(drawn))
 
 
 @torch.no_grad()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from petra_graph.plugins.author_code import named_code
     from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started
     from petra_graph.plugins.contract import Code
-    from petra_graph.plugins.data_set import DataFacts, DataSet, Split, TextCodec
+    from petra_graph.plugins.data_set import DataFacts
     from petra_graph.plugins.generators import fork_generators, seed_generators, seeded
-    from petra_graph.plugins.loss_and_metric import Loss, Metric, Scale, correct, scale_of
+    from petra_graph.plugins.loss_and_metric import Scale, correct, scale_of
     from petra_graph.plugins.stage_facts import Horizon, StageFacts
     from petra_graph.spec.in_code import code_name
     from petra_graph.spec.model import Kind, NodeSpec
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # fmt: off
 __all__ = [
-    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Buffered", "Callback", "Code", "Companion", "DataFacts", "DataSet",
-    "EpochEnded", "GreaterThan", "Head", "Horizon", "Kind", "Length", "LessThan", "Loss", "Metric", "NodeSpec", "ParameterGroups", "Problem",
-    "Reversible", "Scale", "SpecError", "Split", "StageFacts", "Started", "TextCodec", "TwoFunctionCoupling", "code_name", "correct",
+    "AdditiveCoupling", "AtLeast", "AtMost", "Block", "Buffered", "Callback", "Code", "Companion", "DataFacts",
+    "EpochEnded", "GreaterThan", "Head", "Horizon", "Kind", "Length", "LessThan", "NodeSpec", "ParameterGroups", "Problem",
+    "Reversible", "Scale", "SpecError", "StageFacts", "Started", "TwoFunctionCoupling", "code_name", "correct",
     "fork_generators", "named_code", "scale_of", "seed_generators", "seeded",
 ]
 _HOMES = (

@@ -1,7 +1,5 @@
 """Code of plugins' authors: what it raises is one problem before a training, and a traceback with a note in it. This imports no torch.
 
-"my_module:Name" names code of a module that Python finds, or of a file beside a specification.
-
 Decision: a file beside the specification comes first, also where an installed module has its name (`test.py`), so that every way to start a run
 finds the same file. Where Python would find another one, or has imported another folder's, the file is loaded by its path under a name of its
 own, with the modules beside it that it imports: two folders' `net.py` never mix.
@@ -23,8 +21,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from attrs import frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
@@ -52,12 +48,9 @@ def author_line(error: BaseException) -> str:
 def author_code(
     failure: str | Callable[[], str], error: type[PetraGraphError] = PluginError, refused: str = ""
 ) -> Iterator[None]:
-    """Load or build a plugin, or read its data: an exception becomes one problem, in the exception's own words and with its line.
+    """Load or build a plugin, or read its data: what that raises is one problem, with the line of its author. Our own errors pass.
 
-    Args:
-        failure: the beginning of the message; or what makes it, once it is needed.
-        error: the class that is raised, which decides the exit code. Our own errors, and an interruption by the keyboard, pass.
-        refused: who refuses its options by a ValueError or TypeError, which is then a SpecError of that name; or a mistake in an author's line.
+    `failure` begins the message, or makes its beginning. `refused` is who refuses options by a ValueError or TypeError, which is then a SpecError.
     """
     try:
         yield
@@ -73,18 +66,14 @@ def author_code(
         raise error(Problem(message=message, hint=at and f"raised at {at}")) from raised
 
 
-@frozen
-class noted:  # noqa: N801  it is used like a function: `with noted(...):`, and may be entered again and again
+@contextmanager
+def noted(note: str) -> Iterator[None]:
     """Call a plugin in a training: an exception keeps its traceback, with a note that names the plugin and its place."""
-
-    note: str
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
-        if isinstance(raised, Exception):
-            raised.add_note(self.note)
+    try:
+        yield
+    except Exception as raised:
+        raised.add_note(note)
+        raise
 
 
 # --- code by its name ---
@@ -97,11 +86,7 @@ _added: list[str] = []
 
 
 def find_code(location: str, folders: Sequence[str] = ()) -> Any:
-    """Return what "module:attribute" names, of a module that lies in one of the folders, or that Python finds.
-
-    Raises:
-        ImportError, AttributeError: the module or its attribute does not exist. What the module raises on import is passed on.
-    """
+    """Return what "module:attribute" names, of a module in one of the folders, or that Python finds; what its import raises is passed on."""
     name, _, attribute = location.partition(":")
     for folder in folders:
         if folder not in sys.path:  # at its end: for what a module imports later
@@ -122,16 +107,11 @@ def find_code(location: str, folders: Sequence[str] = ()) -> Any:
 
 
 def named_code(option: str, location: str) -> Any:
-    """Return what an option annotated as `Code` names; what importing its module raises is left to the caller's caller, which names the line.
-
-    Raises:
-        SpecError: there is no such module, or it has no such attribute.
-    """
+    """Return what an option annotated as `Code` names; SpecError: there is no such module, or it has no such attribute."""
     try:
         return find_code(location, getattr(location, "folders", ()))
     except (ImportError, AttributeError, ValueError) as error:
-        hint = 'write "module:attribute", of a module that can be imported, as in "my_file:make_it" of a file beside the specification'
-        raise SpecError(Problem(message=f"there is no {location}: {error}", hint=hint, path=(option,))) from error
+        raise SpecError(Problem(message=f"there is no {location}: {error}", path=(option,))) from error
 
 
 @contextmanager

@@ -11,14 +11,11 @@ them. A callback is built in every process, so that its companions are where the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
-from petra_graph.errors import SpecError
-from petra_graph.plugins.contract import Plugin, asks_for_stage
 from petra_graph.plugins.loss_and_metric import Scale
 
 if TYPE_CHECKING:
@@ -66,23 +63,16 @@ class Started:
 
 @frozen(kw_only=True)
 class EpochEnded:
-    """An epoch and, where one fell due, its evaluation.
-
-    Attributes:
-        epoch: counted from 1.
-        train: means over the training samples, by name: "loss" and the loss's metrics.
-        test: likewise over the test samples, with the values of metrics; None: no evaluation fell due, or it read validation samples. A
-            metric that is undefined on these samples, whose value is NaN, is not there.
-        validation: likewise over the validation samples, if the run has them.
-        samples_per_second: of the training part alone.
-        learning_rate: at the epoch's end.
-    """
+    """An epoch, counted from 1, and its evaluation: means over the samples by name, "loss" and metrics. One that is undefined, or NaN, is not there."""
 
     epoch: int
     train: Mapping[str, float]
     test: Mapping[str, float] | None
+    """None: no evaluation fell due, or it read validation samples."""
     samples_per_second: float
+    """Of the training part alone."""
     learning_rate: float
+    """At the epoch's end."""
     validation: Mapping[str, float] | None = None
 
     @property
@@ -94,11 +84,10 @@ class EpochEnded:
 class Listener:
     """Observes a run and does nothing: override the calls of interest. Epochs are counted from 1."""
 
-    def started(self, run: Started) -> None:
-        """Begin to observe a run that is about to train."""
+    def started(self, run: Started) -> None: ...
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Observe that a micro-batch is done: how many of the epoch are, and their means; on a GPU the means that were read last (`run.log_every`)."""
+        """Observe how many micro-batches of the epoch are done, and their means; on a GPU those that were read last (`run.log_every`)."""
 
     def warned(self, text: str) -> None:
         """Observe a warning of something that the training shows and that does not end it."""
@@ -106,8 +95,7 @@ class Listener:
     def evaluating(self, epoch: int) -> None:
         """Observe that the evaluation after an epoch begins."""
 
-    def epoch_ended(self, report: EpochEnded) -> None:
-        """Observe that an epoch and its evaluation are over."""
+    def epoch_ended(self, report: EpochEnded) -> None: ...
 
     def stopped(self) -> None:
         """Stop observing: the training makes no further call, whatever ended it."""
@@ -127,7 +115,7 @@ class Companion:
         return {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take back the tensors of a checkpoint when a run is resumed: those of this stage's nodes, on the stage's device."""
+        """Take back the tensors of a checkpoint: those of this stage's nodes, on the stage's device."""
 
 
 class Callback(Listener):
@@ -140,10 +128,9 @@ class Callback(Listener):
     """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Observe all weights after the evaluation after an epoch: parameters and running statistics by their names in `weights.safetensors`.
+        """Observe the weights of all stages after the evaluation after an epoch, by their names in `weights.safetensors`.
 
-        They are those of all stages, on the CPU, and not to be changed or kept: the training continues in the same memory.
-        `petra_graph.load(run.directory, weights=weights)` is the network with them, where `run` is what `started` was given.
+        They are on the CPU, and not to be changed or kept. `petra_graph.load(run.directory, weights=weights)` is the network with them.
         """
 
     def stops(self) -> str:
@@ -151,25 +138,20 @@ class Callback(Listener):
         return ""
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
-        """Return the companion of a stage, or None where the callback needs no companion there.
+        """Return the companion of a stage, or None. Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too.
 
-        Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too. The parameters are the stage's own,
-        not copies; a shared one under all its names. Read them in `updated`.
+        The parameters are the stage's own, not copies; a shared one under all its names. Read them in `updated`.
         """
         return None
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return weights to write into the run's directory next to the run's own, by the names of their files.
-
-        `weights` are all parameters and running statistics of a run that is done, or interrupted; `kept` are the tensors of all companions.
-        """
+        """Return weights to write into the run's directory, by the names of their files; `kept` are the tensors of all companions."""
         return {}
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Keep values by name, such as "train/loss", elsewhere than in `metrics.jsonl`; they may be infinite or NaN.
+        """Keep values by name, such as "train/loss"; they may be infinite or NaN. `step` counts micro-batches since the run's start.
 
-        `step` counts micro-batches since the run's start. Where a run is resumed, `metrics.jsonl` ends at the checkpoint
-        (`Started.resumed_at`), and later values come a second time.
+        Values after the checkpoint from which a run is resumed (`Started.resumed_at`) come a second time.
         """
 
     def close(self) -> None:
@@ -181,18 +163,3 @@ class Callback(Listener):
 
     def restore(self, state: Any) -> None:
         """Take back the state of a checkpoint, after `started`; not called where the checkpoint has no state of this callback."""
-
-
-def asked_at_stage(callback: Callback, *given: Any) -> tuple[Any, ...]:
-    """Return which of a stage's parameters and facts a callback's `at_stage` asks for: the first alone, or both."""
-    return given if asks_for_stage(callback.at_stage) else given[:1]
-
-
-def callback_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Callback:
-    """Return a callback; SpecError: the package that its attribute `requires` names is not installed."""
-    required = getattr(plugin.code, "requires", "")
-    if required and find_spec(required) is None:
-        hint = getattr(plugin.code, "install", f"install the package that has {required!r}")
-        raise SpecError(f"{plugin} needs the module {required!r}, which is not installed", hint)
-    built: Callback = plugin.code(**options)
-    return built

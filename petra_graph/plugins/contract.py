@@ -4,12 +4,10 @@
         def __init__(self, inputs, *, kernel: Annotated[int, "side of the kernel, pixels", AtLeast(1)] = 3): ...
 
 The first parameters are the framework's, by position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table
-`options`. Nothing is declared beside it, so that classes of torch and torchmetrics are plugins as they are.
-
-An annotation is the type that TOML must have, a default is the default; what TOML cannot express is left to the code. `Annotated` adds what the
-option means and its bounds; any other callable in it is given the value, and raises ValueError("must be odd"). The value of a `Path` is relative
-to the file that gives it, and that of `Code` is "module:attribute", of a module that can be imported. A parameter `stage` is no option: it is
-given the facts of the stage for which the code is built.
+`options`. An annotation is the type that TOML must have, a default is the default; what TOML cannot express is left to the code. `Annotated` adds
+what the option means and its bounds; any other callable in it is given the value, and raises ValueError("must be odd"). The value of a `Path` is
+relative to the file that gives it, and that of `Code` is "module:attribute". A parameter `stage` is no option: it is given the facts of the stage
+for which the code is built.
 """
 
 from __future__ import annotations
@@ -55,31 +53,27 @@ class CodeName(str):  # noqa: SLOT000  it has an attribute
 
 @frozen(eq=False)
 class PluginKind:
-    """A kind of plugin.
-
-    Attributes:
-        noun: in messages.
-        short: the end of the group of its entry points, and its name on the command line.
-        table: of the specification, which names the plugin; "" for blocks, which nodes name.
-        gives: the parameters by position, by the names that they usually have.
-        builds: what a call returns, in words.
-        several: whether a specification may name several, in an array of tables.
-        adapt: returns the class or function for code that may also be something else.
-        fault: returns why a class or function is none of this kind, as the end of a sentence; "" where it is.
-        make: returns what a run uses of what the code builds, or refuses it; of (plugin, what is given, options).
-    """
+    """A kind of plugin."""
 
     noun: str
     short: str
+    """The end of the group of its entry points, and its name on the command line."""
     table: str
+    """Of the specification, which names the plugin; "" for blocks, which nodes name."""
     gives: tuple[str, ...]
+    """The parameters by position, by the names that they usually have."""
     builds: str
+    """What a call returns, in words."""
     several: bool = field(default=False, kw_only=True)
+    """Whether a specification may name several, in an array of tables."""
     adapt: Callable[[Any], Any] = lambda code: code
+    """Returns the class or function for code that may also be something else."""
     fault: Callable[[Any], str] = lambda _: ""
+    """Returns why a class or function is none of this kind, as the end of a sentence; "" where it is."""
     make: Callable[[Plugin, tuple[Any, ...], dict[str, Any]], Any] = lambda plugin, given, options: plugin.code(
         *given, **options
     )
+    """Returns what a run uses of what the code builds, or refuses it; of (plugin, what is given, options)."""
 
     @property
     def group(self) -> str:
@@ -92,28 +86,25 @@ class PluginKind:
 
 @frozen(kw_only=True)
 class Plugin:
-    """A class or function as a plugin of a kind, with options once they are read.
-
-    Attributes:
-        name: that the specification gives.
-        schema: the attrs class of its options; whether it has further ones, only the code knows.
-        folders: where code that its options name may lie, besides Python's path.
-        options: an instance of that class; None until a table is read.
-        path: where the specification has the table of options; () for a plugin that no specification names.
-        recorded_as: the name under which a metric's values are recorded.
-        seed: of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone.
-    """
+    """A class or function as a plugin of a kind, with options once they are read."""
 
     kind: PluginKind
     name: str
+    """That the specification gives."""
     distribution: str
     code: Any
     schema: type = field(eq=False)
+    """The attrs class of its options; whether it has further ones, only the code knows."""
     folders: Sequence[str] = field(default=(), eq=False)
+    """Where code that its options name may lie, besides Python's path."""
     options: Any = field(default=None, eq=False)
+    """An instance of the schema; None until a table is read."""
     path: Path = field(default=(), eq=False)
+    """Where the specification has the table of options; () for a plugin that no specification names."""
     recorded_as: str = field(default="", eq=False)
+    """The name under which a metric's values are recorded."""
     seed: int | None = field(default=None, eq=False)
+    """Of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone."""
 
     def __str__(self) -> str:
         return f"{self.kind.noun} {shown(self.name)}"
@@ -133,21 +124,19 @@ class Plugin:
         return self.distribution in OWN
 
     def broken(self, fault: str) -> PluginError:
-        """Return the error that the plugin breaks the contract of its kind."""
         return PluginError(f"{self.owned} is broken: {fault}")
 
     def read(self, table: Mapping[str, Any], path: Path = ()) -> tuple[Plugin, tuple[Problem, ...]]:
         """Return the plugin with its `options` table at a path, and the table's problems, with which it has no options."""
-        schema = self.schema
+        schema, reader = self.schema, Reader()
         if _signature(self.code)[1]:
             further = table.keys() - attrs.fields_dict(schema).keys()
             schema = _options_class(self.code, len(self.kind.gives), tuple(sorted(further)))
-        reader = Reader()
         options = reader.read(table, schema)
-        problems = [
+        problems = tuple(
             attrs.evolve(one, message=f"{self}: {one.message}", path=(*path, *one.path)) for one in reader.problems
-        ]
-        return attrs.evolve(self, options=None if problems else options, path=path), tuple(problems)
+        )
+        return attrs.evolve(self, options=None if problems else options, path=path), problems
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
         """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""
@@ -155,15 +144,9 @@ class Plugin:
         return self.kind.make(self, given, self._arguments() | asked)
 
     def build(self, *given: Any, stage: StageFacts | None = None) -> Any:
-        """Return what a run uses of what the code builds.
+        """Return what a run uses of what the code builds, of what its kind gives by position and the facts of its stage, if it asks for them.
 
-        Args:
-            given: what its kind gives by position.
-            stage: the facts of the stage for which it is built, which code is given that asks for them.
-
-        Raises:
-            SpecError: it refuses its options, by ValueError or TypeError.
-            PluginError: it raised another exception that is not one of ours, or what it built breaks the contract of its kind.
+        SpecError: it refuses its options, by ValueError or TypeError. PluginError: it raised anything else, or breaks the contract of its kind.
         """
         from petra_graph.blocks.randomness import random_key
         from petra_graph.plugins.generators import seeded
@@ -174,9 +157,9 @@ class Plugin:
             with author_code(f"{self.owned} cannot be built", refused=str(self)), drawn:
                 return self.make(*given, stage=stage)
         except (SpecError, PluginError) as error:
-            raise type(error)(map(self.locate, error.problems)) from error.__cause__ or error
+            raise type(error)(map(self._locate, error.problems)) from error.__cause__ or error
 
-    def locate(self, problem: Problem) -> Problem:
+    def _locate(self, problem: Problem) -> Problem:
         """Return a problem, whose path counts from the options, at its option in the specification, or else at the plugin's name."""
         if problem.where or not self.path:
             return problem
@@ -203,23 +186,19 @@ class Plugin:
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
     """Return a class or function as a plugin; PluginError: it is neither, or cannot be called as its kind asks."""
-    code = kind.adapt(code)
+    code, fault, parameters = kind.adapt(code), "", list[inspect.Parameter]()
     form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
-    fault = "" if callable(code) else f"is {kind_of(code)}, not a class or function {form}"
     try:
-        parameters = [] if fault else list(inspect.signature(code).parameters.values())
+        parameters = list(inspect.signature(code).parameters.values())
     except (TypeError, ValueError):
-        fault = f"has no signature; write a function {form} around it"
-    if not fault:
-        names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
-        given = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-        if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
-            fault = _BEFORE
-        elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-            fault = f"must be a class or function {form}; its parameters are ({', '.join(names)})"
-        else:
-            fault = kind.fault(code)
-    if fault:
+        fault = f"is {kind_of(code)}, not a class or function {form} with a signature"
+    names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
+    given = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
+        fault = _BEFORE
+    elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        fault = fault or f"must be a class or function {form}; its parameters are ({', '.join(names)})"
+    if fault := fault or kind.fault(code):
         raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
     schema = _options_class(code, len(kind.gives))
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 import attrs
 from attrs import field, frozen
@@ -15,7 +15,6 @@ from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 IGNORED = -100
@@ -31,31 +30,24 @@ def _plain(value: Any) -> Any:
 
 @frozen(kw_only=True)
 class DataFacts:
-    """The properties of a data set that are known before any file is opened.
-
-    Attributes:
-        shape: of one sample, without the batch dimension; images are channels, height, width. Of several inputs a sample, a dictionary
-            of shapes: {"tokens": (128,), "mask": (128,)}; the first node's block reads them in this order, forward(tokens, mask).
-        dtype: of the samples; of several inputs, a dictionary of the same names.
-        classes: class indices in targets are below this; None where that depends on the files, or where targets are not
-            classes.
-        target_shape: of one target, without the batch dimension: () for a class or a number, (tokens,) for a class each token,
-            (height, width) for one each pixel. Of several targets a sample, a tuple or a dictionary of shapes: {"labels": (5,), "boxes":
-            (5, 4)}. They have no `classes`.
-        target_dtype: int64 for class indices, floats for values; of several targets, in the same tuple or dictionary.
-        mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation. Several inputs have none.
-        std: of each channel, likewise; given with the mean or not at all.
-        class_names: the names of the classes, by class index; None where they are not known.
-    """
+    """The properties of a data set that are known before any file is opened; what they are of several inputs and targets is in plugins/guide/samples.md."""
 
     shape: Any = field(converter=_plain)
+    """Of one sample, without the batch dimension; images are channels, height, width. Of several inputs a sample, a dictionary of shapes, in the
+    order in which the first node's block reads them: {"tokens": (128,), "mask": (128,)}; `dtype` has the same names."""
     dtype: Any = "uint8"
     classes: int | None = field(default=None, converter=_plain)
+    """Class indices in targets are below this; None where that depends on the files, or where targets are not classes."""
     target_shape: Any = field(default=(), converter=_plain)
+    """Of one target: () for a class or a number, (tokens,) for a class each token. Of several targets, which have no `classes`, a tuple or a
+    dictionary of shapes; `target_dtype` is of the same form."""
     target_dtype: Any = "int64"
+    """int64 for class indices, floats for values."""
     mean: tuple[float, ...] | None = None
+    """Of each channel in [0, 1] (uint8 divided by 255), given with `std` or not at all; None: no normalisation."""
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    """By class index; None where they are not known."""
 
     @property
     def of_tokens(self) -> bool:
@@ -65,8 +57,7 @@ class DataFacts:
     def expect_images(self, network: str) -> None:
         """Refuse, for a network that reads images, a data set of something else."""
         if self.several_inputs or len(self.shape) != 3:  # noqa: PLR2004  channels, height, width
-            message = f"{network} needs images [channels, height, width]; samples are {shown(self.shape)}"
-            raise SpecError(message, "choose a data set of images, or list nodes that read these samples")
+            raise SpecError(f"{network} needs images [channels, height, width]; samples are {shown(self.shape)}")
 
     def outputs(self, given: int | None, option: str = "classes") -> int:
         """Return the outputs of a network, as its option says, or one a class; SpecError: the data set's files alone tell their number."""
@@ -106,22 +97,19 @@ class DataFacts:
         }
 
 
-def facts_fault(facts: object) -> str:  # noqa: PLR0911  a fault a line
+def facts_fault(facts: object) -> str:
     """Return why no samples could have such facts, as the end of a sentence; "" where they could."""
     if not isinstance(facts, DataFacts):
         return f"are {type(facts).__name__}, not DataFacts"
     try:
-        parts = [(one, get_args(Dtype)) for one in facts.inputs.values()]
-        parts += [(one, ("int64", "float32", "float64")) for one in facts.targets.values()]
+        sound = (facts.classes is None or facts.classes > 0) and all(
+            dtype in get_args(Dtype) and isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
+            for shape, dtype in (*facts.inputs.values(), *facts.targets.values())
+        )
     except (LookupError, TypeError, AttributeError):
-        return "have not a type in dtype, and in target_dtype, for each of shape and of target_shape"
-    for (shape, dtype), types in parts:
-        if dtype not in types:
-            return f"have the type {dtype!r}, which no samples or targets have"
-        if not isinstance(shape, tuple) or not all(isinstance(size, int) and size > 0 for size in shape):
-            return f"have the shape {shape!r}, which is no tuple of integers above 0"
-    if not (facts.classes is None or (isinstance(facts.classes, int) and facts.classes > 0)):
-        return f"have classes = {facts.classes!r}, not the number of classes"
+        sound = False
+    if not sound:
+        return f"have shapes, types or classes that no samples have: {facts}"
     mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
     ends = (facts.mean, facts.std) != (None, None) and not len(mean) == len(std) > 0
     if ends or not all(one > 0 for one in std) or (facts.dtype == "uint8" and max(*mean, *std, 0, 0) > 1):
@@ -143,53 +131,11 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     return tuple(map(zeros, shape, dtype)) if facts.several_targets else zeros(shape, dtype)
 
 
-class Split(Protocol):
-    """The training or the test split of a data set; what it may have besides is in plugins/guide/data_sets.md.
-
-    A training split of unknown length has `in_order = True`, and `in_epochs(samples, micro_batch)`, which returns the split of epochs as long.
-    """
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-
-    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[Tree, Tree]:
-        """Load samples [n, *shape] in the data set's dtype, and targets [n, *target_shape]: several in a dictionary, or a tuple of targets.
-
-        Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
-        call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
-        """
-
-
-class TextCodec(Protocol):
-    """Text as tokens, which are the classes of a data set, and back."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text; SpecError: some of it has no token."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; no token is refused."""
-
-
-class DataSet(Protocol):
-    """An opened data set: a class whose constructor opens the files, and raises `SpecError` with a hint where they are missing.
-
-    The class has `facts`, a DataFacts or a static method of the options that opens no file. What it may have besides, `training_samples`,
-    `completed`, `codec` and further splits, is in plugins/guide/data_sets.md; and `read(path, **options)`, which returns a file's samples
-    [*shape] or [n, *shape] for `petra-graph predict`.
-    """
-
-    train: Split
-    test: Split
-    facts: DataFacts
-    """Completed from the files."""
-
-
 def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return an opened data set, which has the facts that its class gives before, and with which the network was planned."""
     declared, built = declared_facts(plugin), plugin.code(**options)
-    for name in ("train", "test"):
-        if not hasattr(built, name):
-            raise plugin.broken(f"what it builds, {kind_of(built)}, has no `{name}`")
+    if not (hasattr(built, "train") and hasattr(built, "test")):
+        raise plugin.broken(f"what it builds, {kind_of(built)}, has not `train` and `test`")
     if not isinstance(built.facts, DataFacts):
         built.facts = declared
     if fault := facts_fault(built.facts):

@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 
-from petra_graph.errors import SpecError, kind_of
-from petra_graph.plugins.callback import Callback, callback_of
+from petra_graph.errors import kind_of
+from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.contract import Plugin, PluginKind
 from petra_graph.plugins.data_set import data_of
-from petra_graph.plugins.loss_and_metric import UsedLoss, UsedMetric
+from petra_graph.plugins.loss_and_metric import Loss, Metric
 from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of
 from petra_graph.spec.model import NodeSpec
 
@@ -40,29 +40,18 @@ def head_of(plugin: Plugin) -> Plugin:
     """Return the block of a node with `kind = "head"`: where it is any module, what that returns goes to the loss as it is."""
     from petra_graph.blocks.module_block import OfModule, block_of
 
-    return (
-        attrs.evolve(plugin, code=block_of(plugin.code.make, head=True))
-        if issubclass(plugin.code, OfModule)
-        else plugin
-    )
+    of_module = issubclass(plugin.code, OfModule)
+    return attrs.evolve(plugin, code=block_of(plugin.code.make, head=True)) if of_module else plugin
 
 
 def _block_fault(code: Any) -> str:
-    if isinstance(code, type) and hasattr(code, "kind"):
-        return ""
-    of_instance = ": each node makes its own, with its own parameters" if hasattr(code, "parameters") else ""
-    return f"is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module{of_instance}"
+    is_one = isinstance(code, type) and hasattr(code, "kind")
+    return "" if is_one else "is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module"
 
 
 def _nodes(plugin: Plugin, given: Given, options: Options) -> tuple[NodeSpec, ...]:
     """Return the nodes of an architecture, for the samples of a data set's facts."""
-    (facts,) = given
-    if facts.several_inputs and not getattr(plugin.code, "several_inputs", False):
-        names = ", ".join(facts.inputs)
-        message = f"{plugin} reads one tensor a sample, and a sample of the data has several inputs: {names}"
-        hint = f"write the network as [[graph.node]] tables, of which the first has a block with forward(self, {names})"
-        raise SpecError(message, hint)
-    made = tuple(plugin.code(facts, **options))
+    made = tuple(plugin.code(*given, **options))
     if not made or not all(isinstance(node, NodeSpec) for node in made):
         raise plugin.broken("it returns something else than a tuple of NodeSpec")
     return made
@@ -92,11 +81,11 @@ def _as_loss(code: Any) -> Any:
     return build
 
 
-def _metric(plugin: Plugin, _: Given, options: Options) -> UsedMetric:
+def _metric(plugin: Plugin, _: Given, options: Options) -> Metric:
     built = plugin.code(**options)
     if missing := [name for name in ("update", "compute") if not callable(getattr(built, name, None))]:
         raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
-    return UsedMetric(plugin, built)
+    return Metric(plugin, built)
 
 
 def _callback_fault(code: Any) -> str:
@@ -113,11 +102,11 @@ OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), "a t
 LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule", ("update", "horizon"),
                          "the factor of the learning rate", make=_factor)
 LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss,
-                  make=lambda plugin, _, options: UsedLoss(plugin, plugin.code(**options)))
+                  make=lambda plugin, _, options: Loss(plugin, plugin.code(**options)))
 METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
 DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test",
                       fault=lambda code: "" if hasattr(code, "facts") else _NO_FACTS, make=data_of)
-CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault, make=callback_of)
+CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
 # fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""

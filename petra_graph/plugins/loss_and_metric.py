@@ -1,7 +1,7 @@
 """A loss: a scalar with a graph, the mean over samples; its metrics are sums over samples. And a metric of a whole evaluation.
 
-Decision: the methods of a metric are those of torchmetrics' classes, so that each of them is a metric. A new metric is built for every
-evaluation, so no `reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
+Decision: the methods of a metric are `update` and `compute`, as torchmetrics' classes have them. A new metric is built for every evaluation, so no
+`reset` is called: whatever an author forgets to reset cannot reach the next evaluation.
 
 Decision: NaN says that a metric is undefined on a split, as a ranking is where all samples have one class. A run warns, and the evaluation is
 without that value.
@@ -10,8 +10,8 @@ without that value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
 
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 
 _MOST = 5
 """The best outputs among which a target is looked for."""
-
-
-class Loss(Protocol):
-    """A loss: a function of (output, target), or an object that is called so, as modules of torch are.
-
-    Where the network returns several tensors, or a target is several, it is given them in the tuple or dictionary that they are in. What it
-    may have besides, `target_weight`, `target_count` and `logits`, is in plugins/guide/losses.md: windows, replicas and evaluations divide by
-    the sum of the weights, so that no mean depends on how samples are batched; it is not asked for a batch of weight 0.
-    """
-
-    def __call__(self, output: Tree, target: Tree) -> Tensor:
-        """Return the mean loss over the samples, a scalar with a graph."""
-
-    def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return sums over the samples, scalars without a graph; of a loss that has no such method, `correct` if targets are classes."""
 
 
 def target_weight(loss: Loss, target: Tree, method: str = "target_weight") -> float:
@@ -65,13 +50,8 @@ def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
 def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
     """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
 
-    Args:
-        output: [n, classes, *].
-        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits. Or the shares of the
-            classes, float [n, classes]; a sample counts with those of the classes that are found.
-
-    Returns:
-        Scalars without a graph: int64, or float64 where a sample has several targets, or shares.
+    Outputs are [n, classes, *]; targets class indices [n, *], where a sample with several of them counts with the share of its hits, or the shares
+    of the classes, float [n, classes], where it counts with those of the classes that are found.
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
     shares = target.is_floating_point()
@@ -81,16 +61,14 @@ def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
     return found if shares or target.dim() == 1 else {name: count.double() / each for name, count in found.items()}
 
 
-def _trained(loss: Any) -> Iterator[str]:
-    """Yield the names of what asks for gradients in a loss: parameters of a module, or of the attributes of any object."""
+def _trained(loss: Any) -> list[str]:
+    """Return what asks for gradients in a loss: parameters of a module, or of the attributes of any object."""
     if hasattr(loss, "named_parameters"):
-        yield from (name for name, one in loss.named_parameters() if one.requires_grad)
-        return
-    for name, held in getattr(loss, "__dict__", {}).items():
-        for _, one in named_leaves(held):
-            inside = _trained(one) if hasattr(one, "named_parameters") else ()
-            if getattr(one, "requires_grad", False) is True or any(inside):
-                yield name
+        return [name for name, one in loss.named_parameters() if one.requires_grad]
+    held = named_leaves(getattr(loss, "__dict__", {}))
+    return [
+        name for name, one in held if getattr(one, "requires_grad", None) is True or (one is not loss and _trained(one))
+    ]
 
 
 def reads_logits(plugin: Plugin) -> bool:
@@ -99,38 +77,37 @@ def reads_logits(plugin: Plugin) -> bool:
     return bool(getattr(plugin.code, "logits", of_torch))
 
 
-class UsedLoss:
-    """A loss in a run: a module is on the device of the outputs, the first value is looked at, and what it raises has a note that names it."""
+class Loss:
+    """A loss in a run, what a plugin builds: a module is on the device of the outputs, and what it raises has a note that names it.
+
+    Windows, replicas and evaluations divide by the sum of the weights of targets, so that no mean depends on how samples are batched.
+    """
 
     def __init__(self, plugin: Plugin, loss: Any) -> None:
-        self._plugin, self._loss, self._seen = plugin, loss, False
-        self._noted = noted(f"{plugin.owned}, loss.name")
+        self._plugin, self._loss, self._note = plugin, loss, f"{plugin.owned}, loss.name"
         for name in ("target_weight", "target_count"):
             if hasattr(loss, name):
                 setattr(self, name, getattr(loss, name))
-        if trained := list(_trained(loss)):
+        if trained := _trained(loss):
             fault = f"it has parameters of its own, {', '.join(trained)}, which nothing trains"
             raise SpecError(f"{plugin}: {fault}", "let them be parameters of the network's head")
 
     def __call__(self, output: Tree, target: Tree) -> Tensor:
-        with self._noted:
+        import torch
+
+        with noted(self._note):
             if hasattr(self._loss, "buffers"):
                 self._loss.to(main(output).device)
             value: Tensor = self._loss(output, target)
-        if not self._seen:
-            import torch
-
-            if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
-                fault = f"it returns {form(value)}, not a scalar of real numbers: the mean over the samples"
-                raise self._plugin.broken(fault)
-            if torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output)) and not value.requires_grad:
-                raise self._plugin.broken("it returns a scalar without a graph, so nothing can be learnt")
-            self._seen = True
+        # Several values would silently be summed, and one without a graph would train nothing.
+        trains = torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output))
+        if getattr(value, "ndim", None) != 0 or (trains and not value.requires_grad):
+            raise self._plugin.broken(f"it returns {form(value)}, not a scalar with a graph: the mean over the samples")
         return value
 
     def metrics(self, output: Tree, target: Tree) -> Mapping[str, Tensor]:
-        """Return the loss's metrics."""
-        with self._noted:
+        """Return sums over the samples; of a loss that has no such method, `correct` if targets are classes."""
+        with noted(self._note):
             if hasattr(self._loss, "metrics"):
                 found: Mapping[str, Tensor] = self._loss.metrics(output, target)
                 return found
@@ -141,27 +118,16 @@ class UsedLoss:
             return correct(output, target) if fits else {}
 
 
-class Metric(Protocol):
-    """A metric of one evaluation, for which it is built. One that is a torch module is moved to the device of the outputs."""
-
-    def update(self, output: Tensor, target: Tensor) -> Any:
-        """Take a batch: outputs of the head [n, ...] and their targets [n, ...], both without a graph; not to be changed."""
-
-    def compute(self) -> Tensor | float | Mapping[str, Tensor | float]:
-        """Return the value over all batches: a number, or a scalar tensor; or several by their names."""
-        ...
-
-
-class UsedMetric:
+class Metric:
     """A metric in an evaluation: its values are numbers by name, "" of a single one, and what it raises has a note that names it."""
 
-    def __init__(self, plugin: Plugin, metric: Metric) -> None:
-        self._metric, self._noted = metric, noted(f"{plugin.owned}, [[metric]]")
+    def __init__(self, plugin: Plugin, metric: Any) -> None:
+        self._metric, self._note = metric, f"{plugin.owned}, [[metric]]"
 
     def update(self, output: Tensor, target: Tree) -> None:
         import torch
 
-        with torch.no_grad(), self._noted:
+        with torch.no_grad(), noted(self._note):
             if isinstance(self._metric, torch.nn.Module):
                 self._metric.to(output.device)
             self._metric.update(output, target)
@@ -169,45 +135,32 @@ class UsedMetric:
     def compute(self) -> Mapping[str, float]:
         import torch
 
-        with torch.no_grad(), self._noted:
+        with torch.no_grad(), noted(self._note):
             values: Any = self._metric.compute()
             return {name: float(one) for name, one in (values if isinstance(values, Mapping) else {"": values}).items()}
 
 
 @frozen(kw_only=True)
 class Scale:
-    """How the values of a metric are read.
-
-    Attributes:
-        better: which of two values is better.
-        share: whether they are shares, from 0 to 1, which are shown as percentages.
-    """
+    """How the values of a metric are read."""
 
     better: Literal["higher", "lower"] = "higher"
     share: bool = False
+    """Whether they are shares, from 0 to 1, which are shown as percentages."""
 
     @property
     def largest_or_smallest(self) -> Literal["largest", "smallest"]:
-        """Which value is the best one."""
         return "largest" if self.better == "higher" else "smallest"
 
 
 def scale_in(plugin: Plugin) -> Scale:
     """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
-    lower = getattr(plugin.code, "higher_is_better", None) is False
-    better: Any = getattr(plugin.code, "better", "lower" if lower else "higher")
-    if better not in ("higher", "lower"):
-        raise plugin.broken(f"its `better` is {better!r}, not 'higher' or 'lower'")
-    return Scale(better=better, share=getattr(plugin.code, "share", False))
+    lower = getattr(plugin.code, "better", "") == "lower" or getattr(plugin.code, "higher_is_better", None) is False
+    return Scale(better="lower" if lower else "higher", share=getattr(plugin.code, "share", False))
 
 
 def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:
-    """Return how a value is read.
-
-    Args:
-        name: as it is recorded: "test/f1", or "f1".
-        scales: those of a run's metrics, by the names under which they are recorded; other values are of the loss.
-    """
+    """Return how the value recorded as "test/f1" is read; `scales` are those of a run's metrics by their names, and other values are of the loss."""
     bare = re.sub(r"^(train|validation|test)/", "", name)
     of_loss = Scale(better="lower" if bare == "loss" else "higher", share=re.fullmatch(r"top\d+", bare) is not None)
     return scales.get(bare.partition("/")[0], of_loss)

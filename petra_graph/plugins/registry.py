@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 VERBS = "petra_graph.verbs"
 """The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
 module, so this imports what is heavy where it is used."""
-_OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
-"""The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
 
 
 @frozen(kw_only=True)
@@ -45,14 +43,13 @@ class Entry:
 
     def load(self) -> Any:
         """Import the object that the entry point names, and raise whatever the import raises."""
-        return entrypoints.EntryPoint.from_string(self.target, self.name).load()
+        return find_code(self.target)
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
-    """Return the registry of the installed plugins; this imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out.
+    """Return the registry of the plugins in these folders, or on `sys.path`; of a distribution that is there twice, the first one counts.
 
-    Args:
-        search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
+    This imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out.
     """
     found: dict[str, tuple[Entry, ...] | None] = {}
     for folder in (Path(folder).absolute() for folder in (sys.path if search is None else search)):
@@ -74,21 +71,27 @@ def _in_folder(folder: str, _changed: int) -> dict[str, tuple[Entry, ...] | None
         if b"petra" not in text.lower():
             continue
         owner = _canonical(re.split(r"-|\.egg-info", file.parent.name)[0])  # "petra_graph-0.3.0.dist-info"
+        points = entrypoints.CaseSensitiveConfigParser(delimiters=("=",), interpolation=None)
         try:
-            points = entrypoints.CaseSensitiveConfigParser(delimiters=("=",), interpolation=None)
             points.read_string(text.decode())
         except (ValueError, Error):
             found[owner] = None
             continue
-        lines = [(group, *line) for group in points.sections() if _OURS.match(group) for line in points.items(group)]
-        entries = (Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in lines)
-        found.setdefault(owner, tuple(entries))
+        found.setdefault(
+            owner,
+            tuple(
+                Entry(group=group, name=name, distribution=owner, target=target)
+                for group in points.sections()
+                if _canonical(group).startswith("petra-graph-")  # petra-graph.blocks is misspelt, and `list` tells it
+                for name, target in points.items(group)
+            ),
+        )
     return found
 
 
-def _canonical(distribution: str) -> str:
-    """Return a distribution's name as package indices compare it: `Petra_Graph` is `petra-graph`."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
+def _canonical(name: str) -> str:
+    """Return a name as package indices compare it: `Petra_Graph` is `petra-graph`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _here() -> tuple[str, ...]:
@@ -119,9 +122,8 @@ class Registry:
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name, loaded; it may also be "module:attribute", of a module beside the specification or installed.
 
-        Raises:
-            SpecError: no plugin has this name, or there is no such module.
-            PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the contract of its kind.
+        SpecError: no plugin has this name, or there is no such module. PluginError: two distributions have it, or it cannot be loaded, or breaks
+        the contract of its kind.
         """
         from petra_graph.plugins.contract import plugin_of
 
@@ -133,21 +135,17 @@ class Registry:
                 except ModuleNotFoundError as error:
                     if error.name != re.split("[.:]", name)[0]:  # it imports a module that is not there
                         raise
-                    why = f"{error.name!r} is neither importable nor a distribution with {kind.nouns}"
-                    hint = f"modules are looked for on Python's path and in {' and '.join(self.folders)}"
-                    raise SpecError(f"{named} has no module: {why}", hint) from error
+                    raise SpecError(f"{named}: {error}, on Python's path or in {' and '.join(self.folders)}") from error
             return plugin_of(kind, name, code, folders=self.folders)
 
         entries = [entry for entry in self.entries if (entry.group, entry.name) == (kind.group, name)]
         # Decision: a name of the catalog is its own, so that no package that is installed besides changes a specification.
         entries = [entry for entry in entries if entry.distribution == FIRST_PARTY] or entries
         if not entries:
-            unread = f"; entry points that could not be read: {', '.join(self.unreadable)}" if self.unreadable else ""
-            raise SpecError(f"unknown {named}", suggestion(name, self.names(kind)) + unread)
+            raise SpecError(f"unknown {named}", suggestion(name, self.names(kind)))
         if len(entries) > 1:
-            owners = ", ".join(sorted(entry.distribution for entry in entries))
-            hint = f"write the code of one: {' or '.join(shown(entry.target) for entry in entries)}"
-            raise PluginError(f"{named} is in {len(entries)} distributions: {owners}", hint)
+            owners = " or ".join(shown(entry.target) for entry in entries)
+            raise PluginError(f"{named} is in {len(entries)} distributions; write the code of one: {owners}")
         (entry,) = entries
         with author_code(f"{named} of {entry.distribution} cannot be loaded from {entry.target!r}"):
             code = entry.load()

@@ -7,14 +7,7 @@ done, and its backward of n after all backwards before n. So that micro-batch is
 
 where n counts from the drain, and f is the micro-batch with which the pipeline filled again, if a run was resumed under other
 stages. Where the pipeline flushes after each window, d is 0. The delay of an update is the mean of d over its window: while
-the pipeline is full, that is (D - 1) / k. Three stages, `1f1b`, k = 2, the first eight micro-batches:
-
-    n             0   1   2   3   4   5   6   7
-    d, depth 3    0   0   1   1   1   1   1   1
-    d, depth 2    0   0   1   0   1   0   1   0
-    d, depth 1    0   0   0   0   0   0   0   0
-
-At depth 2 the delay of each update is 1/2 from the second one on.
+the pipeline is full, that is (D - 1) / k.
 """
 
 from __future__ import annotations
@@ -26,28 +19,21 @@ from petra_graph.spec.model import Flush
 
 @frozen(kw_only=True)
 class StageFacts:
-    """A stage of a pipeline, for optimizers, learning-rate schedules and callbacks that ask for it.
-
-    Attributes:
-        index: from 1 to `stages`, the head's.
-        stages: of the pipeline, J.
-        depth: forwards of the stage before its first backward; 1 without delay.
-        accumulation: micro-batches in an update, k.
-        replicas: pipelines whose gradients an update averages.
-        flush: "window": the pipeline drains after each window, and nothing is late.
-        micro_batches: between two drains: those of an epoch.
-        filled: the micro-batch, counted from the run's start, with which the pipeline last filled within an epoch, where a run was
-            resumed under other stages; 0: it never did.
-    """
+    """A stage of a pipeline, for optimizers, learning-rate schedules and callbacks that ask for it."""
 
     index: int
+    """From 1 to `stages`, the head's."""
     stages: int
     depth: int
+    """Forwards of the stage before its first backward; 1 without delay."""
     accumulation: int
     replicas: int
     flush: Flush
+    """Under "window" the pipeline drains after each window, and nothing is late."""
     micro_batches: int
+    """Between two drains: those of an epoch."""
     filled: int = 0
+    """The micro-batch, counted from the run's start, with which the pipeline last filled within an epoch, where a run was resumed under other stages."""
 
     @property
     def steady(self) -> float:
@@ -64,11 +50,7 @@ class StageFacts:
         return n // self.accumulation - before_forward // self.accumulation
 
     def staleness_of_update(self, u: int) -> float:
-        """Return the delay of this stage's update u = 0, 1, ..., counted from the run's start: the mean of d over the update's window.
-
-        In a run that was resumed under other stages it is the delay of a run that had these stages from the start: its pipeline filled
-        at the beginnings of epochs alone.
-        """
+        """Return the mean of d over the window of update u = 0, 1, ..., as of a run that had these stages from the start."""
         k, of_epoch = self.accumulation, self.micro_batches
         # An epoch has ceil(micro_batches / k) updates, and its last window may be short.
         epoch, window = divmod(u, -(-of_epoch // k))
@@ -89,13 +71,7 @@ def steady_staleness(depth: int, accumulation: int, flush: Flush) -> float:
 
 
 def backwards_before(n: int, depth: int, filled: int = 0) -> int:
-    """Return the backwards that a stage has done before its forward n, where windows do not drain the pipeline.
-
-    Args:
-        n: counted from the last drain, as the backwards are.
-        depth: of the stage.
-        filled: the micro-batch with which the pipeline filled again; the backwards before it are done, or left out.
-    """
+    """Return the backwards that a stage has done before its forward n since the last drain; those before `filled` are done, or left out."""
     return max(n - depth + 1, filled, 0)
 
 
@@ -106,14 +82,9 @@ def updates_after(backwards: int, micro_batches: int, accumulation: int) -> int:
 
 @frozen(kw_only=True)
 class Horizon:
-    """The length of a run in updates, for learning-rate schedules.
-
-    Attributes:
-        updates: of the whole run; the schedule is asked for u = 0 .. updates - 1.
-        updates_per_epoch: of one epoch.
-        warmup_updates: at the run's start, over which the rate rises; counted in `updates`.
-    """
+    """The length of a run in updates, for learning-rate schedules, which are asked for u = 0 .. updates - 1."""
 
     updates: int
     updates_per_epoch: int
     warmup_updates: int
+    """At the run's start, over which the rate rises; counted in `updates`."""

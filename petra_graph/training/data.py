@@ -20,7 +20,7 @@ from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, a
 from petra_graph.executor.update import horizon
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.author_code import author_code
-from petra_graph.plugins.data_set import IGNORED, DataFacts, DataSet, count_of_share
+from petra_graph.plugins.data_set import IGNORED, DataFacts, count_of_share
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.plugins.tensor_trees import Tree, form, named_leaves
 from petra_graph.runtime.stage_io import MicroBatch
@@ -204,7 +204,7 @@ class OpenedData:
         return evolve(opened, loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None)
 
     @classmethod
-    def of(cls, name: str, data: DataSet, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
+    def of(cls, name: str, data: Any, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
         """Part an opened data set of this name as `data.validation` says; SpecError: it has no such samples. A stream's `train` knows its epochs."""
         wanted, rows, held_rows, held = spec.data.validation if parted else None, None, None, None
         with at_path("data", "validation"):

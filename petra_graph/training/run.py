@@ -25,7 +25,8 @@ from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.plugins.callback import Listener, asked_at_stage
+from petra_graph.plugins.callback import Listener
+from petra_graph.plugins.contract import asks_for_stage
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import WEIGHTS
@@ -169,8 +170,8 @@ def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -
             for name, one in module.named_parameters(remove_duplicate=False)
         }
         for one in prepared.callbacks:
-            given = asked_at_stage(one.callback, parameters, prepared.stages[executor.program.index - 1])
-            if (companion := one.call("at_stage", *given)) is not None:
+            facts = [prepared.stages[executor.program.index - 1]] if asks_for_stage(one.callback.at_stage) else []
+            if (companion := one.call("at_stage", parameters, *facts)) is not None:
                 executor.companions[one.name] = companion
 
 

@@ -38,9 +38,7 @@ def test_a_file_of_ours_that_cannot_be_read_is_named(install, site):
     (install("twice", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = a:B\nx = a:C\n")
     install("my-blocks", MINE)
     assert discover([str(site)]) == Registry(entries=(ENTRY,), unreadable=("broken", "twice"))
-    assert problem(discover([str(site)]), BLOCK, "x", SpecError) == (
-        'unknown block "x"\n    help: allowed: mine; entry points that could not be read: broken, twice'
-    )
+    assert problem(discover([str(site)]), BLOCK, "x", SpecError) == 'unknown block "x"\n    help: allowed: mine'
 
 
 def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
@@ -73,11 +71,8 @@ def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(foun
     install("other-blocks", f"[petra_graph.blocks]\n{others}")
     install("petra-graph", "[petra_graph.blocks]\nrev-mlp = my_code:Block\n")
     registry = discover([str(site)])
-    assert problem(registry, BLOCK, "mine", PluginError) == (
-        """\
-block "mine" is in 2 distributions: my-blocks, other-blocks
-    help: write the code of one: "my_code:Block" or "my_code:Other\""""
-    )
+    said = 'block "mine" is in 2 distributions; write the code of one: "my_code:Block" or "my_code:Other"'
+    assert problem(registry, BLOCK, "mine", PluginError) == said
     assert registry.resolve(OPTIMIZER, "mine").distribution == "my-blocks"
     assert registry.names(BLOCK) == ("free", "mine", "rev-mlp")
     assert registry.only(["other_blocks"]).names(BLOCK) == ("free", "mine", "rev-mlp")

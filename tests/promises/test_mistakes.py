@@ -30,7 +30,7 @@ class Data:
     facts = DataFacts(shape=(8,), dtype="float32", classes=10)
 """
 ENDS = {
-    "loss.name='broken:Loss'": (4, "is broken: it returns float32 [128], not a scalar of real numbers"),
+    "loss.name='broken:Loss'": (4, "is broken: it returns float32 [128], not a scalar"),
     "data={name='broken:Data', batch=16}": (1, "targets are 10 .. 10, where the data set declares classes 0 .. 9"),
     "loss.name='broken:Raising'": (
         1,

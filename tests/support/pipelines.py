@@ -275,7 +275,8 @@ def _optimizer(name: str) -> Plugin:
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
     if any(key in options for key in ("correction", "predict", "correct_discrepancy")):
         optimizer, options = "corrected", {"optimizer": optimizer, **options}
-    return Training(loss=CrossEntropy(), optimizer=_optimizer(optimizer).read(options)[0], rate=lambda _: rate)
+    loss: Any = CrossEntropy()
+    return Training(loss=loss, optimizer=_optimizer(optimizer).read(options)[0], rate=lambda _: rate)
 
 
 def batches(

@@ -79,9 +79,6 @@ def module_nodes(
     return tuple(made)
 
 
-module_nodes.several_inputs = True  # type: ignore[attr-defined]
-
-
 def link_of_chain(place: int, anchors: int | None, alpha: float, beta: float) -> tuple[str, Kind, dict[str, float]]:
     """Return the block, the kind and the coefficients of a layer at a place of a reversible chain."""
     kind: Kind = "buffered" if anchors is not None and (place + 1) % anchors == 0 else "reversible"

@@ -27,9 +27,6 @@ class MlflowRun(Callback):
     It goes through MLflow's client alone: no global state of MLflow changes. MLflow forgets no values: those after the checkpoint are kept twice, the later ones from the resumed run.
     """
 
-    requires = "mlflow"
-    install = "pip install 'petra-graph-studies[mlflow]'"
-
     def __init__(
         self,
         *,
@@ -83,9 +80,6 @@ class WandbRun(Callback):
     wandb's own step must not go back, and a probe records a micro-batch when later ones are known already. So every row has the run's
     `step` as a value, over which the others are drawn, and wandb's own step is the next one if the run's goes back.
     """
-
-    requires = "wandb"
-    install = "pip install 'petra-graph-studies[wandb]'"
 
     def __init__(
         self,

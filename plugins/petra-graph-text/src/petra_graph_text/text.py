@@ -22,7 +22,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan, Problem, SpecError, TextCodec
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan, Problem, SpecError
 from petra_graph_text.tokenizers_on_disk import TokenCodec, tokenizer_of, vocabulary_of
 
 BYTES = 256
@@ -156,7 +156,7 @@ class TextBytes(_Text):
         return text_facts(context, BYTES)
 
     @staticmethod
-    def codec(facts: DataFacts) -> TextCodec:  # noqa: ARG004  the contract's signature
+    def codec(facts: DataFacts) -> Any:  # noqa: ARG004  the contract's signature
         """Return the bytes of UTF-8."""
         return ByteCodec()
 
@@ -201,7 +201,7 @@ class TextCharacters(_Text):
         return {"vocabulary": len(set[str]().union(*(one.decode() for one in read_files(root, pattern, utf8=True))))}
 
     @staticmethod
-    def codec(facts: DataFacts) -> TextCodec:
+    def codec(facts: DataFacts) -> Any:
         """Return the characters, which the facts of an opened text name."""
         return CharacterCodec(facts.class_names or ())
 
@@ -251,7 +251,7 @@ class TextTokens(_Text):
         return {} if vocabulary is not None else {"vocabulary": vocabulary_of(tokenizer)}
 
     @staticmethod
-    def codec(facts: DataFacts, *, tokenizer: Path) -> TextCodec:  # noqa: ARG004  the contract's signature
+    def codec(facts: DataFacts, *, tokenizer: Path) -> Any:  # noqa: ARG004  the contract's signature
         """Return the tokenizer; SpecError: it is no longer where it was."""
         return _codec(tokenizer)
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.errors import shown, suggestion
-from petra_graph.plugins import DataFacts, Split
+from petra_graph.plugins import DataFacts
 
 _IMAGE, _BATCH = 3, 4
 """Set these draws apart from others of the same (seed, epoch)."""
@@ -90,14 +90,14 @@ def _value(parameter: inspect.Parameter | None, value: Any) -> Any:
 class AugmentedSplit:
     """A training split whose images are transformed behind its own crops and flips."""
 
-    split: Split
+    split: Any
     transforms: Sequence[Callable[[Tensor], Tensor]]
 
     def __len__(self) -> int:
         return len(self.split)
 
     @property
-    def plain(self) -> Split | None:
+    def plain(self) -> Any:
         """The same images without any augmentation; None where the split has no such view."""
         return getattr(self.split, "plain", None)
 
@@ -142,7 +142,7 @@ def _seed(*parts: int) -> None:
     torch.default_generator.manual_seed(int(key >> np.uint64(1)))
 
 
-def augmented(split: Split, facts: DataFacts, augment: Sequence[Table], mix: Sequence[Table]) -> Split:
+def augmented(split: Any, facts: DataFacts, augment: Sequence[Table], mix: Sequence[Table]) -> Any:
     """Return a training split that is augmented as the options `augment` and `mix` say."""
     if not augment and not mix:
         return split
