@@ -75,11 +75,8 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
     if as_json:
         print_json({**figures, "notes": notes, "warnings": warnings})
     else:
-        echo(
-            "\n".join(
-                [*(f"{key}: {one}" for key, one in figures.items()), *notes, *map("warning: {}".format, warnings)]
-            )
-        )
+        lines = [f"{key}: {one}" for key, one in figures.items()]
+        echo("\n".join([*lines, *notes, *(f"warning: {text}" for text in warnings)]))
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
