@@ -89,7 +89,7 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
 def judged_by(groups: Sequence[RunGroup]) -> str:
     """Say by which value of runs the groups are sorted; nothing where no metric was measured."""
     metric = groups[0].judged_by
-    return f"Judged by each run's best {metric}, {chosen_on(metric)}. " if metric else ""
+    return f"Judged by each run's best {metric}, {chosen_on(metric)}." if metric else ""
 
 
 # --- what differs ---

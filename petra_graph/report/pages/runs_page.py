@@ -60,7 +60,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
     rows = [{"group": group.name} | run_row(run_record(run.directory, run)) for group in groups for run in group.runs]
     listed_runs = [name_column(head, [row[head] for row in rows]) for head in rows[0]]
     sections = [
-        Section(name="groups", note=f"{judged_by(groups)}{_SPREAD}", tables=[("", group_columns(groups))]),
+        Section(name="groups", note=f"{judged_by(groups)} {_SPREAD}", tables=[("", group_columns(groups))]),
         Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
         Section(name="runs", tables=[("", listed_runs)]),
     ]
