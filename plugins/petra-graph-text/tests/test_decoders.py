@@ -11,8 +11,7 @@ from petra_graph_text.decoders import FAMILIES
 from petra_graph_text.export import to_transformers
 from petra_graph_text.text import TextTokens
 from safetensors import safe_open
-from tiny_models import SPEC, VERSE, VOCABULARY, latest, save_model
-from transformers import AutoModelForCausalLM
+from tiny_models import SPEC, VERSE, VOCABULARY, latest, opened_by_transformers, save_model
 
 import petra_graph
 from petra_graph.cli.main import main
@@ -97,7 +96,7 @@ def test_a_trained_network_is_opened_by_transformers(change: str) -> None:
     save_model("model", tie_word_embeddings="compute" not in change)
     assert run(change) == 0
     to_transformers("latest", "out")  # which compares the logits
-    model = AutoModelForCausalLM.from_pretrained("out").eval()
+    model = opened_by_transformers("out")
     assert (model.lm_head.weight is model.model.embed_tokens.weight) is tied
     if tied:
         assert torch.equal(logits_of(model), petra_graph.load(latest())(TOKENS).transpose(1, 2))
@@ -119,7 +118,7 @@ def test_adapters_alone_are_trained_and_merged_or_written_as_peft_does() -> None
     assert {name for name in trained if "lora" in name} == adapters
     to_transformers("latest", "out")
     expected = petra_graph.load(latest())(TOKENS).transpose(1, 2)
-    found = logits_of(AutoModelForCausalLM.from_pretrained("out"))
+    found = logits_of(opened_by_transformers("out"))
     assert (found - expected).abs().max() < 1e-4 * (logits_of(model) - expected).abs().max()
     to_transformers("latest", "adapter", adapter=True)
     config = json.loads(Path("adapter/adapter_config.json").read_text())
@@ -148,7 +147,7 @@ def test_layers_made_reversible_have_the_gradients_of_plain_autograd() -> None:
         assert other.keys() == states[0].keys()
         assert all(torch.allclose(other[name], one, rtol=1e-9, atol=1e-9) for name, one in states[0].items())
     to_transformers("latest", "out")
-    written = AutoModelForCausalLM.from_pretrained("out").state_dict()
+    written = opened_by_transformers("out").state_dict()
     assert torch.equal(written["model.layers.1.mlp.up_proj.weight"], states[2]["model.layers.1.mlp.up_proj.weight"])
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM
 
 VERSE = "the cat sat on the mat and the dog sat on the log\n"
 VOCABULARY = 277
@@ -54,6 +53,8 @@ epochs = 1
 
 def tiny(family: str = "llama", **changes: Any) -> Any:
     """Return a model of transformers with random weights, in evaluation mode."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # which every process that collects tests would import
+
     torch.manual_seed(0)
     config = AutoConfig.for_model(family, **{**SIZES, "initializer_range": 0.3, **changes})
     return AutoModelForCausalLM.from_config(config).eval()
@@ -65,6 +66,12 @@ def save_model(folder: str, *, shards: str = "5GB", **changes: Any) -> Any:
     model.save_pretrained(folder, max_shard_size=shards)
     save_tokenizer(Path(folder) / "tokenizer.json", VERSE * 4)
     return model
+
+
+def opened_by_transformers(folder: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
 def save_tokenizer(file: Path, text: str) -> None:

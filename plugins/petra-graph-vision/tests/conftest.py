@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from torchvision import datasets
 
 from tests.conftest import here, install, one_thread, saved_run, saved_runs, shared_folder, site, write  # noqa: F401
 
@@ -32,6 +31,8 @@ def make_planes():
 @pytest.fixture
 def cifar_root(tmp_path, make_planes, monkeypatch):
     """CIFAR-10 and CIFAR-100 in their layouts, with other images, whose digests torchvision takes for the published ones."""
+    from torchvision import datasets  # with torch's compiler, which every process that collects tests would import
+
     for published, key in ((datasets.CIFAR10, "labels"), (datasets.CIFAR100, "fine_labels")):
         folder = tmp_path / published.base_folder
         for list_name in ("train_list", "test_list"):

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from torchvision import models
-from torchvision.models import _api
 
 import petra_graph as pg
 from petra_graph.planning.check_spec import check_spec
@@ -23,12 +21,13 @@ def spec_of(network, side=32, **options):
 @pytest.fixture
 def vit_small(monkeypatch):
     """A transformer of torchvision's class: its smallest one takes seconds to draw."""
+    from torchvision import models
 
     def made(*, image_size, weights, **more):
         return models.VisionTransformer(image_size, 16, 2, 2, 16, 32, **more)
 
     made.__module__ = "torchvision.models.vision_transformer"
-    monkeypatch.setitem(_api.BUILTIN_MODELS, "vit_small", made)
+    monkeypatch.setitem(models._api.BUILTIN_MODELS, "vit_small", made)
 
 
 @pytest.mark.usefixtures("vit_small")
