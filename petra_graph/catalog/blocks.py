@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Shape, Streams
-from petra_graph.plugins import AtLeast, Code, GreaterThan, LessThan, Problem, SpecError, named_code
+from petra_graph.plugins import AtLeast, Code, LessThan, named_code
 
 Channels = Annotated[int, "channels of each output stream", AtLeast(1)]
 Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
@@ -20,50 +20,13 @@ Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0)
 Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
-_AS_MADE = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv2d, nn.BatchNorm2d, nn.ReLU))
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
-class ConvNorm(nn.Sequential):
-    """A convolution, batch normalisation and perhaps ReLU in place, with the state and the bits of `nn.Sequential`.
-
-    Torch's functions are called directly: for small tensors, what `nn.Module` does around three of them takes as long as they do.
-    """
-
-    draws = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return relu(norm(conv(x))), or norm(conv(x))."""
-        layers: Any = tuple(self._modules.values())
-        # Whoever replaces a layer, adds one or hooks one finds all of them called as modules, and so does a tracer, whose x is no tensor.
-        direct = not torch.compiler.is_compiling() and isinstance(x, Tensor) and tuple(map(type, layers)) in _AS_MADE
-        for layer in layers if direct else ():
-            own = layer.__dict__
-            if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
-                direct = False
-            if own["_backward_hooks"] or own["_backward_pre_hooks"]:
-                direct = False
-        if not direct or not layers[1].training or layers[1].momentum is None:
-            return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
-        conv, norm, *relu = layers
-        # Their tables, since an attribute takes a module as long as some additions.
-        of_conv, of_norm, statistics = conv._parameters, norm._parameters, norm._buffers  # noqa: SLF001
-        x = conv._conv_forward(x, of_conv["weight"], of_conv["bias"])  # noqa: SLF001
-        if x.numel() == x.shape[1]:  # one value a channel has no variance, which the module refuses
-            return cast(Tensor, norm(x))
-        mean = variance = None
-        if norm.track_running_stats:  # not in a forward whose statistics are frozen
-            mean, variance = statistics["running_mean"], statistics["running_var"]
-            statistics["num_batches_tracked"].add_(1)
-        weight, bias, cudnn = of_norm["weight"], of_norm["bias"], torch._C._get_cudnn_enabled()  # noqa: SLF001
-        x = torch.batch_norm(x, weight, bias, mean, variance, True, norm.momentum, norm.eps, cudnn)
-        return torch.relu_(x) if relu else x
-
-
-def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> ConvNorm:
+def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> nn.Sequential:
     """Return a convolution, padded to keep the size at stride 1, its batch normalisation, and perhaps ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2)
-    return ConvNorm(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
 
 
 conv_norm_relu = partial(conv_norm, relu=True)
@@ -73,27 +36,8 @@ def _dropped(rate: float) -> nn.Module:
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
-class _OfLayers(AdditiveCoupling):
-    """Additive coupling of a function that is layers of the block, one after the other; a subclass may have others as well."""
-
-    draws = False
-    _of_function: ClassVar[tuple[str, ...]]
-    """Their names."""
-
-    def residual(self, x: Tensor) -> Tensor:
-        for name in self._of_function:
-            x = getattr(self, name)(x)
-        return x
-
-
-class RevBasic(_OfLayers):
-    """RevNet's reversible basic block: additive coupling, two 3x3 convolutions.
-
-    Streams [n, c, h, w]; F is conv3x3-BN-ReLU twice.
-    """
-
-    draws = False
-    _of_function = ("first", "second", "dropout")
+class RevBasic(AdditiveCoupling):
+    """RevNet's reversible basic block: additive coupling, two 3x3 convolutions."""
 
     def __init__(self, inputs: Sequence[Shape], *, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
@@ -102,15 +46,12 @@ class RevBasic(_OfLayers):
         self.second = conv_norm_relu(width, width, kernel=3)
         self.dropout = _dropped(dropout)
 
+    def residual(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.dropout(self.second(self.first(x))))
 
-class RevBottleneck(_OfLayers):
-    """RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.
 
-    Streams [n, c, h, w]; F is conv1x1-BN-ReLU, conv3x3-BN-ReLU, conv1x1-BN-ReLU.
-    """
-
-    draws = False
-    _of_function = ("reduce", "spatial", "expand", "dropout")
+class RevBottleneck(AdditiveCoupling):
+    """RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions."""
 
     def __init__(self, inputs: Sequence[Shape], *, hidden: Hidden, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
@@ -120,15 +61,12 @@ class RevBottleneck(_OfLayers):
         self.expand = conv_norm_relu(hidden, width, kernel=1)
         self.dropout = _dropped(dropout)
 
+    def residual(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.dropout(self.expand(self.spatial(self.reduce(x)))))
 
-class RevMlp(_OfLayers):
-    """Reversible multi-layer perceptron block: additive coupling, one hidden layer.
 
-    Streams [n, ..., features]; F is linear, activation, dropout, linear.
-    """
-
-    draws = False
-    _of_function = ("function",)
+class RevMlp(AdditiveCoupling):
+    """Reversible multi-layer perceptron block: additive coupling, one hidden layer."""
 
     def __init__(
         self,
@@ -143,15 +81,16 @@ class RevMlp(_OfLayers):
         first, last = nn.Linear(features, hidden), nn.Linear(hidden, features)
         self.function = nn.Sequential(first, _ACTIVATIONS[activation](), _dropped(dropout), last)
 
+    def residual(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.function(x))
+
 
 class DownBasic(Buffered):
     """RevNet's downsampling basic block, which changes both streams' shapes.
 
-    Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride]. The first output is F(x) + BN(conv1x1(t)), the second the first
-    half of F, as in the paper's networks.
+    The first output is F(x) + BN(conv1x1(t)), the second the first half of F, as in the paper's networks.
     """
 
-    draws = False
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
@@ -169,11 +108,9 @@ class DownBasic(Buffered):
 class DownBottleneck(Buffered):
     """RevNet's downsampling bottleneck block, which changes both streams' shapes.
 
-    Streams [n, c, h, w] to streams [n, channels, h / stride, w / stride]. The first output is F(x) + BN(conv1x1(t)), the second
-    BN(conv1x1(x)), as in the paper's networks.
+    The first output is F(x) + BN(conv1x1(t)), the second BN(conv1x1(x)), as in the paper's networks.
     """
 
-    draws = False
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
@@ -195,12 +132,8 @@ def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResBasic(Buffered):
-    """ResNet's basic block: two 3x3 convolutions and a shortcut.
+    """ResNet's basic block: two 3x3 convolutions and a shortcut."""
 
-    One stream [n, c, h, w] to one [n, channels, h / stride, w / stride].
-    """
-
-    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
@@ -215,12 +148,8 @@ class ResBasic(Buffered):
 
 
 class ResBottleneck(Buffered):
-    """ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.
+    """ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut."""
 
-    One stream [n, c, h, w] to one [n, channels, h / stride, w / stride].
-    """
-
-    draws = False
     streams = 1
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
@@ -236,12 +165,8 @@ class ResBottleneck(Buffered):
 
 
 class ConvStem(Buffered):
-    """Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.
+    """Convolution, optional max-pooling, batch normalisation and ReLU, split into streams."""
 
-    Images [n, c, h, w] to streams [n, channels, h', w']. All streams come from one convolution and one normalisation.
-    """
-
-    draws = False
     streams = 1
 
     def __init__(
@@ -269,7 +194,6 @@ class ConvStem(Buffered):
 class LinearStem(Buffered):
     """Flatten, linear layer and ReLU, split into streams: samples [n, *shape] to streams [n, features]."""
 
-    draws = False
     streams = 1
 
     def __init__(
@@ -295,8 +219,6 @@ class Add(Buffered):
     With two streams each, (a, b) and (c, d) become (a + c, b + d).
     """
 
-    draws = False
-
     def __init__(
         self,
         inputs: Sequence[Shape],
@@ -313,22 +235,15 @@ class Add(Buffered):
 
 
 class PoolLinear(Head):
-    """Head of a classifier: streams concatenated, averaged over space, one linear layer.
-
-    Streams [n, c, ...] to one output [n, outputs].
-    """
-
-    draws = False
+    """Head of a classifier: streams concatenated, averaged over space, one linear layer."""
 
     def __init__(
         self,
         inputs: Sequence[Shape],
         *,
-        outputs: Annotated[int, "outputs of the linear layer: the number of classes", GreaterThan(0)],
+        outputs: Annotated[int, "outputs of the linear layer: the number of classes", AtLeast(1)],
     ) -> None:
         super().__init__(inputs)
-        if bare := [index for index, shape in enumerate(inputs) if not shape]:
-            raise ValueError(f"input stream {bare[0]} has no features: one number a sample, of shape [n]")
         self.linear = nn.Linear(sum(shape[0] for shape in inputs), outputs)
 
     def forward(self, *streams: Tensor) -> Streams:
@@ -337,11 +252,8 @@ class PoolLinear(Head):
         return (self.linear(joined.mean(space) if space else joined),)
 
 
-class Additive(_OfLayers):
+class Additive(AdditiveCoupling):
     """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
-
-    draws = False
-    _of_function = ("f",)
 
     def __init__(
         self,
@@ -351,10 +263,14 @@ class Additive(_OfLayers):
         kwargs: Arguments = NO_ARGUMENTS,
     ) -> None:
         super().__init__(inputs)
-        make, found = named_code("f", f), "an object already"
-        if callable(make) and not isinstance(make, nn.Module):
-            self.f = make(**kwargs)
-            found = f"no torch.nn.Module: it returned {type(self.f).__name__}"
-        if not isinstance(getattr(self, "f", None), nn.Module):
-            hint = "name a class, or a function that makes a new module at each call, so that nodes share no parameters"
-            raise SpecError(Problem(message=f"{f} is {found}", hint=hint, path=("f",)))
+        self.f = named_code("f", f)(**kwargs)
+
+    def residual(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.f(x))
+
+
+for _block in (
+    *(RevBasic, RevBottleneck, RevMlp, Additive, DownBasic, DownBottleneck, ResBasic, ResBottleneck),
+    *(ConvStem, LinearStem, Add, PoolLinear),
+):
+    _block.draws = False  # their own code; what torch's modules in them draw, as dropout does, is known
