@@ -145,7 +145,7 @@ def check_samples(trial: DataSetTrial) -> None:
                 return [one.clone() for one in tree_leaves(split.fetch(some, seed=trial.seed, epoch=epoch))]
 
         if hasattr(split, "in_epochs"):
-            begun = [fetched(np.arange(16), 0, 1, split.in_epochs(16, 1)) for _ in range(2)]
+            begun = [fetched(np.arange(16), 0, 1, split.in_epochs(16)) for _ in range(2)]
             expect(equal(*begun), f"samples of `{name}` are others when the stream is iterated again")
             continue
         rows = np.random.default_rng(trial.seed).permutation(len(split))[:6]

@@ -197,8 +197,7 @@ class OpenedData:
                     "the training samples are a stream of unknown length: set the number of micro-batches of an epoch"
                 )
                 raise SpecError(Problem(message=message, path=("run", "micro_batches")))
-            micro_batch = spec.data.batch * spec.partition.replicas
-            train = train.in_epochs(spec.run.micro_batches * micro_batch, micro_batch)
+            train = train.in_epochs(spec.run.micro_batches * spec.data.batch * spec.partition.replicas)
         opened = cls.of(str(checked.data), data, train, spec, parted=parted)
         splits = [one for one in (opened.train, opened.validation, opened.test) if one is not None]
         return evolve(opened, loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None)

@@ -117,7 +117,7 @@ def test_a_stream_of_which_each_rank_has_rows_of_its_own_is_refused(folder):
     Path("rows.py").write_text(text.replace("for line in lines:", f"for line in list(lines){own}:"))
     with alone("run", "rows.toml", "--set", "partition.stages=2", "--processes", "2") as running:
         assert ended([running]) == [1], running.said
-    assert "the training data begin with another sample in this process than on its own" in running.said
+    assert "the first training sample follows the process's rank" in running.said
 
 
 CODE = "import itertools\n\nNUMBERS = itertools.cycle(range(31))\n"
@@ -128,7 +128,7 @@ BAD_ROW = "1,2,x\n"
     ("change", "code", "reason"),
     [
         (("rows.toml", "micro_batches = 7\n", ""), 2, "set run.micro_batches, the number of micro-batches of an epoch"),
-        (("rows.py", "random.randrange(32)", "next(NUMBERS)"), 2, "sample 0 is another one when it is read again"),
+        (("rows.py", "random.randrange(32)", "next(NUMBERS)"), 2, "is another one when it is read again"),
         (("train.csv", "", BAD_ROW), 1, "of pass 0 of the training stream: ValueError: invalid literal for int()"),
     ],
 )
