@@ -28,17 +28,17 @@ _STEPS = 24
 """A look-ahead at every tenth step acts behind a cut."""
 
 
+class OptimizerTrial(AnyTrial):
+    """An optimizer, of a few small parameters."""
+
+    kind = OPTIMIZER
+
+
 def _stored(values: Any) -> Any:
     """Return values as they come back from a checkpoint: tensors are copied, everything else goes through JSON."""
     if isinstance(values, Mapping) and any(isinstance(one, Tensor) for one in values.values()):
         return {key: _stored(one) for key, one in values.items()}
     return values.detach().clone() if isinstance(values, Tensor) else json.loads(json.dumps(values))
-
-
-class OptimizerTrial(AnyTrial):
-    """An optimizer, of a few small parameters."""
-
-    kind = OPTIMIZER
 
 
 class _Trained:
@@ -72,8 +72,7 @@ class _Trained:
 
 def check_checkpoint(trial: OptimizerTrial) -> None:
     """A checkpoint, the `state` of each parameter and the values of groups, continues the run to the bit, whenever it is cut."""
-    whole = _Trained(trial)
-    cuts = []
+    whole, cuts = _Trained(trial), list[_Trained]()
     for number in range(_STEPS):
         cuts.append(_Trained(trial, whole))
         whole.step(number)
@@ -87,11 +86,7 @@ def check_checkpoint(trial: OptimizerTrial) -> None:
 
 @frozen(kw_only=True)
 class LossTrial(AnyTrial):
-    """A loss, with outputs and targets.
-
-    Attributes:
-        batch: returns the outputs and the targets of some samples; None: of 8 samples, 10 outputs and a class each.
-    """
+    """A loss; `batch` returns outputs and targets of some samples, by default of 8 samples, 10 outputs and a class each."""
 
     kind = LOSS
     batch: Callable[[], tuple[Tree, Tree]] | None = field(default=None, eq=False, repr=False)
@@ -149,19 +144,16 @@ def check_samples(trial: DataSetTrial) -> None:
             expect(equal(*begun), f"samples of `{name}` are others when the stream is iterated again")
             continue
         rows = np.random.default_rng(trial.seed).permutation(len(split))[:6]
-        first = fetched(rows, 3, 1)
-        fetched(rows, 4, 1)
+        with expect_still_generators("fetch moves"):
+            first = [one.clone() for one in tree_leaves(split.fetch(rows, seed=trial.seed, epoch=3))]
+            split.fetch(rows, seed=trial.seed, epoch=4)
         # At a second call, one by one, in another order, with generators elsewhere.
         single = [fetched(rows[at : at + 1], 3, 2) for at in reversed(range(len(rows)))]
         again = [torch.cat(parts[::-1]) for parts in zip(*single, strict=True)]
         remedy = "draw with np.random.default_rng([seed, epoch, index])"
         expect(equal(first, again), f"samples of `{name}` are others at another call, alone: {remedy}")
-        with expect_still_generators("fetch moves"):
-            split.fetch(rows, seed=trial.seed, epoch=0)
 
 
-OptimizerTrial.checks, LossTrial.checks, DataSetTrial.checks = (
-    (check_checkpoint,),
-    (check_mean_over_samples,),
-    (check_samples,),
-)
+OptimizerTrial.checks = (check_checkpoint,)
+LossTrial.checks = (check_mean_over_samples,)
+DataSetTrial.checks = (check_samples,)

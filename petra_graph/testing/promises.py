@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, Self
+from unittest import SkipTest
 
 import numpy as np
 import torch
@@ -26,8 +27,8 @@ class BrokenPromise(AssertionError):
     """What was found, and is not as training needs it."""
 
 
-class NotTried(Exception):
-    """Why a check says nothing of this plugin."""
+class NotTried(SkipTest):
+    """Why a check says nothing of this plugin; a test is skipped."""
 
 
 Check = Callable[[Any], None]
@@ -36,12 +37,7 @@ Check = Callable[[Any], None]
 
 @frozen(kw_only=True)
 class AnyTrial:
-    """A plugin of a kind, with its options.
-
-    Attributes:
-        checks: in the order in which they are made.
-        seed: parameters and samples follow from it.
-    """
+    """A plugin of a kind, with its options and the seed of parameters and samples."""
 
     kind: ClassVar[PluginKind]
     checks: ClassVar[Sequence[Check]]
@@ -50,12 +46,7 @@ class AnyTrial:
 
     @classmethod
     def of(cls, given: Any, options: Any = None, **more: Any) -> Self:
-        """Make a trial of code or of a plugin, with its `options` table; None: those that it was read with, or no keys.
-
-        Raises:
-            PluginError: it is no plugin of this kind.
-            SpecError: these are not its options.
-        """
+        """Make a trial of code or of a plugin, with its `options` table; None: those that it was read with, or no keys."""
         plugin = given
         if not isinstance(given, Plugin):
             name = getattr(given, "__qualname__", type(given).__name__)
@@ -75,13 +66,9 @@ class Outcome(NamedTuple):
     found: str = ""
 
 
-def name_of(check: Check) -> str:
-    return check.__name__.removeprefix("check_").replace("_", " ")
-
-
 def outcome_of(check: Check, trial: AnyTrial) -> Outcome:
     """Make one check; what a plugin's code raises breaks it."""
-    name = name_of(check)
+    name = check.__name__.removeprefix("check_").replace("_", " ")
     try:
         with uncompiled():
             check(trial)
