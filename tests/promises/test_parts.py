@@ -5,6 +5,8 @@ import torch
 from safetensors.torch import load_file
 
 import petra_graph as pg
+from petra_graph.catalog.networks import module_nodes
+from petra_graph.plugins import DataFacts
 from petra_graph.training.prepare import prepare
 from tests.networks import networks_by_parts as networks
 
@@ -123,6 +125,13 @@ def test_what_is_no_network_of_its_parts(name, said):
     with pytest.raises(pg.PetraGraphError) as caught:
         prepare(spec_of(name, **ONE_STAGE))
     assert said in str(caught.value)
+
+
+def test_inputs_whose_names_come_in_another_order_than_in_the_forward_are_refused():
+    facts = DataFacts(shape={"a": (1,), "b": (1,)}, dtype=dict.fromkeys("ab", "float32"))
+    assert len(module_nodes(facts, build=f"{STARTS}:Difference")) == 1
+    with pytest.raises(ValueError, match="DifferenceByName reads b, a"):
+        module_nodes(facts, build=f"{STARTS}:DifferenceByName")
 
 
 def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):

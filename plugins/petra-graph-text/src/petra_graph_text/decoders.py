@@ -27,8 +27,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Buffered, DualResidualEntry, DualResidualStep, Head, Shape, Streams
 from petra_graph.blocks.dual_residual import COEFFICIENTS, Alpha, Beta
-from petra_graph.catalog.networks.module_network import Anchors, Coupling, link_of_chain
-from petra_graph.catalog.networks.parts import holder_of
+from petra_graph.catalog.networks import Anchors, Coupling, holder_of, link_of_chain
 from petra_graph.plugins import AtLeast, DataFacts, Kind, Length, NodeSpec, Problem, SpecError
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph_text.lora import LoraOptions, add_adapters

@@ -20,7 +20,7 @@ from torchvision.models.swin_transformer import SwinTransformerBlock
 from torchvision.models.vision_transformer import EncoderBlock
 
 from petra_graph.blocks.dual_residual import Alpha, Beta
-from petra_graph.catalog.networks.module_network import Anchors, Coupling, module_nodes
+from petra_graph.catalog.networks import Anchors, Coupling, module_nodes
 from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, Problem, SpecError
 
 _COLOURS = 3

@@ -1,1 +1,0 @@
-"""Any `torch.nn.Module` as one node, and whole networks by their parts."""
