@@ -1,18 +1,13 @@
 """Networks by name: ResNets and RevNets as the paper trains them.
 
-RevNets are ResNets whose residual blocks couple two streams.
-
 The paper's stages, one node each (S stem, R reversible, D downsampling and buffered, H head):
 
     RevNet18  S RR DR DR DR H
     RevNet34  S RRR DRRR DRRRRR DRR H
     RevNet50  S DRR DRRR DRRRRR DRR H        RevNet101: 23 blocks in the third group
 
-Each stream has the width of the ResNet, which doubles the channels in total; the number of parameters is about the
-same, since the residual function reads one stream (PETRA section 4.1, "Model adaptations"; Gomez et al. 2017).
-
-The width of a group of blocks is 64, 128, 256, 512 times the width multiplier; a bottleneck's output is four times its
-hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
+Residual blocks of a RevNet couple two streams. Each stream has the width of the ResNet, which doubles the channels in total; the number of
+parameters is about the same, since the residual function reads one stream (PETRA section 4.1; Gomez et al. 2017).
 """
 
 from __future__ import annotations
@@ -29,12 +24,7 @@ Stem = Annotated[
     'a 3x3 convolution ("cifar"), or 7x7 at stride 2 with 2x2 max-pooling ("imagenet"); "auto": by image size',
 ]
 Dropout = Annotated[float, "dropout probability inside reversible blocks", AtLeast(0), LessThan(1)]
-BASIC_DEPTHS = (18, 34)
-BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-BASE_WIDTH = 64
-BOTTLENECK_EXPANSION = 4
-IMAGENET_SIDE = 64
-"""The least height and width of images that get the stem of ImageNet."""
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def revnet(
@@ -63,16 +53,17 @@ def _nodes(
 ) -> tuple[NodeSpec, ...]:
     """Return the stem, the residual blocks and the head; `reversible` are options of reversible blocks, None for a ResNet."""
     facts.expect_images("the network")
-    base = before = max(1, round(BASE_WIDTH * width))
+    base = before = max(1, round(64 * width))
     first = {"channels": base, "streams": 1 if reversible is None else 2}
-    if stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE):
+    if stem == "imagenet" or (stem == "auto" and min(facts.shape[1:]) >= 64):  # noqa: PLR2004  pixels
         first |= {"kernel": 7, "stride": 2, "pool": 2}
     nodes = [NodeSpec(name="stem", block="conv-stem", options=first)]
-    form = "basic" if depth in BASIC_DEPTHS else "bottleneck"
-    for group, count in enumerate(BLOCKS[depth]):
-        wide = max(1, round(BASE_WIDTH * 2**group * width))
+    form = "basic" if depth in (18, 34) else "bottleneck"
+    for group, count in enumerate(_BLOCKS[depth]):
+        # 64, 128, 256, 512 channels; a bottleneck's output has four times those of its hidden layer (He et al. 2016, table 1).
+        wide = max(1, round(64 * 2**group * width))
         hidden = {} if form == "basic" else {"hidden": wide}
-        channels = wide if form == "basic" else BOTTLENECK_EXPANSION * wide
+        channels = wide if form == "basic" else 4 * wide
         for index in range(count):
             name, stride = f"layer{group + 1}.{index}", 2 if group > 0 and index == 0 else 1
             shape = {"channels": channels, **hidden, "stride": stride}

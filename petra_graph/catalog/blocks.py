@@ -14,6 +14,7 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Shape, Streams
 from petra_graph.plugins import AtLeast, Code, LessThan, named_code
 
 Channels = Annotated[int, "channels of each output stream", AtLeast(1)]
+Features = Annotated[int, "features of each output stream", AtLeast(1)]
 Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
 Stride = Annotated[int, "stride of the first 3x3 convolution, pixels", AtLeast(1)]
 Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0), LessThan(1)]
@@ -196,13 +197,7 @@ class LinearStem(Buffered):
 
     streams = 1
 
-    def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        features: Annotated[int, "features of each output stream", AtLeast(1)],
-        streams: Split = 2,
-    ) -> None:
+    def __init__(self, inputs: Sequence[Shape], *, features: Features, streams: Split = 2) -> None:
         super().__init__(inputs)
         self.linear = nn.Linear(prod(inputs[0]), streams * features)
         self.relu = nn.ReLU(inplace=True)
@@ -214,16 +209,10 @@ class LinearStem(Buffered):
 
 
 class Add(Buffered):
-    """Sum of its inputs, stream by stream: where skip edges and branches meet.
-
-    With two streams each, (a, b) and (c, d) become (a + c, b + d).
-    """
+    """Sum of its inputs, stream by stream: with two streams each, (a, b) and (c, d) become (a + c, b + d)."""
 
     def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        streams: Annotated[int, "streams of each input and of the output", AtLeast(1)] = 2,
+        self, inputs: Sequence[Shape], *, streams: Annotated[int, "of each input and of the output", AtLeast(1)] = 2
     ) -> None:
         super().__init__(inputs)
         self.parts = streams
@@ -238,10 +227,7 @@ class PoolLinear(Head):
     """Head of a classifier: streams concatenated, averaged over space, one linear layer."""
 
     def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        outputs: Annotated[int, "outputs of the linear layer: the number of classes", AtLeast(1)],
+        self, inputs: Sequence[Shape], *, outputs: Annotated[int, "outputs: the number of classes", AtLeast(1)]
     ) -> None:
         super().__init__(inputs)
         self.linear = nn.Linear(sum(shape[0] for shape in inputs), outputs)
@@ -259,11 +245,13 @@ class Additive(AdditiveCoupling):
         self,
         inputs: Sequence[Shape],
         *,
-        f: Annotated[Code, 'class or function that makes the module, as "torch.nn:Conv2d" or "my_file:make_layer"'],
+        f: Annotated[Code, 'class or function that makes the module, as "my_file:make_layer"'],
         kwargs: Arguments = NO_ARGUMENTS,
     ) -> None:
         super().__init__(inputs)
         self.f = named_code("f", f)(**kwargs)
+        if not isinstance(self.f, nn.Module):  # it might draw, and nobody would know
+            raise TypeError(f"{f} returned {type(self.f).__name__}, and no torch.nn.Module")
 
     def residual(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.f(x))

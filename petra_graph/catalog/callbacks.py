@@ -19,11 +19,7 @@ class EarlyStopping(Callback):
     def __init__(
         self,
         *,
-        metric: Annotated[
-            str | None,
-            'metric of an epoch, as in "validation/top1" or "test/top1"; default: the loss of the evaluations, which read the validation '
-            "data or, without `data.validation`, the test data",
-        ] = None,
+        metric: Annotated[str | None, 'as in "validation/top1"; default: the loss of the evaluations'] = None,
         patience: Annotated[int, "epochs without a better value", AtLeast(1)] = 5,
         min_delta: Annotated[float, "least difference that makes a value better", AtLeast(0)] = 0.0,
     ) -> None:

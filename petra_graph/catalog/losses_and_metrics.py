@@ -21,31 +21,19 @@ class CrossEntropy:
     logits = True
 
     def __init__(
-        self,
-        *,
-        label_smoothing: Annotated[
-            float, "share of the target that is spread evenly over all classes", AtLeast(0), LessThan(1)
-        ] = 0.0,
+        self, *, label_smoothing: Annotated[float, "share spread over all classes", AtLeast(0), LessThan(1)] = 0.0
     ) -> None:
         self.label_smoothing = label_smoothing
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over the targets that are not passed over, in float32 or wider."""
         output, smoothing = widened(output), self.label_smoothing
         if target.is_floating_point():
-            return functional.cross_entropy(output, target.to(output.dtype), label_smoothing=smoothing)
-        if target.dim() == 1 or not output.is_cuda:
-            try:
-                return functional.cross_entropy(output, target, label_smoothing=smoothing)
-            except RuntimeError as error:
-                if output.shape[:-1] == target.shape:
-                    error.add_note(
-                        "classes are in the second dimension, [n, classes, *]: end the network with .movedim(-1, 1)"
-                    )
-                raise
-        # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
-        each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
-        return each.sum() / (target != IGNORED).sum()
+            target = target.to(output.dtype)
+        elif target.dim() > 1 and output.is_cuda:
+            # On a GPU torch adds up several targets a sample in any order, and refuses to where runs are to have the same bits.
+            each = functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
+            return each.sum() / (target != IGNORED).sum()
+        return functional.cross_entropy(output, target, label_smoothing=smoothing)
 
     def target_weight(self, target: torch.Tensor) -> float:
         """Return the sum over the samples of their shares of targets that are not passed over."""
@@ -56,11 +44,7 @@ class CrossEntropy:
 
 
 def mean_squared_error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.
-
-    Of the output's shape are the shares of the classes in mixed samples, too; class indices are int64 [n], against outputs [n, classes].
-    The mean is in float32 or wider. Raises ValueError: the shapes do not fit.
-    """
+    """Mean squared error against targets of the output's shape, or against class indices as one-hot vectors."""
     output = widened(output)
     if not target.is_floating_point() and target.ndim == output.ndim - 1 == 1:
         target = functional.one_hot(target, output.shape[1])

@@ -1,10 +1,5 @@
 """torch's SGD, Adam and AdamW, and Muon, which steps matrices itself and leaves all other parameters to AdamW.
 
-Weight decay applies to all parameters but biases and those of a normalisation (Goyal et al. 2017, section 5.3).
-
-Functions that a compiler must skip import `torch._dynamo` when they are first called, which takes more than half as long as the
-import of torch. `inspect.unwrap` returns torch's functions without that mark: optimizers are never compiled here.
-
 Muon makes the momentum of a matrix orthogonal:
 
     v <- m v + (1 - m) g
@@ -40,7 +35,10 @@ AHEAD = "ahead"
 
 
 class Unmarked(torch.optim.Optimizer):
-    """Methods of all optimizers."""
+    """Methods of all optimizers without the mark that a compiler must skip them, which imports `torch._dynamo` at the first call.
+
+    That takes more than half as long as the import of torch, and optimizers are never compiled here.
+    """
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = unwrap(torch.optim.Optimizer.zero_grad)

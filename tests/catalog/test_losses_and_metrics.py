@@ -35,15 +35,6 @@ def test_of_shares_top1_counts_that_of_the_class_that_was_found():
     assert PLAIN.metrics(output, shares)["top1"] == 0.75
 
 
-def test_classes_in_the_last_dimension_are_named():
-    """torch says "Expected target size [2, 7], got [2, 5]" to every language model that is written in it."""
-    tokens = torch.zeros(2, 5, dtype=torch.int64)
-    with pytest.raises(RuntimeError) as error:
-        PLAIN(torch.zeros(2, 5, 7), tokens)
-    assert "end the network with .movedim(-1, 1)" in error.value.__notes__[0]
-    assert PLAIN(torch.zeros(2, 5, 7).movedim(-1, 1), tokens).item() == pytest.approx(math.log(7))
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("passed_over", [0, 2])
 def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):

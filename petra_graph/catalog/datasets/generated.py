@@ -1,11 +1,4 @@
-"""Data sets without files: scikit-learn's handwritten digits, or noise.
-
-Decision: a permutation that does not depend on the run's seed chooses the test samples of the digits, so accuracies of
-different runs are over the same samples.
-
-Decision: a sample of noise is a window of one block of random values, which starts at a position given by the sample's
-index. Drawing each sample by itself would cost a benchmark more than a small network does; the price is that windows overlap.
-"""
+"""Data sets without files: scikit-learn's handwritten digits, or noise."""
 
 from __future__ import annotations
 
@@ -25,15 +18,12 @@ from petra_graph.errors import SpecError
 from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Length, LessThan
 
 _PERMUTATION = 1797
-"""Seed of the permutation that chooses the test samples."""
+"""Seed of the permutation that chooses the test samples: not the run's, so that accuracies are over the same samples."""
 Side = Annotated[int, AtLeast(1)]
 
 
 class Digits:
-    """Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.
-
-    Alpaydin and Kaynak 1998, UCI repository. There are no files.
-    """
+    """Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline."""
 
     facts = DataFacts(shape=(1, 8, 8), classes=10, mean=(0.3053,), std=(0.3760,))
 
@@ -41,21 +31,13 @@ class Digits:
         self,
         *,
         test_share: Annotated[
-            float,
-            "share of each class that is kept for the test; the run's seed does not change the choice",
-            GreaterThan(0),
-            LessThan(1),
+            float, "share of each class that is kept for the test", GreaterThan(0), LessThan(1)
         ] = 0.2,
-        crop_padding: Annotated[
-            int,
-            "black border around training images, out of which the original size is cropped at random, pixels; 0: no crop",
-            AtLeast(0),
-        ] = 0,
+        crop_padding: Annotated[int, "black border, out of which images are cropped at random, pixels", AtLeast(0)] = 0,
     ) -> None:
         found = find_spec("sklearn")
         if found is None or found.origin is None:
-            message = "data set 'digits' needs scikit-learn, which is not installed"
-            raise SpecError(message, "pip install 'petra-graph[digits]'")
+            raise SpecError("data set 'digits' needs scikit-learn: pip install 'petra-graph[digits]'")
         # What `sklearn.datasets.load_digits` reads: importing that takes a third of the time before the training.
         table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
         pixels, targets = table[:, :-1].reshape(-1, 8, 8, 1), table[:, -1].astype(np.int64)
@@ -66,7 +48,6 @@ class Digits:
 
     @staticmethod
     def training_samples(*, test_share: float) -> int | None:
-        """Return the number of training samples, of the usual share."""
         return 1_438 if test_share == 0.2 else None  # noqa: PLR2004  the default
 
 
@@ -74,13 +55,11 @@ _STARTS = 65_521
 """The number of positions at which a window may start (a prime)."""
 _STRIDE = 40_503
 """The distance from one index to the next; with a prime, 65,521 samples in a row differ."""
-_IMAGE = 3
-"""The dimensions of an image without the batch: channels, height, width."""
 
 
 @frozen(kw_only=True, eq=False)
 class NoiseSplit:
-    """One split: windows [n, *shape] of `block`."""
+    """One split: windows [n, *shape] of `block`, which overlap; drawing each sample would cost a benchmark more than a small network does."""
 
     block: NDArray[np.generic]
     facts: DataFacts
@@ -96,16 +75,14 @@ class NoiseSplit:
         return self
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
         number, shape = np.asarray(indices, np.int64) + self.first, self.facts.shape
         flat = torch.from_numpy(sliding_window_view(self.block, prod(shape))[number * _STRIDE % _STARTS])
         targets = self.fetch_targets(indices)
-        if len(shape) == _IMAGE:
+        if len(shape) == 3:  # noqa: PLR2004  an image, in channels-last memory
             return flat.view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2), targets
         return flat.view(-1, *shape), targets
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
-        """Load the targets alone: int64 [n, *target_shape]."""
         number, shape = (np.asarray(indices, np.int64) + self.first) * _STRIDE, self.facts.target_shape
         place = np.arange(prod(shape)).reshape(shape)
         return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % (self.facts.classes or 1))
@@ -118,34 +95,24 @@ class Noise:
         self,
         *,
         shape: Annotated[tuple[Side, ...], "shape of one sample", Length(at_least=1)] = (3, 32, 32),
-        dtype: Annotated[
-            Literal["uint8", "int64", "float32", "float64"], "element type; floats are standard normal"
-        ] = "uint8",
+        dtype: Annotated[Literal["uint8", "int64", "float32", "float64"], "floats are standard normal"] = "uint8",
         levels: Annotated[int, "integer samples lie in 0 .. levels - 1", AtLeast(1)] = 256,
         classes: Annotated[int, "targets lie in 0 .. classes - 1", AtLeast(1)] = 10,
-        target_shape: Annotated[
-            tuple[Side, ...], "shape of one target: [] for a class a sample, [8] for a class each token of eight"
-        ] = (),
+        target_shape: Annotated[tuple[Side, ...], "shape of one target: [8] for a class each token of eight"] = (),
         train: Annotated[int, "training samples", AtLeast(1)] = 4096,
         test: Annotated[int, "test samples", AtLeast(1)] = 512,
     ) -> None:
         generator, size = np.random.default_rng(0), prod(shape) + _STARTS - 1
         real = dtype in {"float32", "float64"}
         drawn = generator.standard_normal(size) if real else generator.integers(0, levels, size)
-        facts = self.facts(shape=shape, dtype=dtype, levels=levels, classes=classes, target_shape=target_shape)
+        facts = self.facts(shape=shape, dtype=dtype, classes=classes, target_shape=target_shape)
         self.train = NoiseSplit(block=drawn.astype(dtype), facts=facts, samples=train, first=0)
         self.test = NoiseSplit(block=self.train.block, facts=facts, samples=test, first=train)
 
     @staticmethod
-    def facts(
-        *, shape: tuple[int, ...], dtype: str, levels: int, classes: int, target_shape: tuple[int, ...]
-    ) -> DataFacts:
-        """Return the facts that the options say."""
-        if dtype == "uint8" and levels > 256:  # noqa: PLR2004  the values of uint8
-            raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {levels})')
+    def facts(*, shape: tuple[int, ...], dtype: str, classes: int, target_shape: tuple[int, ...]) -> DataFacts:
         return DataFacts(shape=shape, dtype=dtype, classes=classes, target_shape=target_shape)
 
     @staticmethod
     def training_samples(*, train: int) -> int:
-        """Return the number of training samples."""
         return train

@@ -1,9 +1,5 @@
 """Splits over any store of equally sized uint8 images, whose training batches are cropped or flipped at random.
 
-A store, such as a numpy array, returns the pixels [n, H, W, C] of an array of sample indices, freshly allocated. A batch is a view
-[n, C, H, W] of the same memory, which is torch's channels-last format. Data sets of other distributions may use these splits, too, as
-those of petra-graph-vision do.
-
 Decision: the crops and flips of an epoch are drawn at once, as a table indexed by sample. So the augmentation of a
 sample depends on (seed, epoch, index) alone, not on the order of fetches or on the process; and a batch costs three
 numpy calls instead of a loop over images.
@@ -27,13 +23,10 @@ _TABLE = 1
 
 @define(eq=False)
 class ImageSplit:
-    """Images of a store with their targets; those of a training are padded with black, cropped to their size at random, and half of them mirrored.
-
-    The stored image is padded before normalisation, as in He et al. 2016 (arXiv:1512.03385, section 4.2).
-    """
+    """Images of a store with their targets; those of a training are padded with black, cropped to their size at random, and half of them mirrored."""
 
     pixels: Any
-    """The store."""
+    """The store, such as a numpy array: it returns the pixels [n, H, W, C] of an array of sample indices, freshly allocated."""
     targets: NDArray[np.int64]
     """[N]"""
     crop_padding: int = field(default=0, kw_only=True)
@@ -51,11 +44,9 @@ class ImageSplit:
         return evolve(self, crop_padding=0, flip=False)
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
-        """Load the targets alone: int64 [n]."""
         return torch.from_numpy(self.targets[indices])
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples: uint8 images [n, C, H, W] in channels-last memory, and int64 targets [n]."""
         images: NDArray[np.uint8] = self.pixels[indices]
         if not self.crop_padding and not self.flip:
             return as_images(images), self.fetch_targets(indices)

@@ -11,9 +11,8 @@ A stream's epoch is `run.micro_batches`, which go on where the epoch before has 
     samples    | 0 1 2 ..          L0 - 1 | L0 L0+1 ..               |
     epochs     | 0             | 1             | 2             |        N = micro_batches * batch * replicas samples each
 
-Decision: a pass begins when the one before has ended, within a micro-batch as well. Generators are seeded with (seed, pass, sample of the
-pass) around each sample, so a sample depends on those before it only through what the stream itself keeps. Going on is cheap; going back,
-and a process that begins in the middle as after a resume, reads the stream from its beginning.
+Generators are seeded with (seed, pass, sample of the pass) around each sample, so a sample depends on those before it only through what the
+stream itself keeps. Going on is cheap; going back, as after a resume, reads the stream from its beginning.
 """
 
 from __future__ import annotations
@@ -45,8 +44,6 @@ _WIDENED = {
 }
 """Types that data sets do not have, with those that hold the same values."""
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
-_READS = 4
-"""How often the first sample is read, to see whether it stays the same: a flip of its own comes twice alike every other time."""
 
 
 def read_sample(sample: Any) -> tuple[Any, Any]:
@@ -84,23 +81,20 @@ def _target(value: Any) -> Tensor:
     return target.long() if target.dtype == torch.uint8 else target
 
 
-def facts_of(x: Any, y: Any, classes: int | Sequence[str] | None) -> DataFacts:
+Classes = Annotated[int | tuple[str, ...] | None, AtLeast(1), Length(at_least=1)]
+
+
+def facts_of(sample: tuple[Any, Any], classes: Classes) -> DataFacts:
     """Return the facts of samples like this one."""
+    y = sample[1]
     if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
         raise ValueError(f"classes are counted by integers, and y of sample 0 is {forms(y)}; leave `classes` out")
-    names = tuple(classes) if isinstance(classes, Sequence) else None
-    shapes, types = (
-        [mapped(of, part) for part in (x, y)]
-        for of in (lambda one: tuple(one.shape), lambda one: str(one.dtype).removeprefix("torch."))
-    )
-    return DataFacts(
-        shape=shapes[0],
-        dtype=types[0],
-        target_shape=shapes[1],
-        target_dtype=types[1],
-        classes=classes if names is None else len(names),
-        class_names=names,
-    )
+    shape, target_shape = (mapped(lambda one: tuple(one.shape), part) for part in sample)
+    dtype, target_dtype = (mapped(lambda one: str(one.dtype).removeprefix("torch."), part) for part in sample)
+    parts: dict[str, Any] = {"shape": shape, "dtype": dtype, "target_shape": target_shape, "target_dtype": target_dtype}
+    if isinstance(classes, tuple | list):
+        return DataFacts(**parts, classes=len(classes), class_names=tuple(classes))
+    return DataFacts(**parts, classes=classes)
 
 
 def described(x: Any, y: Any) -> str:
@@ -253,32 +247,18 @@ class Torch:
     def __init__(
         self,
         *,
-        train: Annotated[
-            Code,
-            'training Dataset, map-style or iterable, or a function or class that makes it, as "my_file:make_train"',
-        ],
+        train: Annotated[Code, 'training Dataset, map-style or iterable, or what makes it, as "my_file:make_train"'],
         test: Annotated[Code, "test Dataset, map-style, in the same way"],
-        validation: Annotated[
-            Code | None, 'validation Dataset, in the same way, which data.validation = "validation" names'
-        ] = None,
-        plain: Annotated[
-            Code | None,
-            "training Dataset without augmentation, in the same way: a share of it is the validation samples if data.validation is one; that "
-            "of `train` if it augments nothing",
-        ] = None,
-        classes: Annotated[
-            int | tuple[str, ...] | None,
-            "number of classes, or their names; default: y is no class, as in regression",
-            AtLeast(1),
-            Length(at_least=1),
-        ] = None,
+        validation: Annotated[Code | None, 'validation Dataset, which data.validation = "validation" names'] = None,
+        plain: Annotated[Code | None, "training Dataset without augmentation, of which a validation share is"] = None,
+        classes: Annotated[Classes, "number of classes, or their names; default: y is no class"] = None,
     ) -> None:
         _, splits = _open(classes, train=train, test=test, validation=validation, plain=plain)
         _latest.clear()  # the next run opens them anew
         self.train, self.test, self.validation = splits["train"], splits["test"], splits.get("validation")
 
     @staticmethod
-    def facts(*, classes: int | tuple[str, ...] | None = None, **named: Any) -> DataFacts:
+    def facts(*, classes: Classes = None, **named: Any) -> DataFacts:
         """Return what the first sample says of all."""
         return _open(classes, **named)[0]
 
@@ -292,21 +272,30 @@ _latest: list[tuple[Any, DataFacts, Mapping[str, Any]]] = []
 """What the check of a specification has opened, behind its classes and code: once, as a Dataset may read files, and a stream begins once."""
 
 
-def _open(classes: int | tuple[str, ...] | None, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
+def _open(classes: Classes, **named: str | None) -> tuple[DataFacts, Mapping[str, Any]]:
     """Return the facts and the splits of the Datasets that options name, which are made once."""
     codes = {name: named_code(name, code) for name, code in named.items() if code is not None}
     for (of_classes, known), facts, splits in _latest:
         if of_classes == classes and known.keys() == codes.keys() and all(known[one] is codes[one] for one in codes):
             return facts, splits
     datasets = {name: _make_dataset(name, code) for name, code in codes.items()}
-    first = {name: _first_sample(name, dataset) for name, dataset in datasets.items()}["train"]
+    firsts: dict[str, Any] = {}
+    for name, dataset in datasets.items():
+        # Several times, as a flip of its own comes twice alike every other time.
+        firsts[name], *others = [read_sample(_take_first(dataset)) for _ in range(4)]
+        if not all(are_equal(firsts[name], other) for other in others):
+            raise ValueError(
+                f"sample 0 of `{name}` is another one when it is read again, with the same state of all generators: draw from random, "
+                "np.random or torch without a generator of its own, which are seeded for each sample; let the __iter__ of a stream begin anew"
+            )
+    first = firsts["train"]
     splits = {
         name: (TorchStream if _is_iterable(one) else TorchSplit)(dataset=one, part=_PARTS[name], first=first)
         for name, one in datasets.items()
     }
     if "plain" in splits and isinstance(splits["train"], TorchSplit):
         splits["train"].plain = splits["plain"]
-    _latest[:] = [((classes, codes), facts_of(*first, classes), splits)]
+    _latest[:] = [((classes, codes), facts_of(first, classes), splits)]
     return _latest[0][1:]
 
 
@@ -329,16 +318,6 @@ def _is_iterable(dataset: object) -> bool:
 
 def _has_index(dataset: object) -> bool:
     return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-
-
-def _first_sample(option: str, dataset: Any) -> tuple[Any, Any]:
-    first, *others = [read_sample(_take_first(dataset)) for _ in range(_READS)]
-    if not all(are_equal(first, other) for other in others):
-        raise ValueError(
-            f"sample 0 of `{option}` is another one when it is read again, with the same state of all generators: draw from random, np.random "
-            "or torch without a generator of its own, which are seeded for each sample; let the __iter__ of a stream begin anew"
-        )
-    return first
 
 
 def _take_first(dataset: Any) -> Any:
