@@ -127,11 +127,18 @@ def test_what_is_no_network_of_its_parts(name, said):
     assert said in str(caught.value)
 
 
+class Difference(torch.nn.Module):
+    def forward(self, b, a):
+        return a - b
+
+
 def test_inputs_whose_names_come_in_another_order_than_in_the_forward_are_refused():
-    facts = DataFacts(shape={"a": (1,), "b": (1,)}, dtype=dict.fromkeys("ab", "float32"))
-    assert len(module_nodes(facts, build=f"{STARTS}:Difference")) == 1
-    with pytest.raises(ValueError, match="DifferenceByName reads b, a"):
-        module_nodes(facts, build=f"{STARTS}:DifferenceByName")
+    facts = [
+        DataFacts(shape=dict.fromkeys(names, (1,)), dtype=dict.fromkeys(names, "float32")) for names in ("ba", "ab")
+    ]
+    assert len(module_nodes(facts[0], build=f"{__name__}:Difference")) == 1
+    with pytest.raises(ValueError, match="Difference reads b, a"):
+        module_nodes(facts[1], build=f"{__name__}:Difference")
 
 
 def test_nodes_that_share_a_parameter_are_in_one_stage_or_are_untied(here):
