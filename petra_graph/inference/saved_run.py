@@ -33,7 +33,7 @@ from petra_graph.spec.load_spec import parse_override
 from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData
 from petra_graph.training.evaluation import measure as measure_results
-from petra_graph.training.identity import Fingerprint
+from petra_graph.training.identity import Fingerprint, outputs_of
 from petra_graph.training.trained_network import Network, moved_to
 from petra_graph.units import listed, plural
 
@@ -80,8 +80,7 @@ class SavedRun:
         network, facts = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:
-            again = Fingerprint.of_samples(network, facts, trained.samples, trained.targets)
-            others = trained.changes(again.values)
+            others = trained.changes(trained.data, outputs_of(network, facts, trained.samples))
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
             said = [f"{directory} has changed since the training: {text}" for text in others]
@@ -217,7 +216,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         found = measure_results(computed, checked.metrics, f"{split} data")
     changed = [*run.changed]
     if trained is not None:
-        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).values)
+        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).data, None)
     return Evaluation(
         samples=found.samples,
         means=found.means,

@@ -83,7 +83,7 @@ def place_on_processes(network: MeasuredNetwork, processes: int) -> Placement:
         )
         stages = Partition(stages=planned.stages)
         hosted = place(_as_placed(network, planned, ranks), stages, hosts=only_hosts(stages, ranks))
-        placement = evolve(hosted, kept=planned.kept, notes=planned.notes, by_cost=True)
+        placement = evolve(hosted, kept=planned.kept, notes=planned.notes)
         check_limits(network, placement)
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
@@ -141,12 +141,12 @@ def _place(network: MeasuredNetwork, devices: Devices, keep: Literal["fill", "le
     if given is not None and hosts is not None and checked.schedule != "auto" and not by_cost:
         placement = Placement(stages=given.spread_over(hosts).stages, devices=devices, schedule=checked.schedule)
     elif given is not None:
-        placement = evolve(place(network.planner_inputs(devices), given, open_keep, hosts), by_cost=True)
+        placement = place(network.planner_inputs(devices), given, open_keep, hosts)
     else:
         inputs, depths = network.planner_inputs(devices), checked.schedule
         least = len(depths) if isinstance(depths, tuple) else 1
         network.check_shared(number if isinstance(number, int) else least)
-        placement = evolve(place(inputs, number if isinstance(number, int) else "auto", open_keep), by_cost=True)
+        placement = place(inputs, number if isinstance(number, int) else "auto", open_keep)
     check_stages(network, placement)
     return placement
 

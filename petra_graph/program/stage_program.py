@@ -125,7 +125,5 @@ class Placement(Partition):
     """The depth of every stage, or the schedule from which the depths follow."""
     kept: KeepsByNode | None = None
     """What every node keeps, where that was decided here; None: what the specification says."""
-    by_cost: bool = False
-    """Whether costs decided any of it, so that nothing less than a plan says why."""
     notes: tuple[str, ...] = ()
     """What was decided otherwise than the specification asks, and why, for people."""

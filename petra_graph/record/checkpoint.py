@@ -1,13 +1,9 @@
-"""Checkpoints as folders of a run's directory: whole, or not there.
+"""Checkpoints as folders of a run's directory: whole, or not there; a reader checks every file's digest before it loads anything.
 
-    RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
-    RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`); with a + behind it, the same cut taken again
-        stage-003.safetensors                what stage 3 holds (`executor.state`), and its messages in flight
-        stage-003.replica-1.safetensors      the same of another replica
-        manifest.json                        position, versions, each file's size and digest, and its own; written last
-
-Nothing in them is pickled. A reader checks the format and every file's digest before it loads anything, so a file that is damaged,
-missing, or of another moment is found.
+RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`); with a + behind it, the same cut taken again
+stage-003.safetensors                what stage 3 holds (`executor.state`), and its messages in flight
+stage-003.replica-1.safetensors      the same of another replica
+manifest.json                        position, versions, each file's digest, and its own; written last
 """
 
 from __future__ import annotations
@@ -22,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from petra_graph.errors import cannot_write
+from petra_graph.errors import RunFailed, cannot_write
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
 from petra_graph.record.run_directory import METRICS, sha256_of
 from petra_graph.spec.model import CheckpointSpec
@@ -32,11 +28,10 @@ from petra_graph.spec.model import CheckpointSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 5
+FORMAT = 6
 MANIFEST = "manifest.json"
 _FOLDER, _FACTS, _DIGEST = "checkpoints", "petra-graph", "sha256"
-_AGAIN = "+"
-"""No folder is written over: one whose cut had another before has this behind its name."""
+_AGAIN = "+"  # no folder is written over: one whose cut had another before has this behind its name
 
 
 class Damaged(Exception):
@@ -44,36 +39,16 @@ class Damaged(Exception):
 
 
 @frozen(kw_only=True)
-class StageFile:
-    name: str
-    stage: int
-    replica: int
-    bytes: int
-    sha256: str
-    finite: bool
-    """Whether its parameters are, and the state of its optimizer."""
-
-
-@frozen(kw_only=True)
 class Manifest:
+    """What a checkpoint says of the run at its cut, which is before forward `at` of every stage, counted from the run's start."""
+
     at: int
-    """The cut is before this forward of every stage, counted from the run's start."""
-    versions: Mapping[str, str]
-    """Of the libraries that the bits depend on."""
-    values: Mapping[str, str]
-    """The resolved specification, by key."""
-    stages: Sequence[Mapping[str, Any]]
-    """The nodes of each, with the number of their parameters, and its depth: with the same ones, a resumed run has the same bits."""
-    folders: Sequence[str]
-    """Of the specification as it was given and of the files that it extends, where modules of blocks may lie."""
-    position: Mapping[str, Any]
-    """Of the training loop, a `TrainingPosition`."""
-    metrics: Mapping[str, float]
-    """The latest evaluation."""
-    files: Sequence[StageFile]
-
-
-# --- which there are --------------------------------------------------------------------------------------------------
+    values: Mapping[str, str]  # what the bits depend on, by name
+    fixed: Mapping[str, str]  # what a resumed run must have as before
+    stages: Sequence[Mapping[str, Any]]  # with the same nodes and depths, a resumed run has the same bits
+    position: Mapping[str, Any]  # a `TrainingPosition`
+    metrics: Mapping[str, float]  # the latest evaluation
+    files: Mapping[str, str]  # the SHA-256 of each stage's file
 
 
 def _folders(directory: Path) -> list[tuple[int, Path]]:
@@ -92,6 +67,10 @@ def folder_of(directory: Path, at: int) -> Path:
     return dict(_folders(directory)).get(at, directory / _FOLDER / f"{at:012d}")
 
 
+def stage_file(stage: int, replica: int) -> str:
+    return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
+
+
 def _unfinished(directory: Path, at: int) -> Path:
     return directory / _FOLDER / f".{at:012d}.writing"
 
@@ -108,59 +87,43 @@ def best_cut(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale])
     return min(values, default=None, key=lambda at: values[at] if smallest else -values[at])
 
 
-# --- read -------------------------------------------------------------------------------------------------------------
-
-
 def read_manifest(directory: Path, at: int) -> Manifest:
     """Read the manifest of a checkpoint; raise Damaged if it cannot be read, or is of another format."""
     try:
         values = json.loads((folder_of(directory, at) / MANIFEST).read_bytes().decode())
-        if isinstance(values, dict) and values.get("format") != FORMAT:
-            raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
+        if values.pop("format") != FORMAT:
+            raise Damaged(f"it was written by another version of petra-graph, and this one reads format {FORMAT}")
         if values.pop(_DIGEST) != digest_of(values):
             raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
-        del values["format"]
-        return Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
-    except OSError as error:
-        raise Damaged(f"{MANIFEST} cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return Manifest(**values)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Damaged(f"{MANIFEST} is damaged: {type(error).__name__}: {error}") from None
 
 
 def verify(directory: Path, manifest: Manifest) -> None:
-    """Check every file's size and digest; raise Damaged if one is not what was written."""
-    for file in manifest.files:
-        path = folder_of(directory, manifest.at) / file.name
+    """Check every file's digest; raise Damaged if one is not what was written."""
+    for name, digest in manifest.files.items():
         try:
-            if (size := path.stat().st_size) != file.bytes:
-                raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
-            if sha256_of(path) != file.sha256:
-                raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
+            if sha256_of(folder_of(directory, manifest.at) / name) != digest:
+                raise Damaged(f"{name} is damaged, or of another moment: its digest is not the manifest's")
         except OSError as error:
-            raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
+            raise Damaged(f"{name} cannot be read: {error.strerror or error}") from None
 
 
-def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a stage's tensors and facts; raise Damaged if the file cannot be read."""
-    try:
-        with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:
-            facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
-            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
-    except (OSError, SafetensorError, ValueError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{file.name} cannot be read: {error}") from None
+def read_stage(directory: Path, at: int, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return a stage's tensors and facts."""
+    with safe_open(folder_of(directory, at) / name, framework="pt") as opened:
+        facts = json.loads(opened.metadata()[_FACTS])
+        return {key: opened.get_tensor(key) for key in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
 
 
 def read_weights(directory: Path, at: int, nodes: Container[str] | None = None) -> dict[str, Tensor]:
-    """Return parameters and buffers of a checkpoint that is whole, of all nodes or of some, by their names in `weights.safetensors`.
-
-    Raises:
-        Damaged: the checkpoint is not whole.
-    """
+    """Return parameters and buffers of a checkpoint, of all nodes or of some, by their names in `weights.safetensors`; raise Damaged if it is."""
     manifest = read_manifest(directory, at)
     verify(directory, manifest)
     weights: dict[str, Tensor] = {}
     for file in manifest.files:
-        tensors = {} if file.replica else read_stage(directory, at, file)[0]
+        tensors = {} if "replica" in file else read_stage(directory, at, file)[0]
         # The last of them win: an optimizer may evaluate at other values than it trains.
         for prefix in ("parameters/", "buffers/", "evaluated/"):
             weights |= {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
@@ -172,48 +135,40 @@ def digest_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-# --- written aside, until the manifest is on the disk -----------------------------------------------------------------
-
-# Each process writes the files of its own stages, and has the system write them to the disk (`fsync`); the process that records
-# then writes the manifest, and gives the folder its name.
-
-
-def write_stage(directory: Path, at: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> StageFile:
-    """Write a stage's file of a checkpoint that is not complete yet; raise RunFailed if the disk refuses."""
+def write_stage(directory: Path, at: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> tuple[str, str]:
+    """Write a stage's file of a checkpoint that is not complete yet; return its name and SHA-256, or raise RunFailed if nothing could be resumed from it."""
     from petra_graph.record.weights import save_weights  # imports torch, which readers do without
 
-    folder, stage, replica = _unfinished(directory, at), facts["index"], facts["replica"]
-    name = f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
-    path = folder / name
+    folder, stage = _unfinished(directory, at), facts["index"]
+    for name, one in tensors.items():  # a buffer may hold an infinity for ever, as the mask of an attention does
+        trained = name.startswith(("parameters/", "optimizer/")) and one.is_floating_point()
+        if trained and not one.isfinite().all():
+            raise RunFailed(f"stage {stage} is in no checkpoint before forward {at}: {name} is not finite")
+    path = folder / stage_file(stage, facts["replica"])
     try:
         for made in (folder.parent, folder):  # and not the run's directory, should it have been removed meanwhile
             made.mkdir(exist_ok=True)
         save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
-        size, digest = path.stat().st_size, sha256_of(path)
+        return path.name, sha256_of(path)
     except OSError as error:
         raise cannot_write(path, error) from error
-    return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
 
 
 def finish(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, and give the checkpoint its name; raise RunFailed if the disk refuses, or a file is missing."""
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
-    path, values = folder / MANIFEST, {"format": FORMAT, **asdict(manifest)}
+    path, values = folder / MANIFEST, asdict(manifest)
     try:
         # The files of the run that it needs are on the disk before.
         _sync(*filter(Path.exists, (directory / METRICS, directory / "resolved.toml")), directory)
-        path.write_text(json.dumps({**values, _DIGEST: digest_of(values)}, indent=2) + "\n", encoding="utf-8")
+        written = {"format": FORMAT, **values, _DIGEST: digest_of(values)}
+        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         _sync(path, folder)
         folder.rename(named.with_name(named.name + _AGAIN) if named.exists() else named)
         _sync(named.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def discard(directory: Path, at: int) -> None:
-    """Remove the files of a checkpoint that will not be completed."""
-    shutil.rmtree(_unfinished(directory, at), ignore_errors=True)
 
 
 def keep_only(directory: Path, kept: Container[int | None]) -> None:
@@ -228,18 +183,10 @@ def keep_only(directory: Path, kept: Container[int | None]) -> None:
 
 
 def drop_behind(directory: Path, at: int) -> None:
-    """Remove the checkpoints behind that before forward `at`, from which the run is resumed, and half-written ones.
-
-    They are damaged, or of a future that the run may not take: its events end here.
-    """
+    """Remove what is damaged, half-written or of another future: the checkpoints behind that before forward `at`, from which the run is resumed."""
     keep_only(directory, [number for number in numbers(directory) if number <= at])
     for folder in (directory / _FOLDER).glob(".*"):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _finite(tensors: Mapping[str, Tensor]) -> bool:
-    trained = (tensor for name, tensor in tensors.items() if name.startswith(("parameters/", "optimizer/")))
-    return all(bool(tensor.isfinite().all()) for tensor in trained if tensor.is_floating_point())
 
 
 def _sync(*paths: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -20,18 +21,16 @@ from attrs import define, frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
-from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import METRICS, SCALES, SUMMARY, damaged, is_locked, read_json
 from petra_graph.spec.load_spec import parse_override
 
 
 @frozen(kw_only=True)
 class Point:
-    """A metric's value."""
+    """A metric's value; steps are micro-batches since the run's start."""
 
     epoch: int
     step: int
-    """Micro-batches since the run's start."""
     value: float
 
 
@@ -49,24 +48,16 @@ class RecordedRun:
     """A run that has begun to train."""
 
     directory: Path
-    name: str
-    """Of the specification."""
+    name: str  # of the specification
     seed: int
-    resolved: Mapping[str, Any]
-    """The specification with every default."""
-    status: str
-    """How it stands, as above."""
-    summary: Mapping[str, Any]
-    """Of its latest end; empty where it has none."""
-    metrics: Mapping[str, Sequence[Point]]
-    """The events by name, in order."""
-    scales: Mapping[str, Scale]
-    """How the values of its metrics are read."""
-    epochs: int
-    """Those that are done."""
+    resolved: Mapping[str, Any]  # the specification with every default
+    status: str  # as above
+    summary: Mapping[str, Any]  # of its latest end; empty where it has none
+    metrics: Mapping[str, Sequence[Point]]  # the events by name, in order
+    scales: Mapping[str, Scale]  # how the values of its metrics are read
+    epochs: int  # those that are done
     planned_epochs: int
-    processes: Sequence[Mapping[str, Any]]
-    """What its processes have measured; () before its end."""
+    processes: Sequence[Mapping[str, Any]]  # what they have measured; () before the end
 
     @property
     def rate(self) -> float | None:
@@ -75,15 +66,10 @@ class RecordedRun:
 
     @property
     def best(self) -> Best | None:
-        """The best value of `checkpoint.best`, or of top1 or else the loss of the evaluations; None where none was measured yet.
-
-        Evaluations are those of the validation samples or, without `data.validation`, of the test samples.
-        """
+        """The best value of `checkpoint.best`, or of top1 or else the loss of the evaluations; None where none was measured yet."""
         split = "validation" if "validation" in self.resolved.get("data", {}) else "test"
-        names = (f"{split}/top1", f"{split}/loss")
-        metric = self.resolved.get("checkpoint", {}).get("best") or next(
-            (name for name in names if name in self.metrics), ""
-        )
+        usual = f"{split}/top1" if f"{split}/top1" in self.metrics else f"{split}/loss"
+        metric = self.resolved.get("checkpoint", {}).get("best", usual)
         if not (points := self.metrics.get(metric)):
             return None
         smallest = scale_of(metric, self.scales).largest_or_smallest == "smallest"
@@ -115,26 +101,19 @@ def read_run(directory: Path) -> RecordedRun:
         text, events = ((directory / name).read_bytes() for name in ("resolved.toml", METRICS))
     except OSError:
         message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
-        hint = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
-        raise SpecError(message, hint=hint) from None
+        raise SpecError(message, "name one that `petra-graph run` has made") from None
+    metrics = defaultdict[str, list[Point]](list)
     try:
-        resolved = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise damaged(directory / "resolved.toml", error) from None
-    metrics: dict[str, list[Point]] = {}
-    for number, line in enumerate(events.splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):  # written at this moment
-            break
-        try:
+        for line in events[: events.rfind(b"\n") + 1].splitlines():  # the last one may be written at this moment
             event = json.loads(line)
             if event["value"] is not None:  # it was not finite
                 point = Point(epoch=int(event["epoch"]), step=int(event["step"]), value=float(event["value"]))
-                metrics.setdefault(str(event["name"]), []).append(point)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            message = f"{directory / METRICS}:{number}: is not an event: {line[:60].decode(errors='replace').rstrip()}"
-            raise SpecError(message, "remove that line, or restore the file from a copy") from None
+                metrics[str(event["name"])].append(point)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise damaged(directory / METRICS, error) from None
     status, summary, scales = status_of(directory), read_json(directory / SUMMARY), read_json(directory / SCALES)
     try:
+        resolved = tomllib.loads(text.decode())
         run = RecordedRun(
             directory=directory,
             name=resolved["name"],
@@ -142,82 +121,70 @@ def read_run(directory: Path) -> RecordedRun:
             resolved=resolved,
             status=status,
             summary=summary,
-            metrics=metrics,
+            metrics=dict(metrics),
             scales=scales_in(scales),
             epochs=max((point.epoch for point in metrics.get("learning_rate", ())), default=0),
             planned_epochs=int(resolved["run"]["epochs"]),
-            processes=(summary.get("measured") or {}).get("processes", ()),
+            processes=summary.get("measured", {}).get("processes", ()),
         )
-        # Reports are made of these values; where a hand or another version wrote others, sums and joins of them raise.
-        texts = [run.name, summary.get("status", ""), *summary.get("error", [])]
-        weights = (summary.get("test_weights") or {}).get("weights", "")
-        "".join([*texts, weights, *chain(*resolved["partition"]["stages"])])
+        # Reports join and add these values: what a hand has written in their place raises here, and not in the list of all runs.
+        words = [
+            summary.get("status", ""),
+            summary.get("test_weights", {}).get("weights", ""),
+            *summary.get("error", []),
+        ]
+        "".join([run.name, *words, *chain(*resolved["partition"]["stages"])])
         stages = [stage for process in run.processes for stage in process["stages"]]
-        timed = [stage[verb] for stage in stages for verb in ("forward", "backward", "update") if verb in stage]
-        figures = [*(one["rank"] for one in run.processes), *(one["stage"] for one in stages)]
-        figures += [one[key] for one in timed for key in ("operations", "seconds")]
+        timed = [verb for stage in stages for verb in stage.values() if isinstance(verb, dict)]
+        figures = [*(stage["stage"] for stage in stages), *chain(*(verb.values() for verb in timed))]
         sum([run.rate or 0.0, run.best.value if run.best else 0.0, *map(grown_bytes, run.processes), *figures])
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise damaged(directory, error) from None
     return run
 
 
-LATEST, RUNS = "latest", "runs"
-"""The name of the latest run, and the folder of runs where a specification names no other."""
+LATEST, RUNS = (
+    "latest",
+    "runs",
+)  # the name of the latest run, and the folder of runs where a specification names no other
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 
 
-def find_run(name: str, parent: Path = Path(RUNS), *, resumes: bool = False) -> Path:
-    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`.
-
-    Args:
-        resumes: only of a run that has a checkpoint.
-
-    Raises:
-        SpecError: there is no such run.
-    """
+def find_run(name: str, parent: Path = Path(RUNS)) -> Path:
+    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`; SpecError: there is none."""
     if name == LATEST:
-        found = [path for path in parent.glob("*") if path.is_dir() and (numbers(path) if resumes else is_run(path))]
-        if not found:
-            what = f"no run in {parent} has a checkpoint" if resumes else f"there is no run in {parent}"
-            raise SpecError(what, "give the directory of a run")
-        return max(found, key=began)
+        if not (found := [path for path in parent.glob("*") if path.is_dir() and is_run(path)]):
+            raise SpecError(f"there is no run in {parent}", "give the directory of a run")
+        return max(found, key=lambda one: (began(one), one.stat().st_mtime))
     directory = Path(name).expanduser()
     if not directory.exists():
         directory = parent / directory
     if not directory.is_dir():
         raise SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
-    if resumes and not numbers(directory):
-        hint = "runs write them where [checkpoint] has `every`, and when they are interrupted"
-        raise SpecError(f"{name} has no checkpoint", hint)
     return directory
 
 
 def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
-    """Return the directory of the run to resume, where "latest" is the latest below `run.directory`, as overrides set it; errors as of `find_run`."""
+    """Return the directory of the run to resume, where "latest" is the latest below `run.directory`, as overrides set it."""
     given = {override.keys: str(override.value) for override in map(parse_override, overrides)}
-    return find_run(resume, Path(given.get(("run", "directory"), RUNS)).expanduser(), resumes=True)
+    return find_run(resume, Path(given.get(("run", "directory"), RUNS)).expanduser())
 
 
 def run_directories(folder: Path) -> list[Path]:
     """Return the directories of runs in a folder, or the folder itself where it is a run; a damaged one counts."""
     try:
-        return sorted(
-            path for path in ([folder] if is_run(folder) else folder.iterdir()) if path.is_dir() and is_run(path)
-        )
+        found = [folder] if is_run(folder) else sorted(folder.iterdir())
     except OSError as error:
         message = f"cannot read the folder {folder}: {error.strerror or error}"
         raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
+    return [path for path in found if path.is_dir() and is_run(path)]
 
 
 def began(directory: Path) -> datetime:
-    """Return when a run began: the second that its directory's name says, within it and otherwise when its specification was written."""
-    first = directory / "spec.toml"  # which a resumed run leaves as it is
-    written = datetime.fromtimestamp((first if first.exists() else directory).stat().st_mtime, UTC)
-    if (stamp := _STAMP.fullmatch(directory.name)) is None:
-        return written
-    named = datetime.strptime(f"{stamp[1]}+0000", "%Y%m%dT%H%M%SZ%z")
-    return written if written.replace(microsecond=0) == named else named
+    """Return when a run began, as its directory's name says; or when the directory of another name was written."""
+    if stamp := _STAMP.fullmatch(directory.name):
+        return datetime.strptime(f"{stamp[1]}+0000", "%Y%m%dT%H%M%SZ%z")
+    return datetime.fromtimestamp(directory.stat().st_mtime, UTC)
 
 
 def is_run(path: Path) -> bool:

@@ -1,18 +1,13 @@
-"""A run's directory, runs/20260131T120000Z-NAME-3f9a1c: one for each run, never shared, no file of it half-written.
-
-Its files are listed in petra_graph/README.md; the summary is written last.
-"""
+"""A run's directory, runs/20260131T120000Z-NAME-3f9a1c, with the files that petra_graph/README.md lists: none is half-written."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
 import math
 import os
 import platform
-import re
 import secrets
 import sys
 import time
@@ -26,7 +21,6 @@ from typing import Any, Self
 from petra_graph.errors import RunFailed, SpecError, cannot_write
 
 METRICS, PLAN, SCALES, SUMMARY = "metrics.jsonl", "plan.json", "metrics.json", "summary.json"
-_MOMENT_SECONDS = 0.02
 
 
 def create_run_directory(parent: str, name: str) -> Path:
@@ -45,41 +39,35 @@ def run_directory(parent: str, name: str) -> Path:
     return Path(os.path.expandvars(parent)).expanduser() / name
 
 
-# --- one process writes it ----------------------------------------------------------------------------------------------
+_held = set[int]()
+"""The directories that this process writes; a fork, such as a loader of data, may live longer and must not hold them."""
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Within the context, keep other processes from writing a run's directory, where the file system has locks.
-
-    Raises:
-        RunFailed: another process writes it, or it cannot be opened.
-    """
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:  # it has been removed while the run was prepared, say
-        raise cannot_write(directory, error) from error
-    held = os.fstat(descriptor)
-
-    def close() -> None:
-        with suppress(OSError):  # it has been closed here, or is of another file by now
-            if os.path.samestat(held, os.fstat(descriptor)):
-                os.close(descriptor)
-
+    """Within the context, keep other processes from writing a run's directory, where the file system has locks; else raise RunFailed."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    _held.add(descriptor)
     try:
         with suppress(OSError):  # a file system without locks
-            for patience in (3, 2, 1, 0):
-                try:
+            for _ in range(4):
+                with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except BlockingIOError:
-                    if not patience:
-                        message = f"another process writes the run {directory}"
-                        raise RunFailed(message, hint="wait until it has ended, or stop it") from None
-                    time.sleep(_MOMENT_SECONDS)  # `is_locked` holds it for a moment
-        os.register_at_fork(after_in_child=close)  # a child, such as a loader of data, may live longer
+                time.sleep(0.02)  # `is_locked` holds it for a moment
+            else:
+                raise RunFailed(f"another process writes the run {directory}", "wait until it has ended, or stop it")
         yield
     finally:
+        _held.remove(descriptor)
         os.close(descriptor)
 
 
@@ -96,18 +84,11 @@ def is_locked(directory: Path) -> bool:
     return False
 
 
-# --- files, each written whole ------------------------------------------------------------------------------------------
-
-
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file, and put it in place of `path` in one step.
-
-    Raises:
-        RunFailed: the disk refuses; `path` is as it was.
-    """
+    """Have `write` fill a temporary file, and put it in place of `path` in one step; if the disk refuses, raise RunFailed."""
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        temporary.touch()  # with the permissions that the user's umask gives; a library may write others
+        temporary.touch()  # with the permissions that the user's umask gives; safetensors writes others
         mode = temporary.stat().st_mode
         write(temporary)
         temporary.chmod(mode)
@@ -137,12 +118,9 @@ def make_folder_of(path: Path) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe. Raises RunFailed."""
+    """Write a file that the caller asked for, with its folder; raise RunFailed if it cannot be written."""
     make_folder_of(path)
-    if not path.exists() or path.is_file():
-        write_text(path.resolve(), text)
-        return
-    try:  # a file in its place would be put over /dev/null
+    try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise cannot_write(path, error, "choose another path") from error
@@ -157,8 +135,6 @@ def environment() -> dict[str, Any]:
     """Return versions, devices, threads and the command line, on which a run's numbers depend as well as on its specification."""
     import torch  # Reports read a run's directory without it.
 
-    # What follows a key that looks like that of a secret, at the begin of a word or in a table, is not kept.
-    hidden = r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*"
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -169,29 +145,22 @@ def environment() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "command": [re.sub(hidden, r"\1***", word) for word in sys.argv],
+        "command": sys.argv,
     }
 
 
-# --- events -------------------------------------------------------------------------------------------------------------
-
-
 class Metrics:
-    """A run's events, as lines and in its callbacks; raises RunFailed if the disk refuses.
+    """A run's events, as lines and in its callbacks; `step` counts micro-batches from the run's start.
 
-    A line has time, epoch, step, name, value; `step` counts micro-batches from the run's start. It is written whole or not at all, so that
-    a killed run leaves a readable file, and so does one whose disk is full.
+    A line is written whole or not at all, so that a killed run leaves a readable file, and so does one whose disk is full: it raises RunFailed.
     """
 
     def __init__(self, directory: Path, since: int | None = None) -> None:
         """Open a run's events; `since`: the length of the file from which to continue, and forget the events behind it."""
         self._path = directory / METRICS
-        if since is not None:
-            try:
-                os.truncate(self._path, since)
-            except OSError as error:
-                raise cannot_write(self._path, error) from error
         self._file = self._path.open("ab", buffering=0)
+        if since is not None:
+            self._file.truncate(min(since, self.bytes))
         self._callbacks, self._open = list[Callable[..., Any]](), ExitStack()
         self._open.enter_context(self._file)
 
@@ -209,10 +178,8 @@ class Metrics:
         values = {name: float(value) for name, value in values.items()}
         when = {"time": round(time.time(), 3), "epoch": epoch, "step": step}
         named = ({"name": name, "value": one if math.isfinite(one) else None} for name, one in values.items())
-        left, end = "".join(json.dumps(when | one) + "\n" for one in named).encode(), self._file.tell()
+        left, end = "".join(json.dumps(when | one) + "\n" for one in named).encode(), self.bytes
         try:
-            if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             while left:  # the system may take a part
                 left = left[self._file.write(left) :]
         except OSError as error:
@@ -231,20 +198,14 @@ class Metrics:
             self._open.close()
 
 
-# --- read ---------------------------------------------------------------------------------------------------------------
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Return what a run's JSON file holds, {} where there is no file; raise SpecError if it is damaged."""
     try:
-        value: object = json.loads(path.read_bytes())
+        return dict(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise damaged(path, error) from None
-    if not isinstance(value, dict):
-        raise damaged(path, TypeError(f"it holds a {type(value).__name__}"))
-    return value
 
 
 def damaged(path: Path, error: Exception) -> SpecError:

@@ -1,9 +1,7 @@
 """Weights as files: a run's own, written whole, and those of any program, read without running their code.
 
-A run's parameters and running statistics are in safetensors, keyed by node: "layer1.0/first.0.weight". Keys name nodes, never
-stages, so the same file loads under any partition. Others' files are safetensors, or `state_dict`s that torch.save has written;
-tensors are read one at a time where the file allows it, so that comparing shapes reads no weights. Of the files that a run has written, its
-summary has the SHA-256, which is compared whenever one is opened.
+Keys of a run name nodes, never stages, as in "layer1.0/first.0.weight", so the same file loads under any partition. Tensors are read one at a
+time where the file allows it, so that comparing shapes reads no weights.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -27,17 +24,14 @@ from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import SUMMARY, read_json, sha256_of, write_whole
 
 SEPARATOR = "/"
-WEIGHTS = "weights.safetensors"
-"""The file in a run's directory."""
-PRETRAINED, INDEX = "model.safetensors", "model.safetensors.index.json"
-"""The file in the folder of a pretrained network, or what says which shards of the folder hold it."""
-DIGESTS = "sha256"
-"""The key of the summary for digests, by file."""
-_INSIDE = ("state_dict", "model_state_dict", "model")
-"""Under which checkpoints of others hold their weights."""
+WEIGHTS = "weights.safetensors"  # in a run's directory
+PRETRAINED, INDEX = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+)  # in that of a pretrained network; the index lists shards
+DIGESTS = "sha256"  # the key of the summary for digests, by file
+_INSIDE = ("state_dict", "model_state_dict", "model")  # under which checkpoints of others hold their weights
 _HINT = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
-_BRACE_AT = 8
-"""Bytes of the length of safetensors' header, which begins with a brace."""
 
 
 def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
@@ -81,46 +75,38 @@ def is_named(patterns: Iterable[str], name: str) -> bool:
 
 @frozen
 class WeightFile:
-    """An open file of tensors by name."""
+    """An open file of tensors by name, which `read` returns."""
 
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], Tensor]
-    """Returns the tensor of a name."""
 
 
 @contextmanager
 def open_weights(file: Path) -> Iterator[WeightFile]:
-    """Open a file of weights, or the files of a folder; what a file is follows from its content.
-
-    No code of a file is run: torch reads it with `weights_only`.
-
-    Raises:
-        SpecError: it cannot be read, holds something else than tensors by name, or is not what its run has written.
-    """
+    """Open a file of weights, or the files of a folder; what a file is follows from its content. SpecError: it holds none, or not its run's."""
+    shapes, readers, digest = dict[str, tuple[int, ...]](), dict[str, Callable[[str], Tensor]](), None
     with ExitStack() as stack:
         try:
-            owners: dict[str, Any] = {}
-            shapes: dict[str, tuple[int, ...]] = {}
             for one in _files_of(file) if file.is_dir() else [file]:
+                if one.with_name("resolved.toml").exists():  # a run's directory; one that has not ended has no summary
+                    digest = read_json(one.with_name(SUMMARY)).get(DIGESTS, {}).get(one.name)
+                if digest is not None and digest != sha256_of(one):
+                    text = f"{one} is not what the run has written: its SHA-256 is another than in {SUMMARY}"
+                    raise SpecError(text, "restore it from a copy")
                 with one.open("rb") as opened:
-                    begin = opened.read(_BRACE_AT + 1)
-                if (one.parent / "resolved.toml").is_file():  # a run's directory; one that has not ended has no summary
-                    digest = (read_json(one.parent / SUMMARY).get(DIGESTS) or {}).get(one.name)
-                    if digest is not None and digest != sha256_of(one):
-                        text = f"{one} is not what the run has written: its SHA-256 is another than in {SUMMARY}"
-                        raise SpecError(text, "restore it from a copy")
-                if begin[_BRACE_AT:] == b"{":
+                    is_safetensors = opened.read(9)[8:] == b"{"  # behind the length of the header
+                if is_safetensors:
                     tensors = stack.enter_context(safe_open(one, framework="pt"))
                     found = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118  no mapping
-                    owners |= dict.fromkeys(found, tensors.get_tensor)
+                    readers |= dict.fromkeys(found, tensors.get_tensor)
                 else:
-                    state = _state_dict(one, pickled=begin[:1] == b"\x80" or zipfile.is_zipfile(one))
+                    state = _state_dict(one)
                     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-                    owners |= dict.fromkeys(found, state.__getitem__)
+                    readers |= dict.fromkeys(found, state.__getitem__)
                 shapes |= found
-            yield WeightFile(shapes, lambda name: owners[name](name))
+            yield WeightFile(shapes, lambda name: readers[name](name))
         except (OSError, RuntimeError, SafetensorError) as error:
-            raise SpecError(f"{one} cannot be read: {_reason(error)}", _HINT) from None
+            raise SpecError(f"{one} cannot be read: {str(error).partition(chr(10))[0]}", _HINT) from None
 
 
 def _files_of(folder: Path) -> Sequence[Path]:
@@ -128,36 +114,24 @@ def _files_of(folder: Path) -> Sequence[Path]:
         if (folder / name).is_file():
             return [folder / name]
     listed = read_json(folder / INDEX).get("weight_map")
-    names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
-    if not names:
+    if not listed:
         raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX} with its shards", _HINT)
-    for name in names:
-        if Path(name).name != name:  # a download shall not name other files
-            raise SpecError(f"{folder / INDEX} lists {name!r}, which is no file of its folder", _HINT)
-    return [folder / name for name in names]
+    return [folder / name for name in sorted(set(listed.values()))]
 
 
-def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _state_dict(file: Path, *, pickled: bool) -> Mapping[str, Tensor]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
-        try:  # older files are not zip archives, and cannot be mapped into memory
+def _state_dict(file: Path) -> Mapping[str, Tensor]:
+    """Return the tensors of a file of torch's; no code of it is run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
+            # Older files are not zip archives, and cannot be mapped into memory.
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-        except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
-            reason = _reason(error)
-            if isinstance(error, UnpicklingError):  # whose text advises to run the file's code
-                reason = "it holds more than tensors, whose code is not run" if pickled else "it is no file of weights"
-            raise SpecError(f"{file} cannot be read: {reason}", _HINT) from None
+    except Exception:  # noqa: BLE001  whatever a damaged pickle leads torch to; its own text advises to run the file's code
+        reason = "it is damaged, no file of weights, or holds more than tensors, whose code is not run"
+        raise SpecError(f"{file} cannot be read: {reason}", _HINT) from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping):
-        raise SpecError(f"{file} holds {type(content).__name__}, and no tensors by name", _HINT)
-    others = [f"{name} ({type(value).__name__})" for name, value in content.items() if not isinstance(value, Tensor)]
-    if others or not content:
-        found = f"holds {', '.join(others[:3])} among its tensors" if others else "holds no tensor"
-        raise SpecError(f"{file} {found}", _HINT)
+    if not isinstance(content, Mapping) or not content or not all(isinstance(one, Tensor) for one in content.values()):
+        raise SpecError(f"{file} holds something else than tensors by name", _HINT)
     return {str(name): tensor for name, tensor in content.items()}

@@ -133,8 +133,8 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
 
 # --- the store ----------------------------------------------------------------------------------------------------------
 
-COMPLETE = "complete"
-"""The name of the exit code of a run that has written everything, among what its launcher finds."""
+FINAL = "final"
+"""The name of the exit code of a run that is not to be started again, among what its launcher finds."""
 STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
 HERE = ("127.0.0.1", "localhost")
 """Addresses that only this machine's processes reach."""

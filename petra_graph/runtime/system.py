@@ -22,7 +22,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from threading import current_thread, main_thread
@@ -80,42 +80,33 @@ def _end(_: int, __: FrameType | None) -> None:
     os._exit(_INTERRUPTED)
 
 
-def numbers_of(name: str | None) -> tuple[int, ...]:
-    """Return the number of a signal by its name; none for None."""
-    return () if name is None else (signal.Signals[name],)
-
-
 @contextmanager
 def stop_requests(
-    request: Callable[[str], None],
-    insist: Callable[[], object],
-    *,
-    insistent: Collection[int] = (signal.SIGINT,),
-    ends_process: bool = False,
-    heard: Collection[int] = REQUESTS,
+    request: Callable[[str], None], insist: Callable[[], object], *, ends_process: bool = False
 ) -> Iterator[None]:
-    """Handle signals within the context; outside the main thread, where signals never arrive, install nothing.
+    """Handle requests to stop within the context; outside the main thread, where signals never arrive, install nothing.
 
     A signal that is ignored stays ignored, as SIGHUP under nohup.
 
     Args:
-        request: called with the signal's name, of those that are `heard`.
-        insist: called instead for an insistent signal after another one.
+        request: called with the signal's name.
+        insist: called at a second SIGINT.
         ends_process: the process ends after the context, so signals are ignored from then on.
     """
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
-        if number in insistent and received:
-            insist()
-        if number in insistent:
+        if number == signal.SIGINT:
+            if received:
+                insist()
             received.append(number)
         request(signal.Signals(number).name)
 
     if current_thread() is not main_thread():
         yield
         return
-    before = {number: signal.signal(number, handle) for number in heard if signal.getsignal(number) != signal.SIG_IGN}
+    heard = [number for number in REQUESTS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

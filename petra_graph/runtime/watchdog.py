@@ -29,7 +29,7 @@ from attrs import define, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.store import STORE_ENDED, RunStore, StoreGone, first_line
+from petra_graph.runtime.store import FINAL, STORE_ENDED, RunStore, StoreGone, first_line
 from petra_graph.runtime.system import AwakeTime, Waker, until
 from petra_graph.runtime.world import World
 
@@ -72,11 +72,6 @@ class OperationStatus:
         text = f"{self.stage}, {self.task}"
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
-    def record(self) -> dict[str, Any]:
-        """Return it as JSON, with its text."""
-        program, own = self.program, {name: getattr(self, name) for name in ("operation", "micro_batch", "channel")}
-        return {"stage": program.index, "nodes": list(program.nodes), **own, "text": str(self)}
-
 
 @frozen(kw_only=True)
 class Failure:
@@ -89,8 +84,6 @@ class Failure:
     exit_code: int = 1
     lost: bool = False
     """The process has died, or does not answer."""
-    where: dict[str, Any] | None = None
-    """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
     traceback: str = ""
 
 
@@ -261,7 +254,7 @@ class Watchdog(Supervisor):
         store, status, rank = self.store, self.status, self._world.rank
         self._latest = latest = status or self._latest
         seconds = 0.0 if status is None else self._lasting("status", status.since)
-        beat = {"at": time.time(), "status": latest and latest.record(), "seconds": seconds}
+        beat = {"at": time.time(), "status": latest and str(latest), "seconds": seconds}
         store.set(f"status/{rank}", {**beat, "waits": status is not None and status.channel is not None})
         if self.failure is None and (known := store.get("failure")) is not None:
             self._accept(Failure(**known))
@@ -296,12 +289,11 @@ class Watchdog(Supervisor):
             self.stop_signal = asked
             self.waker.wake()
         self.store.set("asked", asked)
-        self._launch.set(f"heard/{self._world.rank}", True)
         if self.stop_at is None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
         if self.starting:
-            self._launch.set("final", Interrupted.exit_code)
+            self._launch.set(FINAL, Interrupted.exit_code)
             self._fail(self._end_of_launch("interrupted", ""))
 
     def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
@@ -314,10 +306,10 @@ class Watchdog(Supervisor):
             of_all: list[Any] = [self.store.get(f"status/{other}") for other in range(self._world.size)]
             if not all(one and one["waits"] and one["seconds"] >= self.limit_seconds / 2 for one in of_all):
                 return  # Some process computes, or did a moment ago.
-            chain = "; ".join(f"rank {at}: {one['status']['text']}" for at, one in enumerate(of_all))
+            chain = "; ".join(f"rank {at}: {one['status']}" for at, one in enumerate(of_all))
             message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
             hint = "this is a bug: please report it"
-        self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
+        self._fail(Failure(rank=rank, problems=((message, hint),)))
 
     def _enforce(self) -> None:
         if self.failure is not None and self._lasting("failure", self.failure) > _GRACE_SECONDS:
@@ -335,8 +327,8 @@ class Watchdog(Supervisor):
         stages = f"stages {own[0]} to {own[-1]}" if len(own) > 1 else f"stage {own[0]}" if own else "no stage"
         message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
         if known is not None and did is not None:
-            message += f"; last heard of {max(0.0, time.time() - known['at']):.1f} s ago in {did['text']}"
-        return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
+            message += f"; last heard of {max(0.0, time.time() - known['at']):.1f} s ago in {did}"
+        return Failure(rank=rank, lost=True, problems=((message, hint),))
 
     def _end_of_launch(self, message: str, hint: str) -> Failure:
         """Return the failure of a run whose launcher has ended: a user who asked to stop may have insisted."""

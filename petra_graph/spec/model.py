@@ -292,7 +292,6 @@ class CheckpointSpec:
     every: Annotated[str | None, 'as in "1 epoch" or "500 updates"; default: only at an interruption', interval] = None
     keep: Annotated[int, "latest checkpoints to keep", AtLeast(1), AtMost(1000)] = 3
     best: Annotated[str | None, 'metric of evaluations, as in "validation/top1" or "test/top1", whose best checkpoint is kept besides'] = None
-    signal: Annotated[Literal["SIGUSR1", "SIGUSR2"] | None, "a further signal at which the run stops with a checkpoint, as of batch systems"] = None
 
 
 @frozen(kw_only=True)

@@ -1,14 +1,16 @@
-"""Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written while the training continues.
+"""Checkpoints of a run under way, and a run that continues from one.
 
     scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host
     copies ------ a thread ----------------------------------------------->  a file for each stage
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
 A cut and its proof are in `program.cut`, what a stage holds in `executor.state`, the files in `record.checkpoint`. The scheme is that of
-Chandy and Lamport (1985, doi:10.1145/214451.214456), with forwards counted in place of markers sent.
+Chandy and Lamport (1985, doi:10.1145/214451.214456), with forwards counted in place of markers sent. At most one checkpoint is being
+written: a stage that comes to the next cut earlier waits, so that copies need no more than the memory of one.
 
-Decision: at most one checkpoint is being written. If a stage comes to the next cut earlier, it waits, so that copies need no
-more than the memory of one checkpoint.
+Where the method, the precision and the stages are those of the checkpoint, a run continues to the bit, on whatever number of
+processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
+again: the micro-batches that were in flight or waited for an update are discarded, which a message says.
 """
 
 from __future__ import annotations
@@ -18,31 +20,36 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, evolve, frozen
+import torch
+from attrs import define, evolve, field, frozen
 
+from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.encoded import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.state import SavedTensors, capture
-from petra_graph.program.channels import ChannelKey
+from petra_graph.executor.state import Facts, SavedTensors, capture, restore, restore_groups, restore_nodes
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
-from petra_graph.record.checkpoint import Manifest, StageFile, best_cut
+from petra_graph.record.checkpoint import Damaged, Manifest, best_cut, read_stage, stage_file
+from petra_graph.record.run_directory import SUMMARY, read_json
+from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import Flush, Interval, interval
-from petra_graph.training.identity import resolved_values, versions_of
+from petra_graph.training.evaluation import Meters
+from petra_graph.training.identity import Fingerprint, list_changes, values_of
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resume import Resumption, stages_of
-from petra_graph.training.trainer import Trainer
+from petra_graph.training.trainer import Trainer, TrainingPosition
+from petra_graph.units import bounded
 
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
 
 
-_Message = tuple[ChannelKey, int]
-"""Of a channel, of a micro-batch."""
+_Message = tuple[ChannelKey, int]  # of a channel, of a micro-batch
 
 
 @frozen(kw_only=True)
@@ -50,16 +57,12 @@ class CutPlan:
     """A run's cuts, counted in forwards since its start: a function of the specification, so every process knows them without a message."""
 
     per_epoch: int
-    """Micro-batches of an epoch."""
     accumulation: int
     flush: Flush
     every: Interval | None
-    evaluations: int | None
-    """Epochs between evaluations, where there is a cut after each evaluation; None: evaluations need no cuts."""
-    probed: tuple[int, ...]
-    """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
-    depth: int
-    """The depth of the first stage, which is the deepest."""
+    evaluations: int | None  # epochs between them, where there is a cut after each
+    probed: tuple[int, ...]  # positions in an epoch; at a cut, none of these micro-batches is on its way
+    depth: int  # of the first stage, which is the deepest
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
@@ -104,12 +107,7 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
 
 
 class CutRecorder:
-    """Copies what stages hold at cuts, and the messages in flight there, while the pipeline keeps running.
-
-    a stage comes to its forward N      --->  a copy of what it holds (`executor.state`)
-    it receives a backward message that
-    was in flight before that forward   --->  a copy of the message; with the last one, the stage's copy is complete
-    """
+    """Copies what stages hold at cuts, and the messages in flight there, while the pipeline keeps running."""
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
         self._programs = programs
@@ -118,16 +116,11 @@ class CutRecorder:
 
     def complete(self, at: int, saved: SavedTensors) -> None:
         """Take the copy of a stage at the cut before forward `at`, with the messages that were in flight to it."""
-        raise NotImplementedError
 
-    def facts(self, executor: StageExecutor, cut: Cut) -> Mapping[str, Any]:
-        """Return what else is to be kept of a stage at a cut, as JSON."""
-        return {}
-
-    def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Copy the state of a stage that has come to a cut; raise RunFailed if its optimizer's state cannot be copied."""
+    def reached(self, executor: StageExecutor, cut: Cut, **facts: Any) -> None:
+        """Copy the state of a stage that has come to a cut, with more facts; raise RunFailed if its optimizer's state cannot be copied."""
         program, saved = executor.program, capture(executor)
-        saved.facts |= {**self.facts(executor, cut), "messages": []}
+        saved.facts |= {**facts, "messages": []}
         # No forward message crosses a cut (`program.cut`).
         lacking = {
             (channel.key, micro_batch)
@@ -157,21 +150,18 @@ class Checkpoints(CutRecorder):
         super().__init__(trainer.prepared.programs)
         self.process, self.trainer, self.prepared = process, trainer, trainer.prepared
         self.plan = plan = CutPlan.of(self.prepared)
+        # The latest cut need not be made again; one before an evaluation is made again behind it, as its checkpoint has the values.
         self._latest: int | None = None
-        """The latest cut, which need not be made again; one before an evaluation is made again behind it, as its checkpoint has the values."""
         if resumption is not None and not resumption.manifest.position["evaluates"]:
-            self._latest = resumption.at
+            self._latest = resumption.manifest.at
+        # The complete copies of this process's stages at each cut that some stages have not passed yet.
         self._copies = defaultdict[int, list[SavedTensors]](list)
-        """The complete copies of this process's stages at each cut that some stages have not passed yet."""
         self._thread: Thread | None = None
-        self._error: BaseException | None = None
-        """What a thread met."""
+        self._error: BaseException | None = None  # that a thread met
+        # Without cuts in a run that is not interrupted, no operation asks for one.
         self._saves = plan.every is not None or plan.evaluations is not None
-        """Whether there are cuts in a run that is not interrupted; otherwise no operation asks for one."""
         trainer.scheduler.allowed_cut = plan.allowed
         trainer.scheduler.cuts = self if self._saves else None
-
-    # --- called by the scheduler --------------------------------------------------------------------------------------
 
     def due(self, micro_batch: int) -> bool:
         """Whether there is a cut before this forward."""
@@ -179,21 +169,14 @@ class Checkpoints(CutRecorder):
             raise self._error
         return micro_batch != self._latest and self.plan.due(micro_batch)
 
-    def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Copy the state of a stage at a cut; a checkpoint that all stages have passed is written first.
-
-        Nothing after a cut is needed for that, so no process can wait for ever.
-        """
+    def reached(self, executor: StageExecutor, cut: Cut, **facts: Any) -> None:
+        """Copy the state of a stage at a cut, with that of the training where the head is."""
         with self._unwatched():
-            self._wait()
-            super().reached(executor, cut)
-
-    def facts(self, executor: StageExecutor, cut: Cut) -> Mapping[str, Any]:
-        facts: dict[str, Any] = {"replica": self.prepared.opened.replica}
-        if executor.program.holds_head:
-            self.trainer.read_losses()
-            facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
-        return facts
+            self._wait()  # no process can wait for ever: nothing after a cut is needed to write it
+            if executor.program.holds_head:
+                self.trainer.read_losses()
+                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
+            super().reached(executor, cut, replica=self.prepared.opened.replica, **facts)
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
@@ -202,8 +185,6 @@ class Checkpoints(CutRecorder):
         status, supervisor.status = supervisor.status, None
         yield
         supervisor.status = None if status is None else evolve(status, since=time.monotonic())
-
-    # --- called by the run --------------------------------------------------------------------------------------------
 
     def end(self, *, halted: bool) -> None:
         """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
@@ -222,8 +203,6 @@ class Checkpoints(CutRecorder):
             if halted:
                 self.trainer.scheduler.take_in_flight(cut, self)
         self._wait()
-
-    # --- a thread for each checkpoint ---------------------------------------------------------------------------------
 
     def complete(self, at: int, saved: SavedTensors) -> None:
         """Take the copy of a stage; the last one of this process starts the thread."""
@@ -251,31 +230,156 @@ class Checkpoints(CutRecorder):
             while copies:
                 saved = copies.pop()  # its memory is free once it is written
                 position = saved.facts.get("position", position)
-                written.append(asdict(checkpoint.write_stage(directory, at, saved.tensors, saved.facts)))
+                written.append(checkpoint.write_stage(directory, at, saved.tensors, saved.facts))
             # The process that records waits here for the slowest disk; the training does not.
             of_all = self.process.collect(f"checkpoint/{at}", written, in_thread=True)
             if not prepared.records:
-                return
-            files = [StageFile(**file) for of_process in of_all for file in of_process]
-            if not all(file.finite for file in files):  # the head will see it; the checkpoint before stays
-                checkpoint.discard(directory, at)
                 return
             assert position is not None
             split, spec = prepared.spec.data.evaluated, prepared.spec.checkpoint
             values = next((report[split] for report in reversed(position["epochs"]) if report[split]), None) or {}
             manifest = Manifest(
                 at=at,
-                versions=versions_of(),
-                values=resolved_values(prepared),
-                stages=stages_of(prepared),
+                values=values_of(prepared),
+                fixed=_fixed(prepared),
+                stages=_stages_of(prepared),
                 position=position,
                 # Within an epoch the latest evaluation is of other weights.
                 metrics={f"{split}/{name}": one for name, one in values.items() if at % self.plan.per_epoch == 0},
-                folders=prepared.folders,
-                files=sorted(files, key=lambda file: (file.replica, file.stage)),
+                files={name: digest for of_process in of_all for name, digest in of_process},
             )
             checkpoint.finish(directory, manifest)
             best = best_cut(directory, spec, prepared.checked.scales)
             checkpoint.keep_only(directory, [*checkpoint.numbers(directory)[: spec.keep], best])
         except BaseException as error:  # noqa: BLE001  the training's thread raises it
             self._error = error
+
+
+# --- a run that continues -----------------------------------------------------------------------------------------------
+
+_KEPT = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
+_PIPELINE = ("method.", "precision.")  # the beginnings of keys that decide what stages hold at a cut
+
+
+def _stages_of(prepared: Prepared) -> list[dict[str, Any]]:
+    return [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs]
+
+
+def _fixed(prepared: Prepared) -> dict[str, str]:
+    """Return what a resumed run must have as before, by name."""
+    values, shapes = values_of(prepared), prepared.network.shapes
+    # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
+    keys = (*_KEPT, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
+    parameters = {f"parameters of {node}": f"{shape.parameters}" for node, shape in shapes.items()}
+    return {
+        **parameters,
+        **{key: values.get(key, "unset") for key in keys},
+        "micro-batches of an epoch": f"{prepared.opened.length}",
+    }
+
+
+@define(kw_only=True)
+class Resumption:
+    """A checkpoint from which a run is resumed."""
+
+    directory: Path
+    manifest: Manifest
+    notes: list[str] = field(factory=list)
+    exact: bool = True
+    """Whether the stages of the run, once it is accepted, can hold what those of the checkpoint held."""
+
+    @classmethod
+    def find(cls, directory: Path) -> Resumption:
+        """Return the latest checkpoint that is whole."""
+        refused: list[str] = []
+        for number in checkpoint.numbers(directory):
+            try:
+                manifest = checkpoint.read_manifest(directory, number)
+                checkpoint.verify(directory, manifest)
+                return cls(directory=directory, manifest=manifest, notes=refused)
+            except Damaged as error:
+                refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {error}")
+        hint = "start the run again, or resume another one"
+        raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
+
+    def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
+        """Compare a run with the checkpoint, and note what is other; return its summary, if it is done and nothing is left to train.
+
+        Nothing is written then: other values would only falsify the record of weights that were trained without them.
+        """
+        message = f"the checkpoint before forward {self.manifest.at} is of "
+        if others := list_changes(self.manifest.fixed, _fixed(prepared)):
+            hint = "resume with the specification and the data of the run, or remove the later checkpoints"
+            raise SpecError(f"{message}another run: {others[0]}", hint)
+        values, summary = list_changes(self.manifest.values, values_of(prepared)), read_json(self.directory / SUMMARY)
+        position, epochs = TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
+        if (reached := -(-position.micro_batches // prepared.opened.length)) > epochs:
+            hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
+            raise SpecError(f"{message}epoch {reached}, and run.epochs is {epochs}", hint)
+        done = summary.get("status") == "done" and summary["micro_batches"] == self.manifest.at
+        early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
+        if done and (early or position.epoch > epochs):
+            return summary
+
+        self.notes += [f"changed: {bounded(text, 160)}" for text in values]
+        if (before := Fingerprint.read(self.directory)) is not None:
+            changes = before.changes(prepared.fingerprint.data, prepared.fingerprint.outputs)
+            self.notes += [f"warning: changed since the training before: {text}" for text in changes]
+        same_stages = _stages_of(prepared) == self.manifest.stages
+        self.exact = same_stages and not any(text.startswith(_PIPELINE) for text in values)
+        if not self.exact:
+            self.notes.append(
+                "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
+                "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
+            )
+        return None
+
+    def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
+        """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
+        replica, so_far = prepared.opened.replica, Meters()
+        for executor in scheduler.executors:
+            if self.exact:
+                saved = self._saved(executor.program.index, replica)
+                restore_at_cut(saved, executor, scheduler)
+            else:
+                saved = self._restore_by_node(executor, replica)
+            if "meters" in saved.facts:
+                so_far.merge(saved.facts["meters"])
+        position = TrainingPosition(**self.manifest.position)
+        if not self.exact:
+            position.since = self.manifest.at
+        position.resumed_from = (*position.resumed_from, self.manifest.at)
+        return position, so_far
+
+    def _saved(self, stage: int, replica: int) -> SavedTensors:
+        return SavedTensors(*read_stage(self.directory, self.manifest.at, stage_file(stage, replica)))
+
+    def _restore_by_node(self, executor: StageExecutor, replica: int) -> SavedTensors:
+        """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
+        stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage["nodes"]}
+        merged, groups, updates = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}}), list[Facts](), 0
+        # A node's facts are by its name, so those of several stages lie beside one another.
+        for index in sorted({stage_of[node] for node in executor.program.nodes}):
+            saved = self._saved(index, replica)
+            merged.tensors |= saved.tensors
+            for fact in ("optimizer", "strides"):
+                merged.facts[fact] |= saved.facts.get(fact, {})
+            if saved.facts["updates"] >= updates:
+                updates, groups = saved.facts["updates"], saved.facts.get("groups", groups)
+            if executor.program.holds_head and "meters" in saved.facts:
+                merged.facts["meters"] = saved.facts["meters"]
+        restore_nodes(executor, merged)
+        restore_groups(executor.updater, groups)
+        executor.updater.updates = updates
+        return merged
+
+
+def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:
+    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first."""
+    restore(executor, saved)
+    host, messages = torch.device("cpu"), saved.facts["messages"]
+    for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
+        producer, consumer, *_ = messages[index]
+        scheduler.channels.put_back(
+            ChannelKey(Edge(producer, consumer), "backward"), saved.get_all(f"messages/{index}", host)
+        )

@@ -143,7 +143,7 @@ class Prepared:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What the network and the loss make of a few samples."""
+        """What the network makes of a few samples."""
         return Fingerprint.of(self.network, self.opened)
 
     @property

@@ -1,27 +1,20 @@
 """What the process of a run does with its other processes: nothing, where it hosts all stages, or as one of several.
 
-The process that hosts the head of the first replica makes the run directory, records, shows progress and saves the
-weights. Before anything is trained, every process compares its run with that of rank 0. A run of several processes ends in all of them
-together, with everything written, or with the report of its first failure:
-
-    rank 0    has measured ------- waits for "complete" --------------- all have arrived, or a few seconds ---- ends
-    rank 1    has measured ------- waits for "complete" ------ X        killed: the run is complete nevertheless
-    records   says that all have, writes the summary, says "complete" ------ all have arrived --------------- ends
-
-They wait for one another, since the store may end with the first of them: its launcher has nothing more to do then. A failure is
-reported by the process with the head, or by another one if that has gone or there is no run directory yet; the others wait for the report.
+The process that hosts the head of the first replica records: it makes the run directory, shows progress and saves the weights. Before
+anything is trained, every process compares its run with that of rank 0. All wait for the word that everything is written. It also reports
+a failure, or another process does where it has gone.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,59 +23,39 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from petra_graph.errors import (
-    FailedOnAnotherProcess,
-    Interrupted,
-    NoFeasiblePlan,
-    PetraGraphError,
-    Problem,
-    RunFailed,
-    RunFailedByPlugin,
-    SpecError,
-    printable,
-)
+from petra_graph import errors
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.record import checkpoint
-from petra_graph.record.run_directory import SUMMARY, create_run_directory, locked, read_json, run_directory
+from petra_graph.record.run_directory import create_run_directory, locked, run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.store import COMPLETE, RankInfo, RunStore, StoreGone, gpu_of, visible_gpus
-from petra_graph.runtime.system import REQUESTS, at_end_of_parent, hard_exit, stop_requests, until
+from petra_graph.runtime.store import FINAL, RankInfo, RunStore, StoreGone, gpu_of, visible_gpus
+from petra_graph.runtime.system import at_end_of_parent, hard_exit, stop_requests
 from petra_graph.runtime.watchdog import Failed, Failure, Supervisor, Watchdog
 from petra_graph.runtime.world import World
-from petra_graph.spec.load_spec import Given, load
+from petra_graph.training.checkpoint import Resumption
 from petra_graph.training.identity import agree
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, problems_of
 from petra_graph.training.trainer import Trainer
 
-_END_SECONDS = 5.0
-"""The longest that a process waits for the others to arrive at the end."""
-_REPORT_SECONDS = 10.0
-"""The longest that a process waits for another one's report of a failure."""
-_LOOK_SECONDS = 0.01
-_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
+_KINDS = (RunFailed, SpecError, errors.NoFeasiblePlan, errors.RunFailedByPlugin)
 
 
 class RunProcess:
-    """The process of a run that hosts all stages.
-
-    It holds what the run has so far, which is needed if the run fails: None before the step that makes it.
-    """
+    """The process of a run that hosts all stages; it holds what the run has so far, for its record if it fails."""
 
     rank, size = 0, 1
     prepared: Prepared | None = None
     directory: Path | None = None
-    """The run's directory, once this process knows it."""
-    record: RunRecord | None = None
-    """The run's record, in the process that records."""
+    record: RunRecord | None = None  # in the process that records
     trainer: Trainer | None = None
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()
+        # The lock of the run's directory, in the process that records, and the handlers of signals.
         self.held = ExitStack()
-        """The lock of the run's directory, in the process that records: no other process resumes the run meanwhile."""
 
     @property
     def trained(self) -> Mapping[str, Any]:
@@ -105,15 +78,12 @@ class RunProcess:
         finally:
             self.held.close()
 
-    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """Within the context, these signals and the usual ones stop all stages before one forward; a second SIGINT stops at once."""
+    def hear_signals(self) -> None:
+        """From now on a request to stop stops all stages before one forward, and a second SIGINT stops at once."""
+        at_once = partial(signal.default_int_handler, signal.SIGINT, None)
+        self.held.enter_context(stop_requests(self.supervisor.ask, at_once))
 
-        def stop_at_once() -> NoReturn:
-            raise KeyboardInterrupt
-
-        return stop_requests(self.supervisor.ask, stop_at_once, heard=(*REQUESTS, *more))
-
-    def resumption(self, directory: Path | None, given: Given, overrides: Sequence[str]) -> Resumption | None:
+    def resumption(self, directory: Path | None) -> Resumption | None:
         """Return the checkpoint from which a run is resumed; every process has the same one."""
         return None if directory is None else Resumption.find(directory)
 
@@ -121,11 +91,7 @@ class RunProcess:
         """Return when all processes have prepared the same run."""
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
-        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others.
-
-        Raises:
-            RunFailed: another run writes there, or this process cannot see the directory.
-        """
+        """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others."""
         spec, directory = prepared.spec, None if resumption is None else resumption.directory
         if prepared.records:
             directory = directory or create_run_directory(spec.run.directory, spec.name)
@@ -134,10 +100,8 @@ class RunProcess:
         name = self.tell("directory", "" if directory is None else directory.name)
         self.directory = directory = directory or run_directory(spec.run.directory, name)
         if not directory.is_dir():
-            raise RunFailed(
-                f"rank {self.rank} on {socket.gethostname()} cannot see the run directory {directory}",
-                hint="set run.directory to a folder that all machines share: checkpoints are written there",
-            )
+            message = f"rank {self.rank} on {socket.gethostname()} cannot see the run directory {directory}"
+            raise RunFailed(message, "set run.directory to a folder that all machines share")
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
@@ -158,11 +122,7 @@ class RunProcess:
         return own
 
     def publish(self, trained: Mapping[str, Any]) -> None:
-        """Publish how far the training came, in case this process is killed: another process then writes the summary."""
-
-    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Collect what all processes have measured; from then on none needs another one."""
-        return [own]
+        """Publish how far the training came: if the run fails, another process may write the summary."""
 
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes, when everything is written."""
@@ -180,8 +140,7 @@ class OneOfSeveral(RunProcess):
         self.supervisor = self.watchdog = Watchdog(world)
         at_end_of_parent(0)  # from now on the watchdog looks
         self.watchdog.on_stuck = self._end_at_once
-        self._of_thread = world.another_connection()
-        """The store, for the thread that writes checkpoints."""
+        self._of_thread = world.another_connection()  # for the thread that writes checkpoints
 
     @contextmanager
     def control(self) -> Iterator[None]:
@@ -196,56 +155,45 @@ class OneOfSeveral(RunProcess):
                 failure = self._failure_of(error)
                 if failure.exit_code != RunFailed.exit_code:  # to start it again would change nothing
                     with suppress(RuntimeError):
-                        self.world.launch.set("final", failure.exit_code)
+                        self.world.launch.set(FINAL, failure.exit_code)
                 raise self._conclude(failure, self.world.store) from (error if failure.rank == self.rank else None)
             finally:
                 self.held.close()
                 self.world.abort_groups()
 
-    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """`control` hands on the usual signals from the start."""
-        return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
+    def hear_signals(self) -> None:
+        """`control` hands them on from the start."""
 
-    def resumption(self, directory: Path | None, given: Given, overrides: Sequence[str]) -> Resumption | None:
+    def resumption(self, directory: Path | None) -> Resumption | None:
         """Rank 0 chooses the latest complete checkpoint. A run that its launcher restarts continues from there, unless it has ended for good."""
-        world, restarts, begun = self.world, self.world.rank_info.restarts, None
-        for ended in ("final", COMPLETE) if restarts else ():
-            if (code := world.launch.get(ended)) is not None:
+        world = self.world
+        if world.rank_info.restarts:
+            if (code := world.launch.get(FINAL)) is not None:
                 raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
-        if restarts and directory is None:  # the command does not name the directory that an earlier attempt has made
-            name, spec = world.launch.get("directory"), load(given, overrides).spec
-            directory = begun = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            if directory is None and (begun := world.launch.get(f"directory/{world.rank}")):  # by an earlier attempt
+                directory = Path(begun)
         if world.rank == 0:
-            found = Resumption.find(directory) if directory is not None and checkpoint.numbers(directory) else None
-            if found is None and begun is not None:  # this attempt makes a directory of its own
-                shutil.rmtree(begun, ignore_errors=True)
-            if restarts:
-                since = "the start" if found is None else f"the latest checkpoint in {directory}"
-                sys.stderr.write(printable(f"restart {restarts}, from {since}\n"))
-            world.store.set("resume", [] if found is None else [found.directory.name, found.at])
+            # The attempt before may have ended without one.
+            begins = directory is None or (world.rank_info.restarts and not checkpoint.numbers(directory))
+            found = None if directory is None or begins else Resumption.find(directory)
+            world.store.set("resume", [] if found is None else [found.directory.name, found.manifest.at])
             return found
         if not (chosen := world.wait("resume")):
             return None
-        if directory is None or directory.name != chosen[0] or chosen[1] not in checkpoint.numbers(directory):
-            raise RunFailed(
-                f"rank {world.rank} on {world.own.host} cannot see the checkpoint of {chosen[0]} before forward {chosen[1]}",
-                hint="on several machines, a run can only be resumed if all of them share run.directory",
-            )
-        return Resumption.find(directory, chosen[1])
+        assert directory is not None, "every process had one before there was a checkpoint"
+        directory = directory.with_name(chosen[0])
+        return Resumption(directory=directory, manifest=checkpoint.read_manifest(directory, chosen[1]))
 
     def join(self, prepared: Prepared) -> None:
         agree(self.world, prepared)
-        each = self.size // prepared.spec.partition.replicas
-        self.watchdog.stages = [
-            [stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each]
-            for at in range(self.size)
-        ]
+        each, ranks = self.size // prepared.spec.partition.replicas, list(enumerate(prepared.ranks, start=1))
+        self.watchdog.stages = [[stage for stage, rank in ranks if rank == at % each] for at in range(self.size)]
         self.watchdog.limit_seconds = prepared.spec.run.watchdog
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
         super().open_directory(prepared, resumption)
         assert self.directory is not None
-        self.world.launch.set("directory", self.directory.name)
+        self.world.launch.set(f"directory/{self.rank}", str(self.directory.absolute()))
 
     def build(self, prepared: Prepared) -> Scheduler:
         world, replicas = self.world, prepared.spec.partition.replicas
@@ -296,61 +244,12 @@ class OneOfSeveral(RunProcess):
         if self.record is not None:
             self.world.store.set("trained", trained)
 
-    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        of_all = self.collect("measured", own)
-        self.tell("measured", "by all")
-        self.watchdog.on_stuck = lambda _: None  # whoever is lost from here on ends nothing here
-        return of_all
-
     def leave(self, *, interrupted: bool) -> None:
-        """Return when all processes have come to the end, or will not come any more; the loss of one is no failure from here on.
-
-        The watchdog watches until the end, so that no process waits for one that has gone. A request to stop ends the waits.
-
-        Raises:
-            Failed: the run has failed before it was complete.
-        """
-        world, store, watchdog, prepared = self.world, self.world.store, self.watchdog, self.prepared
-        directory = self.directory
-        assert prepared is not None
-        assert directory is not None
-        code, lost, asked = Interrupted.exit_code if interrupted else 0, None, list[str]()
-
-        def has_ended() -> bool:
-            """Whether the run's last file, its summary, has been written; a run that is resumed begins without one."""
-            with suppress(SpecError):
-                return bool(read_json(directory / SUMMARY).get("status", "failed") != "failed")
-            return False
-
-        with stop_requests(asked.append, lambda: hard_exit(code), ends_process=True):
-            try:
-                if interrupted:  # a launcher does not start it again, whatever happens from here on
-                    world.launch.set("final", code)
-                if prepared.records:
-                    store.set(COMPLETE, True)
-                while store.get(COMPLETE) is None:
-                    # Only the process that records has something left to do, and no more once its last file is written.
-                    failure = watchdog.failure
-                    if (failure is not None and failure.rank == prepared.ranks[-1]) or store.get("reported"):
-                        if has_ended():
-                            break
-                        watchdog.check()
-                    time.sleep(_LOOK_SECONDS)
-                world.launch.set(COMPLETE, code)
-                store.set(f"arrived/{world.rank}", True)
-                names = [f"arrived/{rank}" for rank in range(world.size)]
-                until(lambda: all(map(store.get, names)) or watchdog.failure or asked, _END_SECONDS)
-            except StoreGone as error:  # rank 0, which may keep the store, ends once the run is complete
-                if not has_ended():
-                    raise
-                lost = watchdog.without_store(error)
-            watchdog.close()
-        lost = watchdog.failure or lost
-        if lost is not None and world.rank == self._reporter(lost):
-            sys.stderr.write(printable(f"the run is complete, although {lost.problems[0][0]}\n"))
-        world.shutdown(store, missing=int(lost is not None))
-
-    # --- the run has failed -------------------------------------------------------------------------------------------
+        if interrupted or self.record is not None:  # a launcher does not start it again, whatever happens from here on
+            self.world.launch.set(FINAL, Interrupted.exit_code if interrupted else 0)
+        self.tell("complete", "by the process that records")  # until then a process that has gone fails the run
+        self.watchdog.close()
+        self.world.shutdown(self.world.store)
 
     def _failure_of(self, error: Exception) -> Failure:
         """Return the first failure of the run, which may be another process's: what failed here is told to all."""
@@ -368,7 +267,6 @@ class OneOfSeveral(RunProcess):
                 for one in problems_of(error)
             ],
             exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
-            where=None if watchdog.status is None else watchdog.status.record(),
             traceback="".join(traceback.format_exception(error)),
         )
         return watchdog.report(own)
@@ -381,48 +279,27 @@ class OneOfSeveral(RunProcess):
         hard_exit(failure.exit_code)
 
     def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
-        """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
-        prepared = self.prepared
+        """Report the failure if this process is to do so; `store` is a connection that may be broken."""
+        prepared, directory, reporter = self.prepared, self.directory, failure.rank
+        if prepared is not None and directory is not None:
+            reporter = prepared.ranks[-1]
+        if failure.lost and reporter == failure.rank:
+            reporter = int(reporter == 0)
         try:
             if failure.exit_code == Interrupted.exit_code:
                 if self.record is not None:
                     self.record.summarise("interrupted", self.trained, weights=None)
-                if self.rank == 0 and self.trainer is None:
-                    results = "" if self.directory is None else f"; results: {self.directory}"
-                    sys.stderr.write(printable(f"interrupted during the start{results}\n"))
                 return Interrupted()
-            # The process that records may have made the directory, and have died before this one learned of it.
-            if self.directory is None and prepared is not None:
-                with suppress(RuntimeError):
-                    if name := store.get("directory"):
-                        self.directory = run_directory(prepared.spec.run.directory, name)
-            if self.rank != self._reporter(failure):
-                with suppress(RuntimeError):
-                    until(lambda: store.get("reported"), _REPORT_SECONDS)
+            if self.rank != reporter:
                 return FailedOnAnotherProcess(failure.exit_code)
-
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
-            error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
-            if self.directory is not None and prepared is not None:
-                record = self.record or RunRecord.of(self.directory, prepared)
-                # The store may have died with its keeper: then the report says what is known here.
-                trained, statuses = self.trained, list[Any]()
-                with suppress(RuntimeError):
-                    if self.record is None:
-                        trained = store.get("trained") or trained
-                    statuses += [store.get(f"status/{rank}") for rank in range(self.size)]
-                where = {**attrs.asdict(failure), "ranks": statuses}
-                record.record_failure(error, trained, failure.traceback or f"{error}\n", where)
-            with suppress(RuntimeError):
-                store.set("reported", True)
+            error = {kind.exit_code: kind for kind in _KINDS}.get(failure.exit_code, RunFailed)(problems)
+            if prepared is not None and directory is not None:
+                record, trained = self.record or RunRecord.of(directory, prepared), self.trained
+                with suppress(RuntimeError):  # the store may have died with its keeper
+                    trained = trained or store.get("trained") or {}
+                record.record_failure(error, trained, failure.traceback or f"{error}\n")
             return error
         finally:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
-
-    def _reporter(self, failure: Failure) -> int:
-        """Return the process that tells of a failure."""
-        prepared, reporter = self.prepared, failure.rank
-        if prepared is not None and self.directory is not None:
-            reporter = prepared.ranks[-1]
-        return int(reporter == 0) if failure.lost and reporter == failure.rank else reporter

@@ -11,9 +11,8 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import NoReturn
 from uuid import uuid4
 
 from attrs import frozen
@@ -23,21 +22,18 @@ from torch._C._distributed_c10d import TCPStore
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.contract import asks_for_stage
-from petra_graph.record import checkpoint
-from petra_graph.record.run_directory import Metrics
+from petra_graph.record.run_directory import Metrics, read_json
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.runtime.store import COMPLETE, HERE, RunStore, launch_name, listen_here, rank_info_from
-from petra_graph.runtime.system import LAUNCHER, REQUESTS, keep_freed_memory, numbers_of, stop_requests, until
+from petra_graph.runtime.store import FINAL, HERE, RunStore, launch_name, listen_here, rank_info_from
+from petra_graph.runtime.system import LAUNCHER, keep_freed_memory, stop_requests
 from petra_graph.spec.load_spec import Given
-from petra_graph.training.checkpoint import Checkpoints
+from petra_graph.training.checkpoint import Checkpoints, Resumption
 from petra_graph.training.evaluation import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.process import OneOfSeveral, RunProcess
-from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import Summary, measure_process, peak_bytes
 from petra_graph.training.trainer import Trainer, TrainingPosition
 
@@ -46,8 +42,7 @@ from petra_graph.training.trainer import Trainer, TrainingPosition
 class RunResult:
     """The end of a run, done or interrupted; a failed run raises."""
 
-    summary: Summary | None
-    """None where another process records."""
+    summary: Summary | None  # None where another process records
     interrupted: Interrupted | None
 
 
@@ -58,24 +53,12 @@ def run(
     resume: Path | None = None,
     saved: SavedPlan | None = None,
 ) -> RunResult:
-    """Train a specification: all of it, or the stages of one of the processes that torchrun started.
-
-    Args:
-        given: the specification.
-        overrides: values set on the command line.
-        resume: the directory of a run, which is resumed there.
-        saved: a plan, whose placement the run takes.
-
-    Raises:
-        SpecError, PluginError: before anything is written.
-        RunFailed: afterwards; the run directory says why, and the error has its summary.
-        FailedOnAnotherProcess: another process raises one of these.
-    """
+    """Train a specification, or go on with a run: all of it, or the stages of one of the processes that torchrun started."""
     rank_info = rank_info_from(os.environ)
     process = RunProcess() if rank_info is None else OneOfSeveral(rank_info)
     with process.control():
-        resumption = process.resumption(resume, given, overrides)
-        folders = None if resumption is None else resumption.manifest.folders
+        resumption = process.resumption(resume)
+        folders = None if resumption is None else read_json(resumption.directory / "env.json").get("folders", ())
         # There are no stages yet that could stop between two micro-batches: a request to stop ends all processes.
         process.supervisor.starting = True
         process.prepared = prepared = prepare(given, overrides, process.size, folders, saved=saved, rank=process.rank)
@@ -86,15 +69,14 @@ def run(
         # Before anything is allocated: threads and kernels decide the last bits.
         fix_arithmetic(prepared)
         keep_freed_memory()
-        with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
-            process.open_directory(prepared, resumption)
-            if ended is None:
-                result = _train(process, prepared, resumption, listener)
-            else:  # nothing is left to train, and nothing is written
-                if process.record is not None:
-                    listener.started(process.record.run)
-                    listener.stopped()
-                result = RunResult(summary=ended if process.record else None, interrupted=None)
+        process.hear_signals()
+        process.open_directory(prepared, resumption)
+        if ended is None:
+            result = _train(process, prepared, resumption, listener)
+        else:
+            result = RunResult(summary=ended if process.record else None, interrupted=None)
+            if process.record:
+                sys.stderr.write("nothing is left to train: raise run.epochs, or change what stopped the run early\n")
         process.leave(interrupted=result.interrupted is not None)
     return result
 
@@ -106,7 +88,6 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
         record.write_inputs(resumption)
     since = None if resumption is None else int(resumption.manifest.position["metrics_bytes"])
     with Metrics(record.run.directory, since) if record else nullcontext() as metrics:
-        # The stages of this process, as they are where the training begins.
         bytes_before = peak_bytes()
         scheduler = process.build(prepared)
         if prepared.callbacks:
@@ -140,7 +121,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
             interrupted = trainer.test()
             if interrupted is not None:
                 checkpoints.end(halted=True)  # a resumed run makes the test
-    of_all = process.gather_measured(measure_process(trainer, bytes_before))
+    of_all = process.collect("measured", measure_process(trainer, bytes_before))
     status = "interrupted" if interrupted else "done"
     summary = None if record is None else record.summarise(status, trainer.summary(), of_all)
     return RunResult(summary=summary, interrupted=interrupted)
@@ -175,20 +156,11 @@ def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -
                 executor.companions[one.name] = companion
 
 
-# --- on several processes of this machine: the specification is checked here, the processes do the rest
+# --- on several processes of this machine
 #
-# Decision: only the check step runs before processes start. They prepare as every run does, and one of them reports the
-# problems; preparing here first would make every correct run wait for it twice.
-#
-# Decision: torch's elastic launcher starts them, in this process. It makes the store for the rendezvous, on a port that the system chooses,
-# so no port can be in use. The store and gloo listen for processes of this machine alone.
-#
-# A request to stop goes through the store, and the processes end by themselves: a forwarded signal would reach each of
-# them at another moment, and the launcher would kill those that are not done in time. So the launcher runs in a thread,
-# where torch installs no signal handlers, whatever its version: this process keeps its own.
-
-_HEARD_SECONDS = 5.0
-"""The longest that a user who insists waits for processes that do not hear."""
+# Torch's elastic launcher starts them in a thread of this process, where it installs no signal handlers: a request to stop goes through
+# the store, and the processes end by themselves. A forwarded signal would reach each of them at another moment, and the launcher would
+# kill those that are not done in time. They also check the specification, and one of them reports its problems.
 
 
 def run_on_processes(
@@ -201,30 +173,12 @@ def run_on_processes(
     max_restarts: int = 0,
     plan: str | None = None,
 ) -> None:
-    """Train a specification; the processes print and write everything.
-
-    Args are those of `run`, and:
-        processes: how many, at least 2.
-        flags: of the command line, to be passed on.
-        max_restarts: how often the processes are started again, from the latest checkpoint, where the run has failed.
-
-    Raises:
-        SpecError, PluginError: before anything is started.
-        Interrupted: a request to stop has arrived.
-        FailedOnAnotherProcess: the run failed, and one of its processes has reported it.
-        RunFailed: the run failed, and none of its processes could report it.
-    """
+    """Train a specification; the processes print and write everything, and start again from the latest checkpoint where the run has failed."""
     if rank_info_from(os.environ) is not None:
         message = "--processes starts processes, and this is already one of several"
         raise SpecError(message, hint="leave --processes out under torchrun")
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    folders: Sequence[str] = ()
-    if resume is not None:  # of its latest checkpoint that can be read; the processes compare its digests
-        for at in reversed(checkpoint.numbers(resume)):
-            with suppress(checkpoint.Damaged):
-                folders = checkpoint.read_manifest(resume, at).folders
-    spec = check_spec(path, overrides, folders=folders).spec
     options = [part for override in overrides for part in ("--set", override)]
     options += [] if plan is None else ["--plan", plan]
     words = ["run", path if resume is None else f"--resume={resume}", *options, *flags]
@@ -233,6 +187,7 @@ def run_on_processes(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # The system chooses the port, and store and gloo listen for processes of this machine alone.
     listening, name = listen_here(0), uuid4().hex
     port = listening.getsockname()[1]
     server = TCPStore(
@@ -250,16 +205,10 @@ def run_on_processes(
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     store = RunStore(server, launch_name(name))
-
-    def insist() -> NoReturn:
-        """End, once the processes know that they were asked to stop: else the end of their store would be a failure to them."""
-        until(lambda: all(store.get(f"heard/{rank}") for rank in range(processes)), _HEARD_SECONDS)
-        os._exit(Interrupted.exit_code)
-
-    # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    heard = (*REQUESTS, *numbers_of(spec.checkpoint.signal))
     with ExitStack() as held:
-        held.enter_context(stop_requests(lambda signal_name: store.set("asked", signal_name), insist, heard=heard))
+        held.enter_context(
+            stop_requests(lambda signal_name: store.set("asked", signal_name), lambda: os._exit(Interrupted.exit_code))
+        )
         # The launcher is named to the processes, and to none that this one starts later. Its own log is silent: the processes report failures.
         os.environ[LAUNCHER] = str(os.getpid())
         held.callback(os.environ.pop, LAUNCHER, None)
@@ -270,13 +219,13 @@ def run_on_processes(
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *words).result()
         except ChildFailedError as error:
-            code = store.get(COMPLETE)  # whatever ended a process after that
             codes = {rank: failure.exitcode for rank, failure in sorted(error.failures.items())}
-            if code is None and not (agreed := {one for one in codes.values() if one > 0}):
+            code = store.get(FINAL)  # whatever ended a process after that
+            if code is None and not (reported := {one for one in codes.values() if one > 0}):
                 killed = ", ".join(f"rank {rank} by {signal.Signals(-one).name}" for rank, one in codes.items())
                 message = f"the processes were killed: {killed}"
                 raise RunFailed(message, "see whether the system ran out of memory") from None
             if code is None:  # that of a failure, if there is one among them
-                code = min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
+                code = min(reported - {Interrupted.exit_code}, default=Interrupted.exit_code)
             if code:
                 raise (Interrupted() if code == Interrupted.exit_code else FailedOnAnotherProcess(code)) from None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import resource
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.compiler.plan import Plan
-from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, raised_text
 from petra_graph.planning.advice import run_warnings
-from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
 from petra_graph.program.schedule import schedule_text
@@ -31,25 +26,22 @@ from petra_graph.record.weights import DIGESTS, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import dump
+from petra_graph.training.checkpoint import Resumption
 from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resume import Resumption
 from petra_graph.training.trainer import Trainer
 
 Summary = Mapping[str, Any]
 _OF_RUN = ("name", "method", "schedule", "accumulation", "stages", "parameters")
 """What the summary and `run --dry-run` say of a run."""
-_FAILURE = "failure.txt", "failure.json"
+_FAILURE = "failure.txt"
 
 
 @define(kw_only=True)
 class RunRecord:
     run: Started
     prepared: Prepared
-    plan: Plan | None = None
-    """The plan of what runs, if there is one."""
-    digests: dict[str, str] = field(factory=dict)
-    """The SHA-256 of each file of weights."""
+    digests: dict[str, str] = field(factory=dict)  # the SHA-256 of each file of weights
     began: float = field(factory=time.perf_counter)
 
     @classmethod
@@ -73,7 +65,7 @@ class RunRecord:
             processes=prepared.processes,
             evaluates=spec.data.evaluated,
             tested=opened.evaluated.said,
-            resumed_at=None if resumption is None else resumption.at,
+            resumed_at=None if resumption is None else resumption.manifest.at,
             notes=(*prepared.placement.notes, *notes),
             metrics=prepared.checked.scales,
             spec=toml_values(resolved(prepared)),
@@ -82,51 +74,32 @@ class RunRecord:
 
     def outline(self) -> dict[str, Any]:
         """Return the figures that `run --dry-run` prints."""
-        prepared, opened = self.prepared, self.prepared.opened
-        splits = {"training": opened.train, "validation": opened.validation, "test": opened.test}
-        return {
-            **{key: getattr(self.run, key) for key in _OF_RUN},
-            "nodes": len(prepared.network.graph.nodes),
-            "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
-            **{f"{name} samples": len(split) for name, split in splits.items() if split is not None},
-            "micro-batches": self.run.epochs * opened.length,
-            "updates": opened.horizon.updates,
+        counts = {
+            "micro-batches": self.run.epochs * self.run.micro_batches,
+            "updates": self.prepared.opened.horizon.updates,
         }
+        return {**{key: getattr(self.run, key) for key in _OF_RUN}, **counts}
 
     def write_inputs(self, resumption: Resumption | None) -> None:
-        """Write everything that is known before the training; the specification as given stays that of the first start.
-
-        What is of an end that a resumed run leaves behind is removed.
-        """
+        """Write everything that is known before the training; the specification as given stays that of the first start."""
         directory, prepared, checked = self.run.directory, self.prepared, self.prepared.checked
-        if resumption is not None:
-            drop_behind(directory, resumption.at)
-            for name in (SUMMARY, *_FAILURE):
+        if resumption is not None:  # what is of an end that is left behind is removed
+            drop_behind(directory, resumption.manifest.at)
+            for name in (SUMMARY, _FAILURE):
                 (directory / name).unlink(missing_ok=True)
         if not (directory / "spec.toml").exists():
             write_text(directory / "spec.toml", checked.loaded.text)
         write_text(directory / "resolved.toml", dump(resolved(prepared)))
-        packages = {
-            one.label: f"{one.distribution} {version(one.distribution)}"
-            for one in sorted(checked.plugins, key=lambda one: one.label)
-            if one.distribution not in {"", FIRST_PARTY}
-        }
+        others = [one for one in checked.plugins if one.distribution not in {"", FIRST_PARTY}]
+        packages = {one.label: f"{one.distribution} {version(one.distribution)}" for one in others}
         write_json(directory / "env.json", {**environment(), "folders": prepared.folders, "plugins": packages})
         write_json(directory / "data.json", attrs.asdict(prepared.facts))
         prepared.fingerprint.write(directory)
         if self.run.metrics:
             write_json(directory / SCALES, attrs.asdict(self.run)["metrics"])
-        # The plan that the run was given, or that of a placement which costs have decided; a resumed run keeps its own.
-        if prepared.saved is not None or prepared.placement.by_cost:
-            from petra_graph.planning.plan_spec import predict  # imports the planner, which other runs do not need
-
-            given, placement = prepared.saved, prepared.placement
-            self.plan = predict(prepared.network, placement) if given is None else given.plan
-            write_json(directory / PLAN, attrs.evolve(self.plan, timeline=()).as_json())
-        else:
-            with suppress(PetraGraphError):
-                self.plan = SavedPlan.read(str(directory)).plan
-        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared, self.plan)))
+        if prepared.saved is not None:
+            write_json(directory / PLAN, attrs.evolve(prepared.saved.plan, timeline=()).as_json())
+        self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared)))
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, weights in files.items():
@@ -134,79 +107,51 @@ class RunRecord:
             self.digests[name] = sha256_of(self.run.directory / name)
 
     def summarise(
-        self, status: str, trained: Mapping[str, Any], measured: Sequence[Mapping[str, Any]] | None = None, **more: Any
+        self, status: str, trained: Mapping[str, Any], measured: Sequence[Mapping[str, Any]] = (), **more: Any
     ) -> Summary:
-        """Write the summary, last of all files, and return it.
-
-        Args:
-            status: "done", "interrupted" or "failed".
-            trained: what `Trainer.summary` has returned; {} before the training.
-            measured: by all processes, once they have come to the end.
-            more: entries in the place of those that are made here.
-        """
-        run, spec, plan, best = self.run, self.prepared.spec, self.plan, self.prepared.spec.checkpoint.best
+        """Write the summary, last of all files, and return it; `more` are entries in the place of those that are made here."""
+        run, best = self.run, self.prepared.spec.checkpoint.best
         made: dict[str, Any] = {
             "status": status,
             "directory": str(run.directory),
             **{key: getattr(run, key) for key in (*_OF_RUN, "processes")},
             **dict.fromkeys(("epochs", "micro_batches", "updates"), 0),  # of a run that ends before its training
-            **dict.fromkeys(("train", "test", "samples_per_second")),
-            "resumed_from": [],
+            "test": None,
             **trained,
-            "seconds": {"training": 0.0, "first": 0.0, **trained.get("seconds", {})},
+            # Also what came before and behind the training; of a resumed run, of this start alone.
+            "seconds": {**trained.get("seconds", {}), "total": round(time.perf_counter() - self.began, 3)},
             "checkpoint": next(iter(numbers(run.directory)), None),
-            "measured": None,
             "weights": WEIGHTS,
+            DIGESTS: self.digests,
         }
-        # Also what came before and behind the training; of a resumed run, of this start alone.
-        made["seconds"]["total"] = round(time.perf_counter() - self.began, 3)
-        if self.digests:
-            made[DIGESTS] = self.digests
         if run.tested:
             made["tested" if run.evaluates == "test" else "validated"] = run.tested
         if best is not None:
             made["best"] = None
-            if (at := best_cut(run.directory, spec.checkpoint, run.metrics)) is not None:
+            if (at := best_cut(run.directory, self.prepared.spec.checkpoint, run.metrics)) is not None:
                 value = read_manifest(run.directory, at).metrics[best]
                 made["best"] = {"metric": best, "value": value, "epoch": at // run.micro_batches}
-        if measured is not None:
-            begun = next(reversed(trained["resumed_from"]), 0)
-            made["measured"] = {"from_micro_batch": begun, "processes": measured}
-            if plan is not None:
-                made["planned_and_measured"] = compare_with_plan(plan, len(plan.stages), measured)
+        if measured:
+            made["measured"] = {"processes": measured}
+            if (saved := self.prepared.saved) is not None:
+                made["planned_and_measured"] = compare_with_plan(saved.plan, len(saved.plan.stages), measured)
         if run.metrics:
             made["metrics"] = attrs.asdict(run)["metrics"]
         made |= more
-        write_json(self.run.directory / SUMMARY, made)
+        write_json(run.directory / SUMMARY, made)
         return made
 
-    def record_failure(
-        self,
-        error: Exception,
-        trained: Mapping[str, Any],
-        text: str | None = None,
-        where: Mapping[str, Any] | None = None,
-    ) -> RunFailed:
-        """Write down why a run failed, and return the error as that of a failed run, with the summary.
-
-        If even that fails (a full disk), the first cause matters more.
-
-        Args:
-            text: of failure.txt; None: the traceback.
-            where: the operation and the processes, for programs that read them.
-        """
+    def record_failure(self, error: Exception, trained: Mapping[str, Any], text: str = "") -> RunFailed:
+        """Write down why a run failed, with a text or the traceback, and return the error as that of a failed run, with the summary."""
         failure = error
         if not isinstance(failure, RunFailed):
             failure = (RunFailedByPlugin if isinstance(error, PluginError) else RunFailed)(problems_of(error))
             failure.__cause__ = error
-        report, place = (self.run.directory / name for name in _FAILURE)
         try:
-            write_text(report, text or "".join(traceback.format_exception(failure)))
-            if where is not None:
-                write_json(place, where)
+            write_text(self.run.directory / _FAILURE, text or "".join(traceback.format_exception(failure)))
             problems = list(map(str, failure.problems))
             failure.summary = self.summarise("failed", trained, error=problems, weights=None)
-        except PetraGraphError:
+        except PetraGraphError:  # a full disk, say: the first cause matters more
             failure.add_note(f"the failure could not be recorded in {self.run.directory} either")
         return failure
 
@@ -219,22 +164,14 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 def peak_bytes() -> int:
     """Return the most memory that this process has had in RAM."""
-    # The system's count for a process may include that of the process that started it; Linux's VmHWM never does.
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with suppress(OSError):
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):
-            kib = int(found[1])
-    return kib * 1024
+    own = Path("/proc/self/status")  # the other count may include that of the process that started this one
+    if own.exists():
+        return int(own.read_text(encoding="ascii").partition("VmHWM:")[2].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
-    """Return what this process has measured of itself.
-
-    `peak_bytes` is the most memory that it ever had in RAM: Python, torch's libraries and the data set as well as the stages.
-    `peak_bytes_before` is the same just before the stages were built, so that their difference is closest to what a plan predicts.
-    `cuda_peak_bytes` is the most that torch's allocator has handed out, by device. Of each stage: how many operations, and their seconds.
-    """
+    """Return what this process has measured of itself: the most memory, in RAM and on GPUs; of each stage the operations and their seconds."""
     placed = {executor.program.index: executor.program.device for executor in trainer.executors}
     on_cuda = {device for device in placed.values() if device.startswith("cuda")}
     return {
@@ -249,10 +186,7 @@ def measure_process(trainer: Trainer, peak_bytes_before: int) -> dict[str, Any]:
     }
 
 
-def start_warnings(prepared: Prepared, plan: Plan | None = None) -> Iterator[str]:
-    """Yield the warnings of devices that are not here, and of the plan."""
-    planned, present = device_count(prepared.spec.partition), prepared.placement.devices
-    if len(present) == 1 and planned > 1:
-        more = f"; --processes {planned} starts a process for each" if present[0].name == "cpu" else ""
-        yield f"partition.devices is {planned}, but only {present[0].name} is here: it runs all stages{more}"
-    yield from run_warnings(prepared.network, prepared.programs) if plan is None else plan.warnings
+def start_warnings(prepared: Prepared) -> Iterable[str]:
+    """Return the warnings of the plan that the run was given, or else of the run."""
+    saved = prepared.saved
+    return run_warnings(prepared.network, prepared.programs) if saved is None else saved.plan.warnings

@@ -61,8 +61,6 @@ class TrainingPosition:
     """The means over the latest epoch that was trained to its end."""
     resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
     """The first forward after each checkpoint from which the run has been resumed."""
-    changed: tuple[str, ...] = field(default=(), converter=tuple)
-    """What was other at a resume than before, in words."""
     epochs: list[EpochEnded] = field(default=(), converter=_reports)
     """The reports of all finished epochs, also after an interruption."""
     metrics_bytes: int = 0
@@ -148,7 +146,6 @@ class Trainer:
             "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
             "samples_per_second": rate,
             "resumed_from": list(position.resumed_from),
-            **({"changed": list(position.changed)} if position.changed else {}),
             **self.told,
         }
 

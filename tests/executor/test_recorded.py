@@ -9,7 +9,7 @@ from torch import nn
 from petra_graph.errors import RunFailed
 from petra_graph.executor.recorded import COMPARED, WARM_UP, Calls, RecordedOperation
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.training.resume import restore_at_cut
+from petra_graph.training.checkpoint import restore_at_cut
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import (
     CHAIN,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
+from petra_graph.training.checkpoint import restore_at_cut
 from petra_graph.training.prepare import record
-from petra_graph.training.resume import restore_at_cut
 from tests.support.forks import SPEC
 from tests.support.kept_cut import KeptCut
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error, same_bits

@@ -12,11 +12,9 @@ from tests.support.runs import only_run, overrides, summary_of
 pytestmark = pytest.mark.processes
 
 
-def failure() -> dict:
-    summary = summary_of(only_run())
-    assert summary["status"] == "failed"
-    assert (only_run() / "failure.txt").read_text()
-    return json.loads((only_run() / "failure.json").read_text())
+def failure() -> str:
+    assert summary_of(only_run())["status"] == "failed"
+    return (only_run() / "failure.txt").read_text()
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
@@ -43,11 +41,9 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
     assert "help: it was killed: by a signal, or by the system for want of memory" in said
     assert "Traceback" not in said
     assert "[c10d]" not in said, "what torch logs of a lost connection"
-    reported = failure()
-    assert (reported["rank"], reported["lost"]) == (victim, True)
+    assert f"rank {victim} (" in failure()
     if hosted or victim != 0:  # else all that was known has gone with it
         assert "; last heard of " in said
-        assert reported["where"]["operation"]
         assert summary_of(only_run())["epochs"] >= 1, "what the head had reached is known"
 
 
@@ -69,8 +65,8 @@ class Faulty(RevMlp):
 """
 
 
-def with_a_fault(fault: str, *settings: str) -> tuple[str, dict]:
-    """Run two processes of which the second one's first stage has a fault; return what both said, and what was reported."""
+def with_a_fault(fault: str, *settings: str) -> tuple[str, str]:
+    """Run two processes of which the second one's first stage has a fault; return what both said, and failure.txt."""
     Path("faulty.py").write_text(FAULTY.format(fault=fault))
     text = ENDLESS.replace('name = "far"\nblock = "rev-mlp"', 'name = "far"\nblock = "faulty:Faulty"')
     Path("shared.toml").write_text(text)
@@ -83,19 +79,14 @@ def test_a_process_that_sleeps_for_ever(shared_folder):
     said, reported = with_a_fault("time.sleep(1e6)", "run.watchdog=1.5")
     assert "rank 1: stage 3 (far), " in said
     assert "and run.watchdog allows 1.5" in said
-    where = reported["where"]
-    assert (reported["rank"], where["stage"], where["nodes"], where["channel"]) == (1, 3, ["far"], None)
-    assert where["operation"] in {"forward", "backward"}
-    other = reported["ranks"][0]["status"]
-    assert other["channel"] is None or "near" in other["channel"], "what the other one waited for"
+    assert "rank 1: stage 3 (far), " in reported
 
 
 def test_a_stage_that_raises(shared_folder):
     said, reported = with_a_fault('raise ValueError("no more")')
     assert said.count("ValueError: no more") == 1, "one process tells it"
     assert "rank 1: stage 3 (far) failed in the " in said
-    assert (reported["rank"], reported["where"]["stage"]) == (1, 3)
-    assert "faulty.py" in reported["traceback"], "the traceback is that of the process where it happened"
+    assert "faulty.py" in reported, "the traceback is that of the process where it happened"
 
 
 def test_a_full_disk(shared_folder):
@@ -103,7 +94,7 @@ def test_a_full_disk(shared_folder):
     with ranks(*[(*RUN, "--set", "run.log_every=1")] * 2, file_bytes={1: 32768}) as running:
         assert ended(running) == [1, 1]
     assert "metrics.jsonl: File too large\n" in running[1].said
-    assert failure()["rank"] == 1
+    assert "metrics.jsonl: File too large" in failure()
     assert all(json.loads(line) for line in (only_run() / "metrics.jsonl").read_text().splitlines())
 
 

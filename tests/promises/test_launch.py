@@ -28,8 +28,6 @@ from tests.support.forks import (
 from tests.support.runs import FILES, events, files_of, only_run, overrides, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
-PLANNED = {"plan.json"}
-"""Costs decide which process hosts which stages."""
 
 
 def alone_in_one_process(*length: str) -> bytes:
@@ -48,7 +46,7 @@ def test_processes_share_a_run(shared_folder):
     assert launcher.returncode == 0, said
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
     assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
-    assert files_of(only_run()) == FILES | PLANNED
+    assert files_of(only_run()) == FILES
     measured = summary_of(only_run())["measured"]["processes"]
     hosted = [(one["rank"], [stage["stage"] for stage in one["stages"]]) for one in measured]
     assert hosted == [(0, [1, 2]), (1, [3, 4])]
@@ -112,7 +110,7 @@ def test_ctrl_c_at_a_launcher_to_which_no_other_machine_can_connect(shared_folde
     assert found <= LOOPBACK
     assert "Traceback" not in launcher.said
     assert "shared: interrupted" in launcher.said
-    assert files_of(only_run()) == FILES | PLANNED | {"checkpoints"}
+    assert files_of(only_run()) == FILES | {"checkpoints"}
     assert summary_of(only_run())["status"] == "interrupted"
 
 

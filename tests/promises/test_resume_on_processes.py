@@ -1,6 +1,5 @@
 """Real processes that are killed, stopped and started again, in other numbers: the run ends as if nothing had happened."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -53,55 +52,19 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder, whole
     with alone(*RUN, *every, "--processes", "2", "--max-restarts", "9") as launcher:
         assert ended([launcher]) == [0]
     assert launcher.said.count("has gone without a word") == 1
-    assert "restart 1, from the latest checkpoint in" in launcher.said
+    assert "continues before micro-batch" in launcher.said
     assert "Traceback" not in launcher.said
     assert len(summary_of(only_run())["resumed_from"]) == 1
     assert result_of(only_run()) == result_of(whole_run(TEXT))
 
 
 def test_other_numbers_of_processes(folder, whole_run):
-    """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
-    with_signals(folder, SIGUSR1=(3, 2), SIGTERM=(6, 3))
-    first = (*RUN, "--set", "checkpoint.signal=SIGUSR1")
-    for arguments in ([first] * 2, [RESUMED] * 4):
+    """Two, then four, then one: the stages are the same, and so are the bits."""
+    with_signals(folder, SIGHUP=(3, 2), SIGTERM=(6, 3))
+    for arguments in ([RUN] * 2, [RESUMED] * 4):
         with ranks(*arguments) as running:
             assert set(ended(running)) == {130}
         assert "continue with: petra-graph run --resume runs/" in running[-1].said
     assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
     assert result_of(only_run()) == result_of(whole_run(TEXT))
-
-
-KILLED_AT_ITS_END = """\
-import os
-import signal
-from petra_graph.catalog.blocks import RevMlp
-from petra_graph.runtime.store import COMPLETE, RunStore
-
-put = RunStore.set
-
-def killed(store, name, value):
-    if name == COMPLETE and value is True:
-        os.kill(os.getpid(), signal.SIGKILL)
-    put(store, name, value)
-
-RunStore.set = killed
-
-class Same(RevMlp):
-    pass
-"""
-"""The process that records ends between its last file, the summary, and its word to the others that all is written."""
-
-
-def test_a_run_whose_summary_is_written_has_not_failed(folder):
-    Path("killed.py").write_text(KILLED_AT_ITS_END)
-    Path("shared.toml").write_text(Path("shared.toml").read_text().replace('"rev-mlp"', '"killed:Same"'))
-    with ranks(RUN, RUN) as running:
-        assert ended(running) == [0, -signal.SIGKILL]
-    assert "the run is complete, although rank 1 (stages 3 to 4; process " in running[0].said
-    before = summary_of(only_run())
-    assert before["status"] == "done"
-    with alone(*RUN, "--processes", "2", "--max-restarts", "2", "--set", "run.directory=restarted") as launcher:
-        assert ended([launcher]) == [0]
-    assert summary_of(only_run("restarted"))["status"] == "done", "it is not trained a second time"
-    assert "restart 1" not in launcher.said

@@ -3,7 +3,7 @@
 import pytest
 
 from petra_graph.program.cut import aligned
-from petra_graph.training.resume import restore_at_cut
+from petra_graph.training.checkpoint import restore_at_cut
 from tests.support import same_bits_cases
 from tests.support.kept_cut import KeptCut
 from tests.support.same_bits_cases import COMPUTED, MICRO_BATCHES, USUAL, held, train

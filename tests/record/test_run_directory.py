@@ -6,7 +6,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 from collections import deque
@@ -17,15 +16,7 @@ import torch
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.recorded_run import began, find_run, read_run
-from petra_graph.record.run_directory import (
-    Metrics,
-    environment,
-    is_locked,
-    locked,
-    write_output,
-    write_text,
-    write_whole,
-)
+from petra_graph.record.run_directory import Metrics, is_locked, locked, write_output, write_text, write_whole
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 
@@ -102,11 +93,6 @@ def test_a_reader_stops_no_run_from_being_started(saved_run, monkeypatch):
         os.close(reader)
 
 
-def test_a_directory_that_was_removed_is_named(tmp_path):
-    with pytest.raises(RunFailed, match=r"cannot write .*/gone: No such file or directory"), locked(tmp_path / "gone"):
-        pass
-
-
 def test_a_run_is_read_while_it_writes(saved_run):
     with (saved_run / "metrics.jsonl").open("a") as file:
         file.write('{"time": 1.0, "epo')
@@ -117,9 +103,9 @@ def test_a_run_is_read_while_it_writes(saved_run):
     ("name", "text", "message"),
     [
         ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
-        ("summary.json", "[]", r"summary\.json is damaged: it holds a list"),
-        ("resolved.toml", "a = ", r"resolved\.toml is damaged: Invalid value"),
-        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is not an event: \{"epoch": 1\}'),
+        ("summary.json", "[]", r"summary\.json is damaged: .* must be a mapping, not list"),
+        ("resolved.toml", "a = ", r"is damaged: Invalid value"),
+        ("metrics.jsonl", '{"epoch": 1}\n', r"metrics\.jsonl is damaged: 'value'"),
         ("metrics.jsonl", None, r"is not a run's directory: it has no resolved\.toml and metrics\.jsonl"),
     ],
 )
@@ -162,52 +148,20 @@ def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
 # --- which directories are runs, and which of them is the latest --------------------------------------------------------
 
 
-def test_which_run_is_the_latest_and_which_one_goes_on(here):
-    """The youngest one, or the youngest that has a checkpoint, whatever specifications it and the others are named after."""
+def test_which_run_is_the_latest(here):
+    """The youngest one, whatever specifications it and the others are named after."""
     with pytest.raises(SpecError, match="there is no run in runs"):
         find_run("latest")
     (here / "runs" / "notes").mkdir(parents=True)
-    for name, checkpoints in (("20260101T000000Z-z-1", 1), ("20260202T000000Z-a-2", 1), ("20260303T000000Z-c-3", 0)):
+    for name in ("20260101T000000Z-z-1", "20260303T000000Z-c-3", "20260202T000000Z-a-2"):
         (here / "runs" / name).mkdir(parents=True)
-        for at in range(checkpoints):
-            (here / "runs" / name / "checkpoints" / f"{at:012d}").mkdir(parents=True)
     assert find_run("latest").name == "20260303T000000Z-c-3"
     assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-03-03"
-    assert find_run("latest", here / "runs", resumes=True).name == "20260202T000000Z-a-2"
     renamed = (here / "runs" / "20260101T000000Z-z-1").rename(here / "runs" / "best")
-    (renamed / "resolved.toml").touch()  # now
-    assert find_run("latest", here / "runs", resumes=True) == renamed
-    with pytest.raises(SpecError, match="has no checkpoint"):
-        find_run("runs/20260303T000000Z-c-3", resumes=True)
+    (renamed / "metrics.jsonl").touch()  # now
+    assert find_run("latest", here / "runs") == renamed
     with pytest.raises(SpecError, match="there is no run directory"):
-        find_run("runs/none", resumes=True)
-    with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
-        find_run("latest", here, resumes=True)
-
-
-@pytest.mark.parametrize(
-    ("word", "kept"),
-    [
-        ("data.options.api_key=abc", "data.options.api_key=***"),
-        ("callback.options.token=abc=d", "callback.options.token=***"),
-        ("--set=callback.0.options.api_key=abc", "--set=callback.0.options.api_key=***"),
-        ('callback=[{name = "x", options = {"api_key" = "abc"}}]', 'callback=[{name = "x", options = {"api_key" = ***'),
-        ("run.seed=3", "run.seed=3"),
-        ("name=token", "name=token"),
-    ],
-)
-def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
-    assert environment()["command"][-1] == kept
-
-
-def test_a_file_that_is_removed_meanwhile(tmp_path):
-    """The system takes what is written to it, and a run went on to its end."""
-    (tmp_path / "run").mkdir()
-    with Metrics(tmp_path / "run") as made:
-        shutil.rmtree(tmp_path / "run")
-        with pytest.raises(RunFailed, match=f"cannot write {tmp_path}/run/metrics.jsonl: No such file or directory"):
-            made.record(epoch=1, step=1, values={"x": 1.0})
+        find_run("runs/none")
 
 
 def test_an_output_that_is_no_file_is_written_and_stays(tmp_path):

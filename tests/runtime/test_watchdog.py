@@ -76,9 +76,6 @@ class Working:
     def __str__(self):
         return "forward"
 
-    def record(self):
-        return {"operation": "forward", "text": str(self)}
-
 
 def test_a_rank_that_is_silent_while_others_are_awake(watched):
     watched.beats(5)
@@ -159,7 +156,7 @@ def test_waits_that_can_never_end(watched, other_waits):
     for _ in range(4 * 301):
         watched.store["status/1"] = {
             "at": watched.now,
-            "status": {"text": "backward"},
+            "status": "backward",
             "seconds": watched.now - began,
             "waits": other_waits,
         }

@@ -87,7 +87,7 @@ def without_times(directory: Path) -> list[tuple[Any, ...]]:
 def result_of(directory: Path | str) -> tuple[object, ...]:
     """All that a run has computed: its tensors, events and summary, without what follows from where, when and how often it was started."""
     other = {"seconds", "samples_per_second", "measured", "planned_and_measured"}
-    other |= {"directory", "resumed_from", "changed", "processes", "checkpoint"}
+    other |= {"directory", "resumed_from", "processes", "checkpoint"}
     tensors = {path.name: path.read_bytes() for path in Path(directory).glob("*.safetensors")}
     summary = {key: value for key, value in summary_of(Path(directory)).items() if key not in other}
     return tensors, without_times(Path(directory)), summary

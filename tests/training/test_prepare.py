@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import attrs
 import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.planning import plan_spec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import Partition
 from petra_graph.training import identity
@@ -17,9 +14,8 @@ from petra_graph.training.identity import agree, resolved
 from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.run import run
-from petra_graph.training.run_record import start_warnings
 from tests.support.pipelines import REVNET, pipeline
-from tests.support.runs import SPEC, FakeListener, only_run, summary_of
+from tests.support.runs import SPEC, FakeListener, only_run
 
 
 @pytest.fixture
@@ -54,7 +50,6 @@ def products_in_tf32():
 # --- its plan and warnings ------------------------------------------------------------------------------------------------
 
 ONE = ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=1")
-OPEN = ("partition.stages=2", "partition.stages=auto", "method.schedule=auto", 'partition.memory="1GiB"')
 
 
 def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, monkeypatch):
@@ -63,28 +58,6 @@ def test_a_run_in_which_nothing_is_open_measures_no_costs_and_has_no_plan(spec, 
     summary = run(spec, ONE, FakeListener()).summary
     assert "planned_and_measured" not in summary
     assert not (only_run() / "plan.json").exists()
-
-
-@pytest.mark.parametrize("key", OPEN)
-def test_a_placement_that_costs_decide_is_planned(spec, key):
-    summary = run(spec, [*ONE, key], FakeListener()).summary
-    plan = json.loads((only_run() / "plan.json").read_text())
-    assert len(plan["stages"]) == summary["stages"] == len(summary["planned_and_measured"]["stages"])
-
-
-def test_a_resumed_run_keeps_its_plan(spec, monkeypatch):
-    run(spec, [*ONE, *OPEN[:1], "checkpoint.every=1 updates"], FakeListener())
-    before = (only_run() / "plan.json").read_bytes()
-    monkeypatch.setattr(plan_spec, "predict", lambda *_, **__: pytest.fail("planned"))
-    run(str(only_run() / "resolved.toml"), ["run.epochs=2"], FakeListener(), only_run())
-    assert (only_run() / "plan.json").read_bytes() == before
-    assert summary_of(only_run())["planned_and_measured"]
-
-
-def test_devices_that_are_not_here(spec):
-    """A spec that is planned for a cluster is tried on a laptop, and its run says that it is no run of that plan."""
-    said = "partition.devices is 2, but only cpu is here: it runs all stages; --processes 2 starts a process for each"
-    assert list(start_warnings(prepare(spec, ["partition.devices=2"]))) == [said]
 
 
 # --- the resolved specification says everything that was decided ----------------------------------------------------------
