@@ -45,7 +45,7 @@ class Manifest:
     at: int
     values: Mapping[str, str]  # what the bits depend on, by name
     fixed: Mapping[str, str]  # what a resumed run must have as before
-    stages: Sequence[Mapping[str, Any]]  # with the same nodes and depths, a resumed run has the same bits
+    stages: Sequence[Sequence[str]]  # the nodes of each
     position: Mapping[str, Any]  # a `TrainingPosition`
     metrics: Mapping[str, float]  # the latest evaluation
     files: Mapping[str, str]  # the SHA-256 of each stage's file

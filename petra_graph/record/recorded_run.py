@@ -78,8 +78,7 @@ class RecordedRun:
 
     def last(self, metric: str) -> float | None:
         """Return the latest value of a metric."""
-        points = self.metrics.get(metric)
-        return points[-1].value if points else None
+        return points[-1].value if (points := self.metrics.get(metric)) else None
 
 
 def grown_bytes(process: Mapping[str, Any]) -> int:
@@ -125,12 +124,12 @@ def read_run(directory: Path) -> RecordedRun:
             scales=scales_in(scales),
             epochs=max((point.epoch for point in metrics.get("learning_rate", ())), default=0),
             planned_epochs=int(resolved["run"]["epochs"]),
-            processes=summary.get("measured", {}).get("processes", ()),
+            processes=(summary.get("measured") or {}).get("processes", ()),
         )
         # Reports join and add these values: what a hand has written in their place raises here, and not in the list of all runs.
         words = [
             summary.get("status", ""),
-            summary.get("test_weights", {}).get("weights", ""),
+            (summary.get("test_weights") or {}).get("weights", ""),
             *summary.get("error", []),
         ]
         "".join([run.name, *words, *chain(*resolved["partition"]["stages"])])

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 import secrets
 import sys
 import time
@@ -39,8 +40,7 @@ def run_directory(parent: str, name: str) -> Path:
     return Path(os.path.expandvars(parent)).expanduser() / name
 
 
-_held = set[int]()
-"""The directories that this process writes; a fork, such as a loader of data, may live longer and must not hold them."""
+_held = set[int]()  # the directories that this process writes: forks, such as loaders of data, may live longer
 
 
 def _let_go() -> None:
@@ -135,25 +135,22 @@ def environment() -> dict[str, Any]:
     """Return versions, devices, threads and the command line, on which a run's numbers depend as well as on its specification."""
     import torch  # Reports read a run's directory without it.
 
+    # What follows a key that looks like that of a secret, at the begin of a word or in a table, is not kept.
+    hidden = r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*"
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
         "packages": {name: version(name) for name in ("petra-graph", "torch", "numpy", "networkx")},
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "command": sys.argv,
+        "command": [re.sub(hidden, r"\1***", word) for word in sys.argv],
     }
 
 
 class Metrics:
-    """A run's events, as lines and in its callbacks; `step` counts micro-batches from the run's start.
-
-    A line is written whole or not at all, so that a killed run leaves a readable file, and so does one whose disk is full: it raises RunFailed.
-    """
+    """A run's events, as lines and in its callbacks; a line is whole or not there, also in a run that is killed or whose disk is full."""
 
     def __init__(self, directory: Path, since: int | None = None) -> None:
         """Open a run's events; `since`: the length of the file from which to continue, and forget the events behind it."""

@@ -1,8 +1,4 @@
-"""Weights as files: a run's own, written whole, and those of any program, read without running their code.
-
-Keys of a run name nodes, never stages, as in "layer1.0/first.0.weight", so the same file loads under any partition. Tensors are read one at a
-time where the file allows it, so that comparing shapes reads no weights.
-"""
+"""Weights as files: a run's own, by node, as in "layer1.0/first.0.weight", whatever the stages; and those of any program, whose code is not run."""
 
 from __future__ import annotations
 
@@ -127,8 +123,7 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
             # Older files are not zip archives, and cannot be mapped into memory.
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception:  # noqa: BLE001  whatever a damaged pickle leads torch to; its own text advises to run the file's code
-        reason = "it is damaged, no file of weights, or holds more than tensors, whose code is not run"
-        raise SpecError(f"{file} cannot be read: {reason}", _HINT) from None
+        raise SpecError(f"{file} is damaged, or holds more than tensors, whose code is not run", _HINT) from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

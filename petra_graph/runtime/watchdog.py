@@ -289,6 +289,7 @@ class Watchdog(Supervisor):
             self.stop_signal = asked
             self.waker.wake()
         self.store.set("asked", asked)
+        self._launch.set(f"heard/{self._world.rank}", True)
         if self.stop_at is None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()

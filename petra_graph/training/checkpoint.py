@@ -48,7 +48,6 @@ from petra_graph.units import bounded
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
 
-
 _Message = tuple[ChannelKey, int]  # of a channel, of a micro-batch
 
 
@@ -242,7 +241,7 @@ class Checkpoints(CutRecorder):
                 at=at,
                 values=values_of(prepared),
                 fixed=_fixed(prepared),
-                stages=_stages_of(prepared),
+                stages=[program.nodes for program in prepared.programs],
                 position=position,
                 # Within an epoch the latest evaluation is of other weights.
                 metrics={f"{split}/{name}": one for name, one in values.items() if at % self.plan.per_epoch == 0},
@@ -258,11 +257,8 @@ class Checkpoints(CutRecorder):
 # --- a run that continues -----------------------------------------------------------------------------------------------
 
 _KEPT = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
-_PIPELINE = ("method.", "precision.")  # the beginnings of keys that decide what stages hold at a cut
-
-
-def _stages_of(prepared: Prepared) -> list[dict[str, Any]]:
-    return [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs]
+# The beginnings of keys that decide what stages hold at a cut.
+_PIPELINE = ("method.", "partition.stages", "precision.")
 
 
 def _fixed(prepared: Prepared) -> dict[str, str]:
@@ -285,8 +281,7 @@ class Resumption:
     directory: Path
     manifest: Manifest
     notes: list[str] = field(factory=list)
-    exact: bool = True
-    """Whether the stages of the run, once it is accepted, can hold what those of the checkpoint held."""
+    exact: bool = True  # whether the stages of the run can hold what those of the checkpoint held
 
     @classmethod
     def find(cls, directory: Path) -> Resumption:
@@ -299,14 +294,10 @@ class Resumption:
                 return cls(directory=directory, manifest=manifest, notes=refused)
             except Damaged as error:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {error}")
-        hint = "start the run again, or resume another one"
-        raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
+        raise SpecError([Problem(message=text) for text in refused or [f"{directory} has no checkpoint"]])
 
     def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
-        """Compare a run with the checkpoint, and note what is other; return its summary, if it is done and nothing is left to train.
-
-        Nothing is written then: other values would only falsify the record of weights that were trained without them.
-        """
+        """Compare a run with the checkpoint, and note what is other; return its summary, if it is done and nothing is left to train."""
         message = f"the checkpoint before forward {self.manifest.at} is of "
         if others := list_changes(self.manifest.fixed, _fixed(prepared)):
             hint = "resume with the specification and the data of the run, or remove the later checkpoints"
@@ -319,14 +310,13 @@ class Resumption:
         done = summary.get("status") == "done" and summary["micro_batches"] == self.manifest.at
         early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
         if done and (early or position.epoch > epochs):
-            return summary
+            return summary  # nothing is written: other values would falsify the record of weights that were trained without them
 
         self.notes += [f"changed: {bounded(text, 160)}" for text in values]
         if (before := Fingerprint.read(self.directory)) is not None:
             changes = before.changes(prepared.fingerprint.data, prepared.fingerprint.outputs)
             self.notes += [f"warning: changed since the training before: {text}" for text in changes]
-        same_stages = _stages_of(prepared) == self.manifest.stages
-        self.exact = same_stages and not any(text.startswith(_PIPELINE) for text in values)
+        self.exact = not any(text.startswith(_PIPELINE) for text in values)
         if not self.exact:
             self.notes.append(
                 "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
@@ -356,7 +346,7 @@ class Resumption:
 
     def _restore_by_node(self, executor: StageExecutor, replica: int) -> SavedTensors:
         """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
-        stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage["nodes"]}
+        stage_of = {node: index for index, stage in enumerate(self.manifest.stages, 1) for node in stage}
         merged, groups, updates = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}}), list[Facts](), 0
         # A node's facts are by its name, so those of several stages lie beside one another.
         for index in sorted({stage_of[node] for node in executor.program.nodes}):

@@ -1,8 +1,7 @@
 """What a run is, in values that another run is compared with: its resolved specification, the versions, and what it computes.
 
-The same options and versions may build another network for the same weights, since code may have changed, or read a file. So a run keeps its
-fingerprint: a few samples of its data, and what its network makes of them. Whoever takes the run up later computes it again, as
-every process of a run does before it trains.
+The same options may build another network for the same weights, since code has changed, or reads a file. So a run keeps its fingerprint, which
+whoever takes it up later computes again, as every process of a run does before it trains.
 """
 
 from __future__ import annotations
@@ -188,16 +187,13 @@ class Fingerprint:
 
 
 def outputs_of(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> list[float] | None:
-    """Return what a network makes of samples, on the CPU and in the run's precision; None: it is large, or does not run there.
-
-    Parameters are drawn anew, by their names: so the values are known before the training, are the same in a resumed run as in one that has
-    ended, and show what initial zeros would hide.
-    """
+    """Return what a network makes of samples, on the CPU and in the run's precision; None: it is large, or does not run there."""
     if network.count_parameters()[0] > _MOST_PARAMETERS:
         return None
     # Kernels of another device, say, are not here; a run that fails says so by itself.
     with suppress(Exception), uncompiled(), torch.no_grad(), seeded(network.spec.run.seed):
         built = Network(network, facts).eval()
+        # Parameters drawn by their names are known before the training and afterwards, and show what initial zeros would hide.
         for name in built.graph.order:
             for key, one in built.block(name).named_parameters():
                 drawn = torch.randn(one.shape, generator=torch.Generator().manual_seed(random_key(name, key)))

@@ -8,6 +8,7 @@ a failure, or another process does where it has gone.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -59,7 +60,6 @@ class RunProcess:
 
     @property
     def trained(self) -> Mapping[str, Any]:
-        """How far the training came, as the summary has it; known in the process that records."""
         return {} if self.trainer is None or self.record is None else self.trainer.summary()
 
     @contextmanager
@@ -107,10 +107,8 @@ class RunProcess:
         """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
         return Scheduler(prepared.executors(), supervisor=self.supervisor, policy=prepared.policy)
 
-    # Names of what processes tell one another are used once in a run.
-
     def tell(self, name: str, own: str) -> str:
-        """Return the text of the process that records."""
+        """Return the text of the process that records; names of what processes tell one another are used once in a run."""
         return own
 
     def collect(self, name: str, own: Any, *, in_thread: bool = False) -> Sequence[Any]:
@@ -166,16 +164,17 @@ class OneOfSeveral(RunProcess):
 
     def resumption(self, directory: Path | None) -> Resumption | None:
         """Rank 0 chooses the latest complete checkpoint. A run that its launcher restarts continues from there, unless it has ended for good."""
-        world = self.world
+        world, begun = self.world, None
         if world.rank_info.restarts:
             if (code := world.launch.get(FINAL)) is not None:
                 raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
             if directory is None and (begun := world.launch.get(f"directory/{world.rank}")):  # by an earlier attempt
                 directory = Path(begun)
         if world.rank == 0:
-            # The attempt before may have ended without one.
-            begins = directory is None or (world.rank_info.restarts and not checkpoint.numbers(directory))
-            found = None if directory is None or begins else Resumption.find(directory)
+            if begun is not None and not checkpoint.numbers(Path(begun)):
+                shutil.rmtree(begun, ignore_errors=True)  # this attempt makes a directory of its own
+                directory = None
+            found = None if directory is None else Resumption.find(directory)
             world.store.set("resume", [] if found is None else [found.directory.name, found.manifest.at])
             return found
         if not (chosen := world.wait("resume")):

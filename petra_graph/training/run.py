@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import NoReturn
 from uuid import uuid4
 
 from attrs import frozen
@@ -28,7 +29,7 @@ from petra_graph.plugins.contract import asks_for_stage
 from petra_graph.record.run_directory import Metrics, read_json
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.runtime.store import FINAL, HERE, RunStore, launch_name, listen_here, rank_info_from
-from petra_graph.runtime.system import LAUNCHER, keep_freed_memory, stop_requests
+from petra_graph.runtime.system import LAUNCHER, keep_freed_memory, stop_requests, until
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoint import Checkpoints, Resumption
 from petra_graph.training.evaluation import Meters
@@ -156,11 +157,11 @@ def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -
                 executor.companions[one.name] = companion
 
 
-# --- on several processes of this machine
-#
 # Torch's elastic launcher starts them in a thread of this process, where it installs no signal handlers: a request to stop goes through
 # the store, and the processes end by themselves. A forwarded signal would reach each of them at another moment, and the launcher would
 # kill those that are not done in time. They also check the specification, and one of them reports its problems.
+
+_HEARD_SECONDS = 5.0  # the longest that a user who insists waits for processes that do not hear
 
 
 def run_on_processes(
@@ -205,10 +206,14 @@ def run_on_processes(
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     store = RunStore(server, launch_name(name))
+
+    def insist() -> NoReturn:
+        """End, once the processes know that they were asked to stop: else the end of their store would be a failure to them."""
+        until(lambda: all(store.get(f"heard/{rank}") for rank in range(processes)), _HEARD_SECONDS)
+        os._exit(Interrupted.exit_code)
+
     with ExitStack() as held:
-        held.enter_context(
-            stop_requests(lambda signal_name: store.set("asked", signal_name), lambda: os._exit(Interrupted.exit_code))
-        )
+        held.enter_context(stop_requests(lambda signal_name: store.set("asked", signal_name), insist))
         # The launcher is named to the processes, and to none that this one starts later. Its own log is silent: the processes report failures.
         os.environ[LAUNCHER] = str(os.getpid())
         held.callback(os.environ.pop, LAUNCHER, None)

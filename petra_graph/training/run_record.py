@@ -32,8 +32,7 @@ from petra_graph.training.prepare import Prepared
 from petra_graph.training.trainer import Trainer
 
 Summary = Mapping[str, Any]
-_OF_RUN = ("name", "method", "schedule", "accumulation", "stages", "parameters")
-"""What the summary and `run --dry-run` say of a run."""
+_OF_RUN = ("name", "method", "schedule", "accumulation", "stages", "parameters")  # also for `run --dry-run`
 _FAILURE = "failure.txt"
 
 

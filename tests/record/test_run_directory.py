@@ -16,7 +16,15 @@ import torch
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.recorded_run import began, find_run, read_run
-from petra_graph.record.run_directory import Metrics, is_locked, locked, write_output, write_text, write_whole
+from petra_graph.record.run_directory import (
+    Metrics,
+    environment,
+    is_locked,
+    locked,
+    write_output,
+    write_text,
+    write_whole,
+)
 from petra_graph.record.weights import save_weights
 from tests.support.runs import small_files
 
@@ -162,6 +170,20 @@ def test_which_run_is_the_latest(here):
     assert find_run("latest", here / "runs") == renamed
     with pytest.raises(SpecError, match="there is no run directory"):
         find_run("runs/none")
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("--set=callback.0.options.api_key=abc", "--set=callback.0.options.api_key=***"),
+        ("callback.options.token=abc=d", "callback.options.token=***"),
+        ('callback=[{name = "x", options = {"api_key" = "abc"}}]', 'callback=[{name = "x", options = {"api_key" = ***'),
+        ("name=token", "name=token"),
+    ],
+)
+def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
+    assert environment()["command"][-1] == kept
 
 
 def test_an_output_that_is_no_file_is_written_and_stays(tmp_path):
