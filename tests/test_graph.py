@@ -75,7 +75,7 @@ BROKEN = (
     ((STEM, add("join", "stem", "stem"), HEAD), 'node "join" reads "stem" 2 times', 1),
     (
         (STEM, node("down", "down-basic", kind="reversible", channels=4), HEAD),
-        'node "down" has kind "reversible" but its block "down-basic" is a buffered block, which has no inverse',
+        'node "down" has kind "reversible" but its block "down-basic" is a buffered block',
         1,
     ),
     (
@@ -84,8 +84,11 @@ BROKEN = (
         1,
     ),
     ((STEM, add("one", "stem", "two"), node("two", "add"), HEAD), "the graph has a cycle: one -> two -> one", 1),
-    ((STEM, add("join", "stem", "input"), HEAD), 'node "join" reads the samples, as "stem" does', 1),
-    ((STEM, add("idle"), add("join", "stem", "idle"), HEAD), 'node "idle" reads nothing', 1),
+    (
+        (STEM, add("join", "stem", "input"), HEAD),
+        'node "join" reads the samples, as "stem" does; let it read that node',
+        1,
+    ),
     ((STEM, REV), "the graph has no head node, which is where the loss is", 1),
     (
         (STEM, HEAD, node("other", "pool-linear", inputs=["stem"], outputs=5)),
@@ -109,7 +112,7 @@ def test_a_broken_rule_is_one_problem_at_its_node(nodes, message, place):
 def test_all_problems_are_reported_at_once():
     down = node("down", "down-basic", kind="reversible", channels=4)
     assert [message for message, _ in messages_of(STEM, down, add("idle", "stem"), REV)] == [
-        'node "down" has kind "reversible" but its block "down-basic" is a buffered block, which has no inverse',
+        'node "down" has kind "reversible" but its block "down-basic" is a buffered block',
         "the graph has no head node, which is where the loss is",
     ]
 

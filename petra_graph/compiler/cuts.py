@@ -40,7 +40,6 @@ _TRIED = 4
 _MOST_ORDERS, _MOST_STEPS = 720, 3e7
 """Orders of devices that are looked at, all of six unlike devices, and intervals for all of them."""
 _EQUAL = 1 + 1e-9
-"""Seconds are sums of rounded numbers."""
 
 
 class Cut(NamedTuple):
@@ -60,7 +59,6 @@ class Space:
     given: tuple[int, ...] | None = None
     """The stage of every node, where stages are given: each is a unit that stays where it is."""
     hosts: Hosts | None = None
-    """The device of every stage, where these are given as well."""
 
     @cached_property
     def kinds(self) -> Sequence[Hashable]:

@@ -73,12 +73,9 @@ class MessageTypes:
     """The streams that nodes return, and how messages between stages hold them."""
 
     streams: Mapping[str, tuple[StreamType, ...]]
-    """By node."""
     inputs: int = 1
-    """Tensors of a sample."""
     precision: PrecisionSpec = field(factory=PrecisionSpec)
     batch: int = 1
-    """Samples of a training micro-batch."""
     evaluation_batch: int = 1
 
     def count(self, producer: str) -> int:
@@ -107,12 +104,9 @@ class Lowering:
 
     graph: NodeGraph
     method: Method
-    """The mode of each node."""
     accumulation: int
-    """Micro-batches in one update."""
     messages: MessageTypes
     kept: KeepsByNode = field(factory=dict)
-    """What single nodes keep, whatever the method."""
     allow_stored: bool = False
     """Nodes of delayed stages may be among them that keep their graphs."""
 

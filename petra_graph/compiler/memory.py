@@ -45,15 +45,12 @@ class StageBytes:
     gradients: int = 0
     optimizer: int = 0
     input_buffer: int = 0
-    """Inputs that wait for their backward."""
     parameter_buffer: int = 0
     """Copies of older parameters, or those for a delay: predicted or estimated ones."""
     graphs: int = 0
-    """Stashed graphs, with their inputs and outputs."""
     working: int = 0
     """Tensors of the operation that runs, targets that wait, gradients that wait in the head, and what the device's libraries keep."""
     channels: int = 0
-    """Messages sent and not yet received."""
     total: int = field(init=False)
 
     @total.default
@@ -74,7 +71,6 @@ class EncodedShare:
     buffer: float = 1.0
     """Of an input that waits for its backward; samples wait as they are."""
     channel: float = 1.0
-    """Of messages between stages."""
     targets: float = 1.0
     """Of targets that wait for the head on the device that reads the samples; 0: they wait elsewhere."""
     libraries: int = 0

@@ -56,11 +56,9 @@ class NodeBytes(NamedTuple):
     resident: int
     """Parameters, gradients and optimizer state."""
     buffer: int
-    """For each micro-batch in flight."""
     version: int
     """One more version of the parameters: an older one, or one for a delay."""
     working: int
-    """The largest operation's own."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -69,7 +67,6 @@ class NodeTable:
 
     inputs: PlannerInputs
     seconds: Sequence[NodeSeconds]
-    """On every device."""
     messages: Sequence[Message]
     nodes: Sequence[NodeBytes]
 
@@ -170,18 +167,17 @@ def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
                     held = program.depth * (buffer + (version / k if program.delayed else 0))
                     costs[name, segment.keeps] = spent.forward + spent.backward + spent.update / k, held
 
-    kept = kept_by_kind(inputs.graph)
+    kept = least = kept_by_kind(inputs.graph)
     if placement.kept and not inputs.fits(evolve(placement, kept=kept)):
         kept = placement.kept
-    left = sorted(costs)
-    while left:
-        worth = {}
-        for name, keeps in left:
-            (now, held), (then, more) = costs[name, kept[name]], costs[name, keeps]
-            worth[name, keeps] = (now - then) / max(more - held, 1.0), now - then
-        name, keeps = max(left, key=worth.__getitem__)
-        left.remove((name, keeps))
+
+    def worth(choice: tuple[str, Keeps]) -> float:
+        """Return the seconds that it saves for a byte."""
+        (now, held), (then, more) = costs[choice[0], least[choice[0]]], costs[choice]
+        return (now - then) / max(more - held, 1.0)
+
+    for name, keeps in sorted(costs, key=worth, reverse=True):
         other = {**kept, name: keeps}
-        if worth[name, keeps][1] > 0 and inputs.fits(evolve(placement, kept=other)):
+        if costs[name, keeps][0] < costs[name, kept[name]][0] and inputs.fits(evolve(placement, kept=other)):
             kept = other
     return kept

@@ -43,13 +43,8 @@ _EFFORT, _LEAST = 1500.0, 6
 _PATIENCE, _MOST = 60, 400
 """Cuts among which none is nearer to the limits, and cuts, after which the search for one that fits ends."""
 _ROUNDS = 3
-"""Cuts for what nodes keep, at most."""
 _EQUAL = 1 - 1e-9
-"""Seconds are sums of rounded numbers."""
-_LESS = (
-    'set data.batch lower or partition.memory higher, use more devices or processes, or let nodes keep less, by method.keep = "auto" (if it is not that '
-    "already) or another method: `petra-graph plan SPEC --compare` says what each would hold"
-)
+_LESS = "take smaller batches, more devices, or a method that keeps less: `petra-graph plan SPEC --compare` says what each would hold"
 
 Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
@@ -66,7 +61,6 @@ class Found(NamedTuple):
     """The largest share of its limit that a device holds, the fullest; 0 where memory has no limit."""
     fullest: int
     seconds: float
-    """The tick; infinite where the cut does not fit."""
 
 
 def place(
@@ -181,10 +175,8 @@ class _Search:
         self._cost = 4 + space.stages * (1 + inputs.accumulation / 4) * slower
         """The operations of timing a cut, about, as parts of the effort."""
         self._left = inf
-        """Of the effort."""
         self._best: Found | None = None
         self._measured = self._vain = 0
-        """Cuts in all, and since the best."""
         self._seen = set[Cut]()
         self._waiting = list[tuple[float, float, Cut, int]]()
         """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""

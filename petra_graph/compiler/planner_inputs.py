@@ -96,12 +96,7 @@ def clocks_of(
             if profile.kind == "cuda":
                 host = {name: {**own, "update": 0.0} for name, own in profile.host.items()}
                 made = evolve(made, host=host, host_update=fmean(own["update"] for own in profile.host.values()))
-        # The update of a parameter that several nodes of a stage share is counted in one of them. A profile may have nodes that are gone.
-        own_seconds = {
-            name: {key: cost.updated * one if key == "update" else one for key, one in made.device[name].items()}
-            for name, cost in costs.nodes.items()
-        }
-        clocks[kind] = evolve(made, device=own_seconds)
+        clocks[kind] = made
     return {device.name: clocks[device.type] for device in devices}
 
 
@@ -156,11 +151,8 @@ class PlannerInputs(Lowering):
     devices: tuple[Device, ...]
     policy: Policy = "arrival"
     clocks: Mapping[str, Clock]
-    """By device."""
     profile: Profile | None = None
-    """The source of the clocks; None: data sheets."""
     replicas: int = 1
-    """Pipelines that exchange gradients before each update."""
     together: tuple[tuple[str, ...], ...] = ()
     """Sets of nodes that every cut has in one stage."""
     outside_seconds: float = 0.0

@@ -126,18 +126,13 @@ class Timing:
     tick_seconds: float
     """With fills and drains of flushed windows."""
     samples_per_second: float
-    """Of all replicas."""
     bubble_fraction: float
-    """The share of all devices' time in which nothing is computed."""
     exposed_communication: Exposed
     fill_seconds: float
-    """Until the head starts its first forward."""
     drain_seconds: float
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
-    """Of a run between two drains, beyond its ticks."""
     exact: bool
-    """The tick is a period of the simulation, not a mean over it."""
     speedup: float | None = None
     speedup_over: str | None = None
 
@@ -205,14 +200,12 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
     limit = max(full, reached * (1 + tolerance))
     for stage in reversed(pipeline.stages[:-1]):
         together = {stage.index, *nx.ancestors(pipeline.graph, stage.index)}
-        step = 1
-        while step:
-            lower = [depth - step * (at in together) for at, depth in enumerate(depths, start=1)]
+        while True:
+            lower = [depth - (at in together) for at, depth in enumerate(depths, start=1)]
             falls = all(lower[a - 1] >= lower[b - 1] for a, b in pipeline.graph.edges)
-            if falls and all(map(int.__ge__, lower, least)) and seconds(lower) <= limit:
-                depths, step = lower, 2 * step
-            else:
-                step = 0 if step == 1 else 1
+            if not falls or not all(map(int.__ge__, lower, least)) or seconds(lower) > limit:
+                break
+            depths = lower
     return tuple(depths)
 
 

@@ -30,14 +30,12 @@ class Node:
 
     name: str
     block: str
-    """The block as the specification names it."""
     plugin: Plugin | None
     """None until the block's module has been imported (`block = "module:attribute"`)."""
     kind: Kind
     inputs: tuple[str, ...]
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
-    """Position of the node's table in the specification."""
     frozen: tuple[str, ...] = ()
     """Patterns of the parameters that are not trained, of all nodes: `init.freeze`."""
 
@@ -56,7 +54,6 @@ class NodeGraph:
     """A directed acyclic graph of nodes that keeps every rule of `build_graph`."""
 
     nodes: Mapping[str, Node]
-    """In declared order."""
 
     @cached_property
     def digraph(self) -> nx.DiGraph:
@@ -159,19 +156,16 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
 
 def _of_names(tables: Sequence[NodeInput]) -> Iterator[Problem]:
     """No two nodes share a name, and none takes the input's; that of a repeated node is taken too, since reading it means the last copy."""
-    taken: dict[str, list[Path]] = {}
+    taken: dict[str, list[Path]] = {INPUT: [()]}
     for one in tables:
         for name in dict.fromkeys((one.spec.name, *_copies(one.spec))):
             taken.setdefault(name, []).append((*one.path, "name"))
-    wrong = {paths[-1]: name for name, paths in reversed(taken.items()) if len(paths) > 1 or name == INPUT}
+    wrong = {paths[-1]: name for name, paths in reversed(taken.items()) if len(paths) > 1}
     for path, name in wrong.items():  # the copies of a repeated node are one mistake
-        message, hint = (
-            f'{len(taken[name])} nodes are called "{name}"',
-            "names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
-        )
+        message = f'{len(taken[name])} nodes are called "{name}"'
         if name == INPUT:
-            message, hint = f'a node cannot be called "{INPUT}", which means the samples', "choose another name"
-        yield Problem(message=message, hint=hint, path=path)
+            message = f'a node cannot be called "{INPUT}", which means the samples'
+        yield Problem(message=message, hint="`repeat = n` makes NAME.0 to NAME.(n-1)", path=path)
 
 
 def _of_nodes(nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -181,47 +175,41 @@ def _of_nodes(nodes: Sequence[Node]) -> Iterator[Problem]:
         for producer, count in Counter(node.inputs).items():
             reads = f'node "{node.name}" reads "{producer}"'
             if count > 1:
-                hint = "name each input once; a block can use a stream as often as it likes"
-                yield node.problem(f"{reads} {count} times", hint, "inputs")
+                yield node.problem(f"{reads} {count} times", "a block can use a stream as often as it likes", "inputs")
             if producer not in known:
                 yield node.problem(f"{reads}, which is not a node", suggestion(producer, known), "inputs")
         declared = node.kind if node.plugin is None else node.plugin.code.kind
         if node.kind != declared and (node.kind, declared) != ("buffered", "reversible"):
-            has = f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block'
-            inverse = ", which has no inverse" if node.kind == "reversible" else ""
-            yield node.problem(has + inverse, f'leave out `kind`, or set kind = "{declared}"', "kind")
+            message = f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block'
+            yield node.problem(message, f'leave out `kind`, or set kind = "{declared}"', "kind")
 
 
 def _of_shape(graph: NodeGraph) -> Iterator[Problem]:
-    """No node depends on its own output; one node reads the samples, every node something, and one is a head, which every other reaches and none reads."""
-    nodes, cyclic = list(graph.nodes.values()), not nx.is_directed_acyclic_graph(graph.digraph)
+    """No node depends on its own output; one node reads the samples, and one is a head, which every other reaches and none reads."""
+    nodes, cyclic = graph.nodes, not nx.is_directed_acyclic_graph(graph.digraph)
+    sources, heads = (
+        [one for one in nodes.values() if INPUT in one.inputs],
+        [one for one in nodes.values() if one.kind == "head"],
+    )
+    wrong = list[tuple[str, str]]()
     if cyclic:
         names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
-        message = f"the graph has a cycle: {' -> '.join([*names, names[0]])}"
-        yield graph.nodes[names[0]].problem(message, "a node can only read nodes that do not depend on it", "inputs")
-    sources, heads = [one for one in nodes if INPUT in one.inputs], [one for one in nodes if one.kind == "head"]
+        wrong.append((names[0], f"the graph has a cycle: {' -> '.join([*names, names[0]])}"))
     if not sources:
-        yield Problem(message="no node reads the samples", hint=f'give one node inputs = ["{INPUT}"]', path=("graph",))
+        wrong.append((next(iter(nodes)), f'no node reads the samples: one has inputs = ["{INPUT}"]'))
     for node in sources[1:]:
-        message = f'node "{node.name}" reads the samples, as "{sources[0].name}" does'
-        yield node.problem(message, "let one node read the samples, and the others read that node", "inputs")
-    idle = [one for one in nodes if not one.inputs]
-    for node in idle:
-        hint = "leave out `inputs` to read the node before it"
-        yield node.problem(f'node "{node.name}" reads nothing', hint, "inputs")
+        wrong.append(
+            (node.name, f'node "{node.name}" reads the samples, as "{sources[0].name}" does; let it read that node')
+        )
+    for node in heads[1:]:
+        wrong.append((node.name, f'node "{node.name}" is a second head; the first is "{heads[0].name}"'))
+    for node, reader in ((one, reader) for one in heads for reader in graph.consumers(one.name)):
+        wrong.append((reader, f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'))
+    if len(heads) == 1 and not wrong:
+        reaching = nx.ancestors(graph.digraph, heads[0].name) | {heads[0].name}
+        lost = (name for name in nodes if name not in reaching)
+        wrong += ((name, f'the output of node "{name}" never reaches the head "{heads[0].name}"') for name in lost)
+    yield from (nodes[name].problem(message, "", "inputs") for name, message in wrong)
     if not heads:
         hint = 'end with a head block, such as block = "pool-linear", or with any module and kind = "head"'
-        yield nodes[-1].problem("the graph has no head node, which is where the loss is", hint)
-    for node in heads[1:]:
-        message = f'node "{node.name}" is a second head; the first is "{heads[0].name}"'
-        yield node.problem(message, "a graph has one head")
-    behind = [(one, reader) for one in heads for reader in graph.consumers(one.name)]
-    for node, reader in behind:
-        message = f'node "{reader}" reads the head "{node.name}", whose output goes to the loss'
-        yield graph.nodes[reader].problem(message, "put the head last", "inputs")
-    if cyclic or len(sources) != 1 or idle or len(heads) != 1 or behind:
-        return  # Where a node reads nothing, those before it cannot reach the head, which is the same mistake.
-    reaching = nx.ancestors(graph.digraph, heads[0].name) | {heads[0].name}
-    for node in (node for node in nodes if node.name not in reaching):
-        message = f'the output of node "{node.name}" never reaches the head "{heads[0].name}"'
-        yield node.problem(message, "let a later node name it in `inputs`, or remove it")
+        yield [*nodes.values()][-1].problem("the graph has no head node, which is where the loss is", hint)

@@ -19,14 +19,13 @@ from attrs import frozen
 
 from petra_graph.spec.model import PrecisionSpec, StoredDtype
 
-_TYPES: Mapping[int, tuple[str, ...]] = {
-    1: ("int8", "uint8", "bool"),
-    2: ("float16", "bfloat16", "int16", "uint16"),
-    4: ("float32", "int32", "uint32"),
-    8: ("float64", "int64", "uint64", "complex64"),
-    16: ("complex128",),
+ITEM_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    "complex128": 16,
 }
-ITEM_BYTES: Mapping[str, int] = {name: size for size, names in _TYPES.items() for name in names}
 FLOATING = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -37,7 +36,6 @@ def encoded_dtype(stored: StoredDtype, own: str) -> str:
 
 _ALIGNMENT_BYTES = 64
 IMAGE_DIMENSIONS = 4
-"""Samples, channels, height, width."""
 
 
 class StreamType(NamedTuple):
@@ -56,7 +54,6 @@ class TensorLayout:
     stored: str
     channels_last: bool
     per_sample: bool = True
-    """Whether the tensor has a batch dimension."""
 
     @property
     def scaled(self) -> bool:
@@ -185,14 +182,11 @@ class Channel:
 
     key: ChannelKey
     sender: int
-    """Index of the stage that sends."""
     receiver: int
-    """Index of the stage that receives."""
     training: MessageLayout
     evaluation: MessageLayout | None
     """None for a backward channel, which carries nothing in an evaluation."""
     capacity: int
-    """Messages that the channel holds at most."""
 
     def __str__(self) -> str:
         return str(self.key)

@@ -17,7 +17,6 @@ from petra_graph.spec.model import PartitionSpec, Products
 from petra_graph.units import byte_count
 
 EFFICIENCY = 0.5
-"""The assumed share of a data sheet's rates that convolutions and matrix products reach."""
 OPERATION_SECONDS: Mapping[str, float] = {"cpu": 6e-6, "cuda": 76e-6}
 """What the host takes for an operation of torch however small its tensors are, by kind of device: a CPU's by `tools/bench/throughput.py`, a GPU's that
 of this runtime on an H100's host (`tools/bench/results/device-2026-11-26.json`: 65 to 70 microseconds in RevNet18, 90 and more in the quickstart)."""
@@ -62,11 +61,9 @@ class DeviceType:
     memory_bytes: int | None
     """None: unknown, without a limit."""
     link: Link
-    """To its neighbour in the same machine."""
     operation_seconds: float
     """Of the host, for each dispatched operation: a CPU computes afterwards, a GPU meanwhile."""
     multiprocessors: int | None = None
-    """Of a GPU; they tell its variants apart."""
     guess: str = ""
     """Where the figures are on no data sheet: a sentence on how they were found."""
 

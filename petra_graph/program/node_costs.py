@@ -57,7 +57,6 @@ class Work:
     traffic_bytes: int = 0
     """Read and written by kernels, without caches: inputs and outputs of every operation that does not only make a view."""
     kernels: int = 0
-    """These operations; each has a kernel to launch."""
     working_bytes: int = 0
     """Most bytes alive at once, beyond those alive before: with results and new parameter gradients, without arguments."""
     accumulating_bytes: int = 0
@@ -86,7 +85,6 @@ class NodeCost:
 
     kind: Kind
     parameters: int
-    """Number of trained values."""
     parameter_tensors: int = 0
     parameter_bytes: int
     gradient_bytes: int
@@ -94,9 +92,7 @@ class NodeCost:
     statistics: int
     """Number of floating-point values beside the parameters, such as running statistics."""
     statistics_bytes: int
-    """With counters."""
     optimizer_bytes: int
-    """State after the first step."""
     input_values: tuple[int, ...]
     """Of each input stream, as the bytes."""
     input_bytes: tuple[int, ...]
@@ -104,8 +100,6 @@ class NodeCost:
     work: Mapping[Operation, Work]
     shared: Mapping[str, SharedCost] = field(factory=dict)
     """Parameters that other nodes have too, by the one name that a parameter has in all of them."""
-    updated: float = 1.0
-    """The share of its parameters' bytes that its own update steps; another node of its stage steps the rest."""
 
 
 @frozen(kw_only=True)
@@ -113,13 +107,11 @@ class CostTable:
     """The costs of all nodes, for one micro-batch size."""
 
     micro_batch: int
-    """Samples in a micro-batch."""
     sample_bytes: tuple[int, ...]
     """A micro-batch of samples as they enter the first node: in the data set's own type, each input by itself."""
     target_bytes: int
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()
-    """Conditions under which the numbers hold, as sentences for the user."""
 
     def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> "CostTable":
         """Return the table in which one node counts what several of a stage share, by the parameter's name: the last that trains it, whose backward is the first."""
@@ -129,18 +121,16 @@ class CostTable:
             for name in (name for name in names if name != owner):
                 node = nodes[name]
                 one, first = node.shared[label], node.work["first_update"]
-                left = node.parameter_bytes - one.parameter_bytes
-                # Its share of the optimizer's state; its first step makes that state no more, and what is beside the state is unchanged.
+                # Its share of the optimizer's state, which its first step makes no more.
                 state = node.optimizer_bytes * one.gradient_bytes // max(1, node.gradient_bytes)
                 nodes[name] = evolve(
                     node,
                     parameters=node.parameters - one.values,
                     parameter_tensors=node.parameter_tensors - 1,
-                    parameter_bytes=left,
+                    parameter_bytes=node.parameter_bytes - one.parameter_bytes,
                     gradient_bytes=node.gradient_bytes - one.gradient_bytes,
                     optimizer_bytes=node.optimizer_bytes - state,
                     work={**node.work, "first_update": evolve(first, working_bytes=first.working_bytes - state)},
-                    updated=node.updated * left / node.parameter_bytes,
                 )
         return evolve(self, nodes=nodes)
 
@@ -163,9 +153,7 @@ class Profile:
 
     name: str
     device: str
-    """As users know it."""
     device_type: str
-    """As plans know it."""
     kind: Literal["cpu", "cuda"]
     micro_batch: int
     threads: int
@@ -178,7 +166,6 @@ class Profile:
     workspace: Mapping[str, Mapping[Operation, int]] = field(factory=dict)
     """By node and operation: bytes that a GPU's allocator handed out beyond the operation's tensors, at most."""
     sizes: Mapping[str, tuple[int, int]]
-    """By node: trained values, and bytes of its output; they distinguish networks."""
     outside: float
     """Seconds a micro-batch outside all stages: loading samples, passing messages."""
     link: Link | None

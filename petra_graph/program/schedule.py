@@ -53,11 +53,7 @@ def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> t
 
 def schedule_text(schedule: RequestedSchedule) -> str:
     """Return a schedule as users read it."""
-    if isinstance(schedule, str):
-        return schedule
-    if len(schedule) > 1 and len(set(schedule)) == 1:
-        return f"depth {schedule[0]} in every stage"
-    return f"depths {', '.join(map(str, schedule))}"
+    return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
 
 
 def order(
@@ -99,7 +95,6 @@ class WeightVersions(Generic[Copy]):
         self.current = 0
         self.copies: dict[int, Copy] = {}
         self.version_of: dict[int, int] = {}
-        """Of the micro-batches in flight."""
         self._copy = copy
 
     def begin(self, micro_batch: int) -> None:

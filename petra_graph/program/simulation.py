@@ -44,7 +44,6 @@ class StageSeconds:
 
     forward: float = field(validator=ge(0))
     backward: float = field(validator=ge(0))
-    """With reconstruction or recomputation; the head's with its loss."""
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
@@ -62,9 +61,7 @@ class ChannelTiming:
     sender: int
     receiver: int
     link: tuple[str, str] | None = None
-    """The devices, sender and receiver; None on one device."""
     occupies_seconds: float = 0.0
-    """Time in which no other message enters the link."""
     latency_seconds: float = 0.0
 
     @property
@@ -79,7 +76,6 @@ class Pipeline:
 
     stages: tuple[StageProgram, ...]
     seconds: tuple[StageSeconds, ...]
-    """Of each stage."""
     channels: Mapping[ChannelKey, ChannelTiming]
     """All directions of every edge between stages, forward ones first."""
     policy: Policy = "arrival"

@@ -30,7 +30,6 @@ class Segment:
     keeps: Keeps
     backward: Uses
     inputs: tuple[InputEdge, ...]
-    """In declared order of the first node's inputs."""
     outputs: tuple[Edge, ...]
     """One edge a consumer of the last node, in declared order; gradients are summed in this order."""
     activation_from: Edge | None
@@ -42,17 +41,14 @@ class StageProgram:
     """One stage: segments in topological order, and the edges and channels to other stages."""
 
     index: int
-    """From 1 to J, as in the paper."""
     segments: tuple[Segment, ...]
     depth: int
-    """Forwards before the first backward."""
     accumulation: int
     flush: Flush
     device: str
     receives: tuple[Edge, ...]
     """Edges from other stages, or from the data, in topological order."""
     sends: tuple[Edge, ...]
-    """Edges to other stages."""
     channels: tuple[Channel, ...] = ()
     """The channels on which the stage sends or receives, in the same order in every stage."""
 
@@ -95,7 +91,6 @@ class Stage:
     """A set of nodes that share one delay and one optimizer step."""
 
     nodes: tuple[str, ...]
-    """In topological order."""
     device: str
     distance: int
     """Longest path to the head's stage, counted in stages (the paper's J - j)."""

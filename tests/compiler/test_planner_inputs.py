@@ -7,12 +7,12 @@ from attrs import evolve
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.placement_search import place
-from petra_graph.compiler.planner_inputs import Clock, clocks_of, estimated, stage_seconds
+from petra_graph.compiler.planner_inputs import Clock, estimated, stage_seconds
 from petra_graph.compiler.timing import tick, timing
 from petra_graph.program.device_types import DEVICE_TYPES, GPU_LAUNCH_SECONDS, OPERATION_SECONDS, Link
 from petra_graph.program.node_costs import Work
 from tests.support.pipelines import REVNET, SHAPES, pipeline
-from tests.support.settings import CHAIN, UNITS, chain_costs, devices, setting
+from tests.support.settings import CHAIN, UNITS, chain_costs, setting
 
 
 def programs_of(used):
@@ -145,14 +145,6 @@ def test_a_data_sheet_s_host_takes_the_same_for_every_operation(kind):
     assert clock.host_update == pytest.approx(4 * each)
     faster = estimated(costs, evolve(device, operation_seconds=0.0), "ieee")
     assert faster.host[name]["forward"] == pytest.approx(7 * GPU_LAUNCH_SECONDS)
-
-
-def test_a_parameter_that_nodes_of_a_stage_share_is_updated_once():
-    costs, (device,) = chain_costs(), devices(1)
-    halved = evolve(costs, nodes={name: evolve(one, updated=0.5) for name, one in costs.nodes.items()})
-    whole, half = (clocks_of([device], table, "ieee", None)["d0"].longer["stem"] for table in (costs, halved))
-    assert half == {**whole, "update": whole["update"] / 2}
-    assert whole["update"] > 0
 
 
 def test_kernels_that_move_bytes_take_as_long_as_memory_does():

@@ -128,4 +128,4 @@ def test_what_a_device_has_is_a_limit_as_a_stated_one():
     told = refusal(tiny("34MiB"))
     assert told == refusal(tiny("34MiB", "partition.memory=34MiB"))
     assert "more than the 34 MiB that it may hold" in told[0][0]
-    assert told[0][1].startswith("set data.batch lower or partition.memory higher")
+    assert told[0][1].startswith("take smaller batches, more devices")

@@ -92,7 +92,6 @@ BROKEN = {
     "unknown method": [SPEC, "method.name=pertra"],
     "a file that is not there": [SPEC, "loss.name=my_loss:Mine"],
     # Graphs and shapes.
-    "a node that reads nothing": [SPEC.replace('kind = "reversible"', "inputs = []")],
     "a node that reads what is not there": [SPEC.replace('kind = "reversible"', 'inputs = ["steam"]')],
     "two nodes of one name": [SPEC.replace('"middle"', '"stem"')],
     "no head": [SPEC[: SPEC.index('[[graph.node]]\nname = "head"')]],
