@@ -6,13 +6,10 @@
 
 A search begins with one order of units, and one of devices, cut into intervals by dynamic programming:
 
-    order   n0 n1 n2 | n3 n4 | n5 ...        an interval is [a, b): here [0, 3), [3, 5)
-
     rest[p][a]     devices p, p+1, ... hold the units from position a on
-                   = the best over b > a of   costs[p][a, b]   combined with   rest[p + 1][b]
+                   = the best over b > a of   costs[p][a, b]   and, the larger of both or their sum,   rest[p + 1][b]
 
-"Combined with" is the larger of both, or their sum: it is monotone in the rest, so the best rest may replace any other. Costs are sums over
-nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
+Costs are sums over nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

@@ -48,8 +48,7 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
             if name not in graph.nodes:
                 wrong(f'stage {index} names "{name}", which is not a node', suggestion(name, graph.nodes), index - 1)
             elif name in seen:
-                twice = f"stage {index} twice" if seen[name] == index else f"stages {seen[name]} and {index}"
-                wrong(f'node "{name}" is in {twice}', _ONE_STAGE, index - 1)
+                wrong(f'node "{name}" is in stages {seen[name]} and {index}', _ONE_STAGE, index - 1)
             seen.setdefault(name, index)
     if missing := [name for name in graph.order if name not in seen]:
         wrong(f"no stage holds {', '.join(missing)}", _ONE_STAGE)
@@ -137,25 +136,15 @@ class Lowering:
         for entry in (entry for own in segments for segment in own for entry in segment.inputs):
             if entry.edge not in between:
                 continue
-            sender, receiver = between[entry.edge]
-            forward = Channel(
-                key=ChannelKey(entry.edge, "forward"),
-                sender=sender,
-                receiver=receiver,
-                training=messages.forward(entry.edge.producer),
-                evaluation=messages.evaluation(entry.edge.producer),
-                capacity=capacity(depth[sender - 1], depth[receiver - 1]),
-            )
-            backward = evolve(
-                forward,
-                key=ChannelKey(entry.edge, "backward"),
-                sender=receiver,
-                receiver=sender,
-                training=messages.backward(entry.edge.producer, returns_activation=entry.returns_activation),
-                evaluation=None,
-            )
-            for stage in between[entry.edge]:
-                channels[stage - 1] += [forward, backward]
+            (producer, _), (sender, receiver) = entry.edge, between[entry.edge]
+            room = capacity(depth[sender - 1], depth[receiver - 1])
+            there, evaluation = messages.forward(producer), messages.evaluation(producer)
+            back = messages.backward(producer, returns_activation=entry.returns_activation)
+            for stage in (sender, receiver):
+                channels[stage - 1] += [
+                    Channel(ChannelKey(entry.edge, "forward"), sender, receiver, there, evaluation, room),
+                    Channel(ChannelKey(entry.edge, "backward"), receiver, sender, back, None, room),
+                ]
         return tuple(
             StageProgram(
                 index=index,
@@ -196,9 +185,7 @@ class Lowering:
                 backward=backward,
                 inputs=tuple(
                     InputEdge(
-                        edge=edge,
-                        streams=self.messages.count(edge.producer),
-                        returns_activation=self._activation_from(edge.producer, modes) == edge,
+                        edge, self.messages.count(edge.producer), self._activation_from(edge.producer, modes) == edge
                     )
                     for edge in edges
                 ),

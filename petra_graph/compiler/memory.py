@@ -2,19 +2,17 @@
 
 The program is executed with tensors that are only sizes, in the containers of `executor.stage` and `executor.runners`; `_Stage` is to be read
 beside those. A tensor counts on its device as long as Python holds it, so where the executor drops a reference, so does the model. What an
-operation needs beside its arguments and results comes from running the executor's own segments once (`measure`). A formula that was exact
-for one method was off by a fifth for another.
+operation needs beside its arguments and results comes from running the executor's own segments once (`measure`).
 
 A device has one stage at work at a time. What another device sends is copied, and the sent tensor stays on the sender's device until
-then; between stages of one device it is one tensor in a queue. How many messages wait depends on the order in which stages take turns:
-under `arrival` in rounds from the head to the first stage, as a single process does; `static` is `program.simulation.static_order`.
+then; between stages of one device it is one tensor in a queue. How many messages wait depends on the order in which stages take turns.
 
 Not counted: what a kernel allocates and frees inside itself, evaluations in larger batches, slots of channels beyond their messages, the
 flat copies in which replicas sum gradients, and samples that are read ahead.
 """
 
 import sys
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Literal, get_args
@@ -388,13 +386,24 @@ class MemoryModel:
 
     def on_devices(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
         """Return the memory of every device that hosts a stage, at the device's largest moment."""
-        devices = self._execute(programs, self.peaks(programs))
+        devices = self._devices(programs, self.peaks(programs))
         return {name: StageBytes(**device.parts) for name, device in devices.items()}
 
     def peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, int]:
-        return {name: device.peak for name, device in self._execute(programs, {}).items()}
+        return {name: device.peak for name, device in self._devices(programs, {}).items()}
 
-    def _execute(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, _Device]:
+    def _devices(self, programs: Sequence[StageProgram], known: Mapping[str, int]) -> Mapping[str, _Device]:
+        # A process with one stage waits for messages alone: what it holds does not depend on the policy.
+        hosted = Counter(program.device for program in programs)
+        policy: Mapping[str, Policy] = {
+            name: self.policy if stages > 1 else "arrival" for name, stages in hosted.items()
+        }
+        found = {one: self._execute(programs, one, known) for one in set(policy.values())}
+        return {name: found[one][name] for name, one in policy.items()}
+
+    def _execute(
+        self, programs: Sequence[StageProgram], policy: Policy, known: Mapping[str, int]
+    ) -> Mapping[str, _Device]:
         """Execute the operations between two drains, and return the devices; with known peaks, up to the last of them."""
         # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
         stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
@@ -407,8 +416,6 @@ class MemoryModel:
         }
         source = next(one for one in stages.values() if any(edge.producer == INPUT for edge in one.program.receives))
         head, targets = stages[programs[-1].index], deque[_Tensor]()
-        # A process with one stage waits for messages alone: what it holds does not depend on the policy.
-        policy = self.policy if len(devices) < len(programs) else "arrival"
         for index, (verb, micro_batch) in _begun(programs, queues, policy, range(self.micro_batches or enough)):
             stage = stages[index]
             if verb == "forward":
@@ -430,7 +437,7 @@ class MemoryModel:
 def _begun(
     programs: Sequence[StageProgram], queues: _Queues, policy: Policy, micro_batches: range
 ) -> Iterator[tuple[int, Action]]:
-    """Yield the operations in their order, each with its stage's index; each is done before the next one is asked for."""
+    """Yield the operations in their order, each with its stage's index: under `arrival` in rounds from the head to the first stage, as a single process does."""
     if policy == "static":
         yield from static_order(programs, micro_batches)
         return

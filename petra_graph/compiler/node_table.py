@@ -1,13 +1,4 @@
-"""The network as a table, node by node: what a search for stages adds up.
-
-    seconds      of a micro-batch on each kind of device: those of a node's operations, with its share of an update
-    messages     the bytes that cross each edge, if a cut goes through it
-    bytes        those that do not depend on a node's stage, and those that grow with the micro-batches in flight there
-
-The two models, which go through the operations of whole stages, have the last word (`compiler.placement_search`).
-
-From the same numbers follows what each node keeps for its backward, where the specification leaves that open: as much as memory allows,
-where that saves most seconds.
+"""The network as a table, node by node: what a search for stages adds up; and what each node keeps, where the specification leaves that open.
 
 Decision: nodes of delayed stages keep no graphs, since these would need the parameters of their forwards, unless the specification allows it;
 so all choices have the parameters that the method has (`Method.mode`).

@@ -9,9 +9,7 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
     graph     either       record    replay            3
     (head)                 forward_backward            3
 
-Their seconds on a device are its clock's: from a profile of the real device, or from its data sheet. A GPU works beside its host, which queues
-operations for it: each takes the larger of their seconds. An update takes, beside its step, the copy of the parameters where backwards use
-older ones, or the weights that the optimizer makes for a delay.
+Their seconds on a device are its clock's. A GPU works beside its host, which queues operations for it: each takes the larger of their seconds.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,7 +24,7 @@ from petra_graph.compiler.memory import EncodedShare, MemoryModel
 from petra_graph.compiler.plan import BothWays
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey
-from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType, Link
+from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
 from petra_graph.program.node_costs import CostTable, Operation, Profile, Work
 from petra_graph.program.schedule import Policy, Verb
 from petra_graph.program.simulation import ChannelTiming, Pipeline, StageSeconds
@@ -132,13 +130,14 @@ def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 
 
 def stage_flops(program: StageProgram, costs: CostTable) -> BothWays:
     """Return the floating-point operations of a stage's forward and of its backward."""
-    forward = backward = 0
-    for segment in program.segments:
-        done = operations(segment, delayed=program.delayed)
-        for work in (costs.nodes[name].work for name in segment.nodes):
-            forward += sum(work[one].flops for one in done["forward"])
-            backward += sum(work[one].flops for one in done["backward"])
-    return BothWays(forward=forward, backward=backward)
+    segments = [(one.nodes, operations(one, delayed=program.delayed)) for one in program.segments]
+
+    def flops(verb: Verb) -> int:
+        return sum(
+            costs.nodes[name].work[one].flops for nodes, done in segments for name in nodes for one in done[verb]
+        )
+
+    return BothWays(forward=flops("forward"), backward=flops("backward"))
 
 
 @frozen(kw_only=True)
@@ -184,9 +183,8 @@ class PlannerInputs(Lowering):
 
     def fits(self, placement: Placement) -> bool:
         """Whether the devices' memory suffices for a placement."""
-        if not any(self.limits):
-            return True
-        held = zip(self.held_bytes(placement), self.limits, strict=True)
+        limits = self.limits
+        held = zip(self.held_bytes(placement), limits, strict=True) if any(limits) else ()
         return all(limit is None or used <= limit for used, limit in held)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
@@ -196,7 +194,7 @@ class PlannerInputs(Lowering):
         # Replicas sum the gradients by a ring all-reduce: each of R sends 2 (R - 1) / R of the bytes in 2 (R - 1) messages (Patarasuk and
         # Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002). Their link is that of one machine where it has room for all of them.
         device = next(device for device in self.devices if device.name == program.device)
-        link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
+        link = device.network if device.network and self.crosses_machines else device.link
         size, others = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas - 1
         exchange = 2 * others * (link.latency_seconds + size / self.replicas / link.bytes_per_second)
         enters = any(edge.producer == INPUT for edge in program.receives)
@@ -238,15 +236,11 @@ class PlannerInputs(Lowering):
         channels: dict[ChannelKey, ChannelTiming] = {}
         for key, channel in sorted(compiled.items(), key=lambda item: item[0].direction, reverse=True):
             sender, receiver = host[channel.sender], host[channel.receiver]
-            apart = sender != receiver
-            link = sender.link_to(receiver) if apart else Link()
-            channels[key] = ChannelTiming(
-                sender=channel.sender,
-                receiver=channel.receiver,
-                link=(sender.name, receiver.name) if apart else None,
-                occupies_seconds=channel.training.payload_bytes / link.bytes_per_second,
-                latency_seconds=link.latency_seconds,
-            )
+            channels[key] = ChannelTiming(channel.sender, channel.receiver)
+            if sender != receiver:
+                link, ends = sender.link_to(receiver), (sender.name, receiver.name)
+                busy = channel.training.payload_bytes / link.bytes_per_second
+                channels[key] = ChannelTiming(channel.sender, channel.receiver, ends, busy, link.latency_seconds)
         return Pipeline(
             stages=tuple(programs), seconds=tuple(self.paced(programs)), channels=channels, policy=self.policy
         )

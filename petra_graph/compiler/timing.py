@@ -1,14 +1,8 @@
 """The speed of a pipeline, read off its simulation: the tick, what limits it, filling, draining, and the least depths at full speed.
 
-    an epoch of n micro-batches = overhead + n * tick
-
 The tick is the seconds of a micro-batch once the pipeline is full. It is found when the whole state of the simulation recurs: what comes
 next in every stage, what is under way, and when each device and link is free. (The head may proceed evenly for long while a queue before
 it runs empty.) Where no state recurs soon, the tick is a mean, and says so.
-
-The least depths, `schedule = "auto"`, keep the busiest device or link busy. Those that no schedule of its seconds can go below follow from
-the way of a micro-batch to the head and back, and mostly suffice. Otherwise all stages run further ahead until the tick gains nothing, and
-each stage with those before it is lowered again, from the head on, since only the difference of two depths loosens waits.
 """
 
 import sys
@@ -180,7 +174,11 @@ def timing(pipeline: Pipeline, steady: Tick | None = None, samples: int = 1) -> 
 
 
 def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int, ...]:
-    """Return each stage's least depth that costs no throughput, in a pipeline that does not flush; its own depths are ignored."""
+    """Return each stage's least depth that costs no throughput, in a pipeline that does not flush; its own depths are ignored.
+
+    Those that no schedule at the pace of the busiest device or link can go below mostly suffice. Otherwise all stages run further ahead until
+    the tick gains nothing, and each stage with those before it is lowered again, since only the difference of two depths loosens waits.
+    """
 
     def seconds(depths: Sequence[int]) -> float:
         return tick(pipeline.with_depths(depths)).seconds
@@ -195,8 +193,6 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
         if (faster := seconds(deeper)) >= reached * (1 - tolerance):
             break
         depths, reached = deeper, faster
-        if reached <= full:
-            break
     limit = max(full, reached * (1 + tolerance))
     for stage in reversed(pipeline.stages[:-1]):
         together = {stage.index, *nx.ancestors(pipeline.graph, stage.index)}

@@ -176,7 +176,7 @@ class ChannelKey(NamedTuple):
         return f"{self.edge.producer} {arrow} {self.edge.consumer}"
 
 
-@frozen(kw_only=True)
+@frozen
 class Channel:
     """All properties of a channel, known before a process starts."""
 

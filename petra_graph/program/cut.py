@@ -15,8 +15,6 @@ States and messages in flight are all that the run needs to continue:
    producer has not done are in flight. The producer receives them after its cut, in their order, and notes a copy of each.
 4. An operation before the cut needs forwards below N and backwards that the consumer does before its own cut. So every stage reaches
    its cut whatever the others do behind theirs.
-
-Where the pipeline flushes after each window, a cut falls between two windows, where nothing is in flight.
 """
 
 from attrs import frozen

@@ -136,15 +136,16 @@ class CostTable:
 
     def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> "CostTable":
         """Return the table in which operations need more than their tensors, in bytes by node and operation."""
-        nodes = dict(self.nodes)
-        for name in nodes.keys() & found.keys():
-            work = dict(nodes[name].work)
-            for operation in work.keys() & found[name].keys():
-                one, more = work[operation], found[name][operation]
-                first, later = one.working_bytes + more, one.accumulating_bytes + more
-                work[operation] = evolve(one, working_bytes=first, accumulating_bytes=later)
-            nodes[name] = evolve(nodes[name], work=work)
-        return evolve(self, nodes=nodes)
+
+        def grown(name: str, operation: Operation, work: Work) -> Work:
+            more = found.get(name, {}).get(operation, 0)
+            first, later = work.working_bytes + more, work.accumulating_bytes + more
+            return evolve(work, working_bytes=first, accumulating_bytes=later)
+
+        works = {
+            name: {key: grown(name, key, one) for key, one in node.work.items()} for name, node in self.nodes.items()
+        }
+        return evolve(self, nodes={name: evolve(node, work=works[name]) for name, node in self.nodes.items()})
 
 
 @frozen(kw_only=True)

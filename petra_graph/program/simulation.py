@@ -9,13 +9,10 @@ Three stages under `1f1b` where a forward takes 1 second and a backward 2, one c
 Every stage follows `program.schedule.order`, and a device does one operation at a time. Of the operations whose messages were sent, the one
 that can start first goes next, and of several, that of the stage nearest to the head: so does the scheduler under `arrival`.
 
-Under `static` the stage nearest to the head goes next whose messages were sent and have room, whatever anything takes: a pure function of the
-programs. Every operation comes after all that it needs, so a process that performs its own part of this one order waits only for operations
-that come before.
+Under `static` the stage nearest to the head goes next whose messages were sent and have room, whatever anything takes. Every operation comes
+after all that it needs, so a process that performs its own part of this one order waits only for operations that come before.
 
-Decision: messages between two stages of one device cost no time. Others overlap computation, one after another on each directed pair of
-devices; each occupies the link for bytes / bandwidth and arrives a latency later. Under `arrival` channels have no bound, since their
-capacities never delay a stage (`program.channels.capacity`).
+Messages between two stages of one device cost no time. Others overlap computation, one after another on each directed pair of devices.
 """
 
 from collections import deque
@@ -54,7 +51,7 @@ class StageSeconds:
         return self.forward + self.backward + (self.update - self.exchange) / accumulation
 
 
-@frozen(kw_only=True)
+@frozen
 class ChannelTiming:
     """Durations of one channel's messages, between the stages of these indices."""
 

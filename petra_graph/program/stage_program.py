@@ -11,7 +11,7 @@ from petra_graph.program.method import is_delayed
 from petra_graph.spec.model import Flush, Keeps, KeepsByNode, Kind, Schedule, Uses
 
 
-@frozen(kw_only=True)
+@frozen
 class InputEdge:
     """An edge into a segment, with the number of tensors that it carries."""
 
