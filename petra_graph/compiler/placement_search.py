@@ -44,7 +44,7 @@ _PATIENCE, _MOST = 60, 400
 """Cuts among which none is nearer to the limits, and cuts, after which the search for one that fits ends."""
 _ROUNDS = 3
 _EQUAL = 1 - 1e-9
-_LESS = "take smaller batches, more devices, or a method that keeps less: `petra-graph plan SPEC --compare` says what each would hold"
+_LESS = 'take smaller batches, more devices, method.keep = "auto", or another method: `petra-graph plan SPEC --compare` says what each would hold'
 
 Keep = Literal["least", "fill"]
 """How much nodes are to keep, where that is open: as little as they can, or as much as fits."""
