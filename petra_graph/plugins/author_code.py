@@ -25,9 +25,8 @@ from typing import Any
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 
 FIRST_PARTY = "petra-graph"
-"""The distribution of the catalog."""
 OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
-"""The distributions of this project, whose plugins are tried by its tests, and by no run."""
+"""This project's distributions, whose plugins are tried by its tests, and by no run."""
 _PACKAGE, _LIBRARY = f"{Path(__file__).parents[1]}/", sysconfig.get_paths()["stdlib"]
 _CALL_AUTHORS = re.compile(r"/site-packages/torch/|/petra_graph_(text|vision)/")
 """Libraries that call the code of authors, or read their files."""
@@ -48,9 +47,9 @@ def author_line(error: BaseException) -> str:
 def author_code(
     failure: str | Callable[[], str], error: type[PetraGraphError] = PluginError, refused: str = ""
 ) -> Iterator[None]:
-    """Load or build a plugin, or read its data: what that raises is one problem, with the line of its author. Our own errors pass.
+    """Load or build a plugin, or read its data: what that raises is one problem, which `failure` begins, with the line of its author.
 
-    `failure` begins the message, or makes its beginning. `refused` is who refuses options by a ValueError or TypeError, which is then a SpecError.
+    `refused` is who refuses options by a ValueError or TypeError, which is then a SpecError.
     """
     try:
         yield

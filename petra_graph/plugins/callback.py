@@ -36,23 +36,20 @@ class Started:
     micro_batches: int
     """Of an epoch."""
     batch: int
-    """Samples in a micro-batch."""
     method: str
     schedule: str
     """By name, or its depths."""
     accumulation: int
     stages: int
     parameters: int
-    """Trained values."""
     processes: int = 1
     evaluates: Literal["validation", "test"] = "test"
-    """The split that evaluations after epochs read; its name begins those of values."""
+    """The split that evaluations after epochs read."""
     tested: str = ""
     """The samples of such an evaluation, where it does not read all, as in "64 of 360 samples"."""
     resumed_at: int | None = None
     """The first forward after the checkpoint from which the run is resumed; None: the run begins."""
     notes: tuple[str, ...] = ()
-    """Of its beginning: a checkpoint, or weights of another run."""
     warnings: tuple[str, ...] = ()
     """Of its plan, each with the key that changes it; or why the run could not be planned."""
     metrics: Mapping[str, Scale] = field(factory=dict)
@@ -72,12 +69,10 @@ class EpochEnded:
     samples_per_second: float
     """Of the training part alone."""
     learning_rate: float
-    """At the epoch's end."""
     validation: Mapping[str, float] | None = None
 
     @property
     def evaluated(self) -> Mapping[str, float] | None:
-        """The means of the evaluation, of the split that `Started.evaluates` names; None: none fell due."""
         return self.test if self.validation is None else self.validation
 
 
@@ -89,11 +84,9 @@ class Listener:
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         """Observe how many micro-batches of the epoch are done, and their means; on a GPU those that were read last (`run.log_every`)."""
 
-    def warned(self, text: str) -> None:
-        """Observe a warning of something that the training shows and that does not end it."""
+    def warned(self, text: str) -> None: ...
 
-    def evaluating(self, epoch: int) -> None:
-        """Observe that the evaluation after an epoch begins."""
+    def evaluating(self, epoch: int) -> None: ...
 
     def epoch_ended(self, report: EpochEnded) -> None: ...
 
@@ -122,26 +115,19 @@ class Callback(Listener):
     """A callback: override the calls of interest. An exception fails the run, and its message names the callback."""
 
     changes: Literal["nothing", "length", "weights"] = "nothing"
-    """The most that it may change of a run: nothing, so that its results are the same bits as without it; "length": `stops` is asked; or
-    "weights": companions may write to the parameters."""
+    """The most that it may change of a run; "length": `stops` is asked; "weights": companions may write to the parameters."""
     reads_weights: bool = False
     """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Observe the weights of all stages after the evaluation after an epoch, by their names in `weights.safetensors`.
-
-        They are on the CPU, and not to be changed or kept. `petra_graph.load(run.directory, weights=weights)` is the network with them.
-        """
+        """Observe the weights of all stages after an evaluation, by their names in `weights.safetensors`: on the CPU, not to be changed or kept."""
 
     def stops(self) -> str:
         """Return why the training is to end now, or "" to continue; called between two epochs, if `changes` is "length"."""
         return ""
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
-        """Return the companion of a stage, or None. Written as `at_stage(self, parameters, stage)`, it is given the stage's `StageFacts`, too.
-
-        The parameters are the stage's own, not copies; a shared one under all its names. Read them in `updated`.
-        """
+        """Return the companion of a stage, or None; `at_stage(self, parameters, stage)` is given the stage's facts, too. Parameters are no copies."""
         return None
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
@@ -149,10 +135,7 @@ class Callback(Listener):
         return {}
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Keep values by name, such as "train/loss"; they may be infinite or NaN. `step` counts micro-batches since the run's start.
-
-        Values after the checkpoint from which a run is resumed (`Started.resumed_at`) come a second time.
-        """
+        """Keep values by name; `step` counts micro-batches. Those after the checkpoint from which a run is resumed come a second time."""
 
     def close(self) -> None:
         """Write what is held back: the last call of a run that ends, or fails."""

@@ -33,13 +33,11 @@ _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters
 
 
 def names_code(name: str) -> None:
-    """Refuse a text that is no name of code."""
     if not CODE_NAME.fullmatch(name):
         raise ValueError('must be "module:attribute"')
 
 
 Code = Annotated[str, names_code]
-"""The annotation of an option that names code."""
 
 
 class CodeName(str):  # noqa: SLOT000  it has an attribute
@@ -53,23 +51,23 @@ class CodeName(str):  # noqa: SLOT000  it has an attribute
 
 @frozen(eq=False)
 class PluginKind:
-    """A kind of plugin."""
+    """A kind of plugin; `several` of it may be in an array of tables."""
 
     noun: str
     short: str
     """The end of the group of its entry points, and its name on the command line."""
     table: str
-    """Of the specification, which names the plugin; "" for blocks, which nodes name."""
+    """That names the plugin; "" for blocks, which nodes name."""
     gives: tuple[str, ...]
     """The parameters by position, by the names that they usually have."""
     builds: str
     """What a call returns, in words."""
     several: bool = field(default=False, kw_only=True)
-    """Whether a specification may name several, in an array of tables."""
     adapt: Callable[[Any], Any] = lambda code: code
-    """Returns the class or function for code that may also be something else."""
-    fault: Callable[[Any], str] = lambda _: ""
-    """Returns why a class or function is none of this kind, as the end of a sentence; "" where it is."""
+    """Of what else may be one, such as a loss that is an object, makes a class or function."""
+    is_one: Callable[[Any], bool] = lambda _: True
+    fault: str = ""
+    """Of what is not one, as the end of a sentence."""
     make: Callable[[Plugin, tuple[Any, ...], dict[str, Any]], Any] = lambda plugin, given, options: plugin.code(
         *given, **options
     )
@@ -90,19 +88,16 @@ class Plugin:
 
     kind: PluginKind
     name: str
-    """That the specification gives."""
     distribution: str
     code: Any
     schema: type = field(eq=False)
-    """The attrs class of its options; whether it has further ones, only the code knows."""
+    """The attrs class of its options."""
     folders: Sequence[str] = field(default=(), eq=False)
     """Where code that its options name may lie, besides Python's path."""
     options: Any = field(default=None, eq=False)
-    """An instance of the schema; None until a table is read."""
     path: Path = field(default=(), eq=False)
-    """Where the specification has the table of options; () for a plugin that no specification names."""
     recorded_as: str = field(default="", eq=False)
-    """The name under which a metric's values are recorded."""
+    """Of a metric, whose values have this name."""
     seed: int | None = field(default=None, eq=False)
     """Of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone."""
 
@@ -111,7 +106,6 @@ class Plugin:
 
     @property
     def label(self) -> str:
-        """The plugin as `petra-graph check` takes it: "blocks/rev-basic"."""
         return f"{self.kind.short}/{self.name.rpartition(':')[2]}"
 
     @property
@@ -127,7 +121,7 @@ class Plugin:
         return PluginError(f"{self.owned} is broken: {fault}")
 
     def read(self, table: Mapping[str, Any], path: Path = ()) -> tuple[Plugin, tuple[Problem, ...]]:
-        """Return the plugin with its `options` table at a path, and the table's problems, with which it has no options."""
+        """Return the plugin with its options, the table at a path, or None, and the table's problems."""
         schema, reader = self.schema, Reader()
         if _signature(self.code)[1]:
             further = table.keys() - attrs.fields_dict(schema).keys()
@@ -139,14 +133,14 @@ class Plugin:
         return attrs.evolve(self, options=None if problems else options, path=path), problems
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
-        """Return what a run uses of what the code builds, and raise whatever the code raises; arguments as of `build`."""
+        """Return what `build` returns, and raise whatever the code raises."""
         asked = {STAGE: stage} if stage is not None and asks_for_stage(self.code) else {}
         return self.kind.make(self, given, self._arguments() | asked)
 
     def build(self, *given: Any, stage: StageFacts | None = None) -> Any:
-        """Return what a run uses of what the code builds, of what its kind gives by position and the facts of its stage, if it asks for them.
+        """Return what a run uses of what the code builds, of what its kind gives and, if it asks for them, the facts of its stage.
 
-        SpecError: it refuses its options, by ValueError or TypeError. PluginError: it raised anything else, or breaks the contract of its kind.
+        SpecError: it refuses its options, by ValueError or TypeError. PluginError: it raised anything else, or breaks its contract.
         """
         from petra_graph.blocks.randomness import random_key
         from petra_graph.plugins.generators import seeded
@@ -198,7 +192,7 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
         fault = _BEFORE
     elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
         fault = fault or f"must be a class or function {form}; its parameters are ({', '.join(names)})"
-    if fault := fault or kind.fault(code):
+    if fault := fault or kind.fault * (not kind.is_one(code)):
         raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
     schema = _options_class(code, len(kind.gives))
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)

@@ -69,7 +69,6 @@ class DataFacts:
 
     @property
     def several_inputs(self) -> bool:
-        """Whether a sample has several inputs, in a dictionary."""
         return isinstance(self.shape, Mapping)
 
     @property
@@ -81,7 +80,6 @@ class DataFacts:
 
     @property
     def several_targets(self) -> bool:
-        """Whether a sample has several targets, in a tuple or a dictionary."""
         return isinstance(self.target_shape, Mapping) or any(isinstance(one, tuple) for one in self.target_shape)
 
     @property
@@ -90,31 +88,26 @@ class DataFacts:
         shape, dtype = self.target_shape, self.target_dtype
         if not self.several_targets:
             return {"": (shape, dtype)}
-        named = isinstance(shape, Mapping)
-        return {
-            f'["{at}"]' if named else f"[{at}]": (shape[at], dtype[at])
-            for at in (shape if named else range(len(shape)))
-        }
+        if isinstance(shape, Mapping):
+            return {f'["{at}"]': (shape[at], dtype[at]) for at in shape}
+        return {f"[{at}]": one for at, one in enumerate(zip(shape, dtype, strict=True))}
 
 
-def facts_fault(facts: object) -> str:
-    """Return why no samples could have such facts, as the end of a sentence; "" where they could."""
-    if not isinstance(facts, DataFacts):
-        return f"are {type(facts).__name__}, not DataFacts"
+def _sound(plugin: Plugin, facts: Any) -> DataFacts:
+    """Return the facts of a data set; PluginError: no samples could have them."""
     try:
         sound = (facts.classes is None or facts.classes > 0) and all(
             dtype in get_args(Dtype) and isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
             for shape, dtype in (*facts.inputs.values(), *facts.targets.values())
         )
-    except (LookupError, TypeError, AttributeError):
+        mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
+        sound &= (facts.mean, facts.std) == (None, None) or len(mean) == len(std) > 0
+        sound &= all(one > 0 for one in std) and (facts.dtype != "uint8" or max(*mean, *std, 0, 0) <= 1)
+    except (LookupError, TypeError, ValueError, AttributeError):
         sound = False
-    if not sound:
-        return f"have shapes, types or classes that no samples have: {facts}"
-    mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
-    ends = (facts.mean, facts.std) != (None, None) and not len(mean) == len(std) > 0
-    if ends or not all(one > 0 for one in std) or (facts.dtype == "uint8" and max(*mean, *std, 0, 0) > 1):
-        return f"have mean = {facts.mean}, std = {facts.std}, not one of each for a channel in [0, 1], std above 0"
-    return ""
+    if not (sound and isinstance(facts, DataFacts)):
+        raise plugin.broken(f"its facts have shapes, types, classes, mean or std that no samples have: {facts}")
+    return facts
 
 
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
@@ -138,10 +131,8 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
         raise plugin.broken(f"what it builds, {kind_of(built)}, has not `train` and `test`")
     if not isinstance(built.facts, DataFacts):
         built.facts = declared
-    if fault := facts_fault(built.facts):
-        raise plugin.broken(f"its facts {fault}")
     for name, said in attrs.asdict(declared, recurse=False).items():
-        found = getattr(built.facts, name)
+        found = getattr(_sound(plugin, built.facts), name)
         # What the options leave open may be anything. The order of several inputs is the order in which the network reads them.
         if said is not None and shown(said) != shown(found):
             raise plugin.broken(f"its facts say {name} = {shown(said)}, and its files {shown(found)}")
@@ -151,22 +142,18 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
 def declared_facts(plugin: Plugin) -> DataFacts:
     """Return the facts of a data set with its options; SpecError: it refuses them; PluginError: no samples could have what it returns."""
     stated = plugin.code.facts
-    facts: DataFacts = plugin.ask("facts") if callable(stated) else stated
-    if fault := facts_fault(facts):
-        raise plugin.broken(f"its facts {fault}")
-    return facts
+    return _sound(plugin, plugin.ask("facts") if callable(stated) else stated)
 
 
 def completed(plugin: Plugin) -> Plugin:
-    """Return a data set with the options that only its files tell; errors as of `declared_facts`."""
+    """Return a data set with the options that only its files tell."""
     found = plugin.ask("completed") if hasattr(plugin.code, "completed") else {}
     return attrs.evolve(plugin, options=attrs.evolve(plugin.options, **found)) if found else plugin
 
 
 def declared_samples(plugin: Plugin) -> int | None:
-    """Return the number of training samples, or None where the data set does not say; errors as of `declared_facts`."""
-    found: int | None = plugin.ask("training_samples") if hasattr(plugin.code, "training_samples") else None
-    return plain(found)  # type: ignore[no-any-return]
+    """Return the number of training samples, or None where the data set does not say."""
+    return plain(plugin.ask("training_samples")) if hasattr(plugin.code, "training_samples") else None
 
 
 def count_of_share(samples: int, share: float) -> int:

@@ -1,4 +1,4 @@
-"""The global generators of torch, numpy and Python: set to other states, so that what draws from them shows itself."""
+"""The global generators of torch, numpy and Python."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.contract import Plugin, PluginKind
 from petra_graph.plugins.data_set import data_of
 from petra_graph.plugins.loss_and_metric import Loss, Metric
-from petra_graph.plugins.optimizer import optimizer_fault, optimizer_of
+from petra_graph.plugins.optimizer import optimizer_of
 from petra_graph.spec.model import NodeSpec
 
 Given = tuple[Any, ...]
@@ -44,13 +44,7 @@ def head_of(plugin: Plugin) -> Plugin:
     return attrs.evolve(plugin, code=block_of(plugin.code.make, head=True)) if of_module else plugin
 
 
-def _block_fault(code: Any) -> str:
-    is_one = isinstance(code, type) and hasattr(code, "kind")
-    return "" if is_one else "is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module"
-
-
 def _nodes(plugin: Plugin, given: Given, options: Options) -> tuple[NodeSpec, ...]:
-    """Return the nodes of an architecture, for the samples of a data set's facts."""
     made = tuple(plugin.code(*given, **options))
     if not made or not all(isinstance(node, NodeSpec) for node in made):
         raise plugin.broken("it returns something else than a tuple of NodeSpec")
@@ -88,25 +82,25 @@ def _metric(plugin: Plugin, _: Given, options: Options) -> Metric:
     return Metric(plugin, built)
 
 
-def _callback_fault(code: Any) -> str:
-    is_one = isinstance(code, type) and issubclass(code, Callback) and code is not Callback
-    return "" if is_one else "is not a subclass of petra_graph.plugins.Callback"
-
-
-_NO_FACTS = "has no `facts`, a DataFacts of its samples, or a static method that returns it"
 # fmt: off
-BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block, fault=_block_fault)
+BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block,
+                   is_one=lambda code: isinstance(code, type) and hasattr(code, "kind"),
+                   fault="is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module")
 ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec", make=_nodes)
-OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), "a torch.optim.Optimizer",
-                       fault=optimizer_fault, make=optimizer_of)
+OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), "a torch.optim.Optimizer", make=optimizer_of,
+                       is_one=lambda code: "lr" in inspect.signature(code).parameters,
+                       fault="has no option `lr`, the base learning rate")
 LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule", ("update", "horizon"),
                          "the factor of the learning rate", make=_factor)
 LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss,
                   make=lambda plugin, _, options: Loss(plugin, plugin.code(**options)))
 METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
-DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test",
-                      fault=lambda code: "" if hasattr(code, "facts") else _NO_FACTS, make=data_of)
-CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True, fault=_callback_fault)
+DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test", make=data_of,
+                      is_one=lambda code: hasattr(code, "facts"),
+                      fault="has no `facts`, a DataFacts of its samples, or a static method that returns it")
+CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True,
+                      is_one=lambda code: isinstance(code, type) and issubclass(code, Callback),
+                      fault="is not a subclass of petra_graph.plugins.Callback")
 # fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""

@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST = 5
-"""The best outputs among which a target is looked for."""
 
 
 def target_weight(loss: Loss, target: Tree, method: str = "target_weight") -> float:
-    """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it does not say.
-
-    Targets without values, on the meta device, count in full.
-    """
+    """Return what a loss weighs a batch's targets, on the CPU: the number of samples, where it does not say, or on the meta device."""
     stated, first = getattr(loss, method, None), main(target)
     return float(len(first) if stated is None or first.is_meta else stated(target))
 
@@ -78,10 +74,7 @@ def reads_logits(plugin: Plugin) -> bool:
 
 
 class Loss:
-    """A loss in a run, what a plugin builds: a module is on the device of the outputs, and what it raises has a note that names it.
-
-    Windows, replicas and evaluations divide by the sum of the weights of targets, so that no mean depends on how samples are batched.
-    """
+    """A loss in a run: a module is on the device of the outputs, and what it raises has a note that names it."""
 
     def __init__(self, plugin: Plugin, loss: Any) -> None:
         self._plugin, self._loss, self._note = plugin, loss, f"{plugin.owned}, loss.name"
@@ -119,7 +112,7 @@ class Loss:
 
 
 class Metric:
-    """A metric in an evaluation: its values are numbers by name, "" of a single one, and what it raises has a note that names it."""
+    """A metric in an evaluation: its values are numbers by name, "" of a single one."""
 
     def __init__(self, plugin: Plugin, metric: Any) -> None:
         self._metric, self._note = metric, f"{plugin.owned}, [[metric]]"
@@ -155,8 +148,11 @@ class Scale:
 
 def scale_in(plugin: Plugin) -> Scale:
     """Return how the values of a metric are read, by its class's attributes `better` and `share`, or torchmetrics' `higher_is_better`."""
-    lower = getattr(plugin.code, "better", "") == "lower" or getattr(plugin.code, "higher_is_better", None) is False
-    return Scale(better="lower" if lower else "higher", share=getattr(plugin.code, "share", False))
+    lower = getattr(plugin.code, "higher_is_better", None) is False
+    better: Any = getattr(plugin.code, "better", "lower" if lower else "higher")
+    if better not in ("higher", "lower"):  # checkpoint.best would silently be the worst
+        raise plugin.broken(f"its `better` is {better!r}, not 'higher' or 'lower'")
+    return Scale(better=better, share=getattr(plugin.code, "share", False))
 
 
 def scale_of(name: str, scales: Mapping[str, Scale]) -> Scale:

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 PREDICTED, EARLIER, LARGEST_STALENESS = "predicted_weights", "earlier_weights", "largest_staleness"
-"""Names of an optimizer's methods and of its attribute: see above."""
-
-
-def optimizer_fault(code: Any) -> str:
-    """Return why code is no optimizer here, as the end of a sentence."""
-    return "" if "lr" in inspect.signature(code).parameters else "has no option `lr`, the base learning rate"
 
 
 def optimizer_of(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]) -> torch.optim.Optimizer:

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterable
 from configparser import Error
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,24 +32,19 @@ module, so this imports what is heavy where it is used."""
 
 @frozen(kw_only=True)
 class Entry:
-    """One line of a distribution's entry points; nothing is imported yet."""
+    """One line of a distribution's entry points, `name = target`; nothing is imported yet."""
 
     group: str
     name: str
     distribution: str
     target: str
-    """The value of the line, "module:attribute"."""
 
     def load(self) -> Any:
-        """Import the object that the entry point names, and raise whatever the import raises."""
         return find_code(self.target)
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
-    """Return the registry of the plugins in these folders, or on `sys.path`; of a distribution that is there twice, the first one counts.
-
-    This imports no plugin. With PETRA_GRAPH_PLUGINS=0, those of other projects are left out.
-    """
+    """Return the plugins in these folders, or on `sys.path`, not imported; with PETRA_GRAPH_PLUGINS=0, without those of other projects."""
     found: dict[str, tuple[Entry, ...] | None] = {}
     for folder in (Path(folder).absolute() for folder in (sys.path if search is None else search)):
         if folder.is_dir():  # one whose distributions come or go has another time
@@ -94,13 +88,6 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _here() -> tuple[str, ...]:
-    """Return the current folder; nothing where it has been removed, from which runs elsewhere can still be listed."""
-    with suppress(FileNotFoundError):
-        return (os.getcwd(),)  # noqa: PTH109  sys.path holds strings
-    return ()
-
-
 @frozen(kw_only=True)
 class Registry:
     """All entry points; `discover()` makes a registry, and callers pass it along."""
@@ -108,7 +95,7 @@ class Registry:
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...] = ()
     """Distributions whose entry points could not be read."""
-    folders: tuple[str, ...] = field(factory=_here)
+    folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
     """Where modules of local plugins may lie: the current folder, and the specification's before it."""
 
     def names(self, kind: PluginKind) -> tuple[str, ...]:
@@ -120,10 +107,9 @@ class Registry:
         return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
-        """Return the plugin of that name, loaded; it may also be "module:attribute", of a module beside the specification or installed.
+        """Return the plugin of that name, or "module:attribute", loaded.
 
-        SpecError: no plugin has this name, or there is no such module. PluginError: two distributions have it, or it cannot be loaded, or breaks
-        the contract of its kind.
+        SpecError: there is none. PluginError: two distributions have it, or it cannot be loaded, or breaks the contract of its kind.
         """
         from petra_graph.plugins.contract import plugin_of
 

@@ -25,7 +25,6 @@ class StageFacts:
     """From 1 to `stages`, the head's."""
     stages: int
     depth: int
-    """Forwards of the stage before its first backward; 1 without delay."""
     accumulation: int
     replicas: int
     flush: Flush

@@ -48,8 +48,7 @@ def inputs_of(samples: Tree) -> tuple[Tensor, ...]:
 
 def main(tree: Tree) -> Tensor:
     """Return the tensor that stands for a structure, where one is wanted: the first."""
-    found: Tensor = leaves(tree)[0] if is_several(tree) else tree
-    return found
+    return leaves(tree)[0]
 
 
 def form(value: Any) -> str:

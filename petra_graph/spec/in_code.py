@@ -34,11 +34,7 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
 
 
 def toml_values(value: Any, key: str = "") -> Any:
-    """Return values as TOML has them: classes and functions by their names, paths as texts, numpy's numbers as Python's.
-
-    None is left out, and so are empty options of a table. `key` is the value's, such as "data.name", "" for a whole specification.
-    SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
-    """
+    """Return values as TOML has them, without None: code by its name, paths as texts, numpy's numbers as Python's; `key` is the value's, for messages."""
     value = plain(value)
     if isinstance(value, type | FunctionType):
         name = code_name(value)
@@ -82,12 +78,8 @@ def code_name(code: Any) -> str:
 def buffered(module: Any, /, **kwargs: Any) -> dict[str, Any]:
     """Return a node of any torch.nn.Module, whose input is stored until its backward: pg.buffered(nn.Linear, in_features=2, out_features=8).
 
-    The module reads the tensors [n, ...] of the node before, and returns one or several. For two streams, as reversible blocks
-    read them, it returns two. Its parameters follow from the run's seed and the node's name.
-
-    Args:
-        module: its class, or a function that makes it, at the top level of a module.
-        kwargs: what that is called with: numbers, texts, lists and tables, as a file may have them.
+    The module, a class or a function that makes it, reads the tensors [n, ...] of the node before, and returns one or several: two, where
+    reversible blocks read them. Its parameters follow from the run's seed and the node's name.
     """
     return {"block": code_name(module), "options": kwargs}
 
@@ -117,11 +109,9 @@ def from_torch(
 ) -> dict[str, Any]:
     """Return the table `data` of a specification that reads torch Datasets: data=pg.from_torch(train, test, classes=10, batch=32).
 
-    A sample is (x, y), each a tensor, an array, a number or a PIL image; an image becomes float32 [channels, height, width] in
-    [0, 1]. All samples have the shapes and types of the first one. Random numbers follow from the run's seed, the epoch and the index.
-
     Args:
-        train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one.
+        train: a Dataset, map-style or iterable, at the top level of a module or notebook, or a function or class that makes one. A sample is
+            (x, y), each a tensor, an array, a number or a PIL image.
         test: a map-style Dataset, in the same way.
         classes: their number or their names; None: y is no class, as in regression.
         validation: a Dataset by which the best weights are chosen, in the same way; or the share of `plain` that is.
@@ -139,8 +129,7 @@ def from_torch(
 def made_again(module: Any) -> dict[str, Any]:
     """Return the table of a loss that is an object already: nn.CrossEntropyLoss(label_smoothing=0.1).
 
-    It is the object's class, with the arguments that make an equal one, where its attributes have their names, as those of torch's losses
-    have; else the object itself, by the name under which a run finds it again.
+    It is its class, with the arguments that make an equal one, where its attributes have their names; else the object's own name.
     """
     parameters = inspect.signature(type(module)).parameters
     options = {name: getattr(module, name, one.default) for name, one in parameters.items()}

@@ -1,14 +1,10 @@
 """Specifications: files over all that they extend, with what `--set` says over them, or made in code; read, and written out.
 
-Tables merge key by key; any other value replaces the one below, as a whole table does that is `--set`. Some keys have no meaning
-without another:
+Tables merge key by key; any other value replaces the one below, as a whole table does that is `--set`.
 
-Decision: options belong to the plugin that their table names, and a schedule to its method. A layer that names another one drops
-what was below: a learning-rate schedule changed from "step" to "cosine" cannot use milestones, and `--set method.name=backprop`
-over `schedule = "1f1b"` means backpropagation under its own schedule. So that the order of `--set` does not decide what is left,
-names are set before all other keys.
-
-Decision: `graph` and `architecture` are two ways to give the network, so a layer with either drops the other from the layers below.
+Decision: options belong to the plugin that their table names, and a schedule to its method: a layer that names another one drops what was
+below. So that the order of `--set` does not decide what is left, names are set before all other keys. `graph` and `architecture` are two ways
+to give the network: a layer with either drops the other from the layers below.
 """
 
 from __future__ import annotations
@@ -30,17 +26,15 @@ from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import Reader, dotted
 
 STDIN, IN_CODE = "-", "<spec>"
-"""The standard input, as a file's name; and the name in messages of a specification made in code."""
+"""The names of the standard input, and of a specification made in code."""
 Given = str | Spec
-"""A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
+"""A specification as a user gives it: a file's name, "-" for the standard input, or one made in code."""
 _FILES = (("partition", "profile"), ("init", "weights"))
-"""The core's own keys that name files to read; their names are relative to the folder of the file that gives them."""
+"""Keys that name files, relative to the folder of the file that gives them."""
 _DEFAULT_NAMES = {
     one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
 """The plugin or method of a table that names none."""
-_LAST = (sys.maxsize, 0)
-"""The order of problems that no file has: of `--set`, and of code."""
 
 
 @frozen(kw_only=True)
@@ -50,14 +44,12 @@ class LoadedSpec:
     values: Mapping[str, Any]
     places: Mapping[Path, Where]
     files: tuple[str, ...]
-    """The names in messages of the file that was given and of those that it extends, from above to below."""
+    """The file that was given, which has the text, and those that it extends, from above to below."""
     text: str
-    """Of the file that was given."""
     spec: Spec | None = None
     """None where there are problems."""
     parts: Mapping[Path, Any] = field(factory=dict)
-    """Its tables by path. Where there are problems, those that could be read, without their wrong keys: so that the same pass checks
-    plugins, their options and the graph."""
+    """Its tables by path, or those that could be read, without their wrong keys: so that the same pass checks plugins and the graph."""
     problems: tuple[Problem, ...] = ()
     """Located, and in reading order."""
 
@@ -68,10 +60,7 @@ class LoadedSpec:
         return list(dict.fromkeys(map(os.path.abspath, folders)))  # no links resolved
 
     def located(self, name: Any, path: Path) -> Any:
-        """Return the name of a file that the value at `path` is, relative to the working directory, where `--set` and code say it.
-
-        One that is absolute, or begins with ~ or with a variable, is left as it is.
-        """
+        """Return the name of a file that the value at `path` is, relative to the working directory; one that begins with ~, $ or / is as it was."""
         where = self.places.get(path)
         if where is None or where.line is None or not isinstance(name, str) or name.startswith(("~", "$", "/")):
             return name
@@ -79,29 +68,21 @@ class LoadedSpec:
 
     def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems at the places of their values, or of the tables around these, without repetition and in reading order."""
-
-        def located(problem: Problem) -> Problem:
+        found: dict[Problem, tuple[int, int]] = {}
+        for problem in problems:
             around = (problem.path[:length] for length in range(len(problem.path), 0, -1))
             near = next((self.places[path] for path in around if path in self.places), Where(file=self.files[0]))
-            return attrs.evolve(problem, where=problem.where or near)
-
-        def order(problem: Problem) -> tuple[int, int]:
-            where = problem.where
-            return (self.files.index(where.file), where.line or 0) if where and where.file in self.files else _LAST
-
-        return tuple(sorted(dict.fromkeys(map(located, problems)), key=order))
+            where = problem.where or near
+            known = where.file in self.files  # no file has what is `--set`, or code
+            place = (self.files.index(where.file), where.line or 0) if known else (len(self.files), 0)
+            found.setdefault(attrs.evolve(problem, where=where), place)
+        return tuple(sorted(found, key=found.__getitem__))
 
 
 def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedSpec:
-    """Load a specification, or its problems.
+    """Load a specification, or its problems; a mapping has the keys and values of a file, and may have a class in place of its name.
 
-    Args:
-        given: a file's name, or a specification made in code, also as a mapping with the keys and values of a TOML file, in which a
-            class may be given in place of its name.
-        overrides: `--set` assignments, KEY=VALUE.
-
-    Raises:
-        SpecError: a text cannot be read or is not TOML, or TOML cannot write a value, or a class cannot be found again by its name.
+    SpecError: a text cannot be read or is not TOML, or TOML cannot write a value, or a class cannot be found again by its name.
     """
     path, places = given if isinstance(given, str) else IN_CODE, dict[Path, Where]()
     try:
@@ -111,9 +92,7 @@ def load(given: Given | Mapping[str, Any], overrides: Iterable[str] = ()) -> Loa
             written, places = _over(written, file.values), {**places, **file.places}
         written.pop("extends", None)
         written, problems = _assigned(written, places, overrides)
-        places = {
-            path: places[path] for path in _paths(written) if path in places
-        }  # without what a layer above has dropped
+        places = {one: places[one] for one in _paths(written) if one in places}  # nothing that a layer above drops
         loaded = LoadedSpec(values=written, places=places, files=tuple(file.name for file in files), text=files[0].text)
         values = {"name": default_name(path), **written}
         for table, key in _FILES:
@@ -161,11 +140,7 @@ class _File:
 
 
 def _read_files(path: str, above: tuple[str, ...] = ()) -> list[_File]:
-    """Return a file and what it extends, from above to below; the files that extend it are `above`, without links.
-
-    Raises:
-        SpecError: a file cannot be read, is not TOML, or extends itself; all problems.
-    """
+    """Return a file and what it extends, from above to below; the files that extend it are `above`, without links."""
     file, chain = _read_file(path), (*above, os.path.realpath(path))
     given = file.values.get("extends", [])
     below, problems = list[_File](), list[Problem]()
@@ -292,15 +267,11 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Return the override that KEY=VALUE describes.
-
-    Raises:
-        SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
-    """
-    key, equals, written = (part.strip() for part in text.partition("="))
+    """Return the override that KEY=VALUE describes."""
+    key, _, written = (part.strip() for part in text.partition("="))
     where = Where(file=f'changes["{key}"]' if isinstance(text, Change) else f"--set {text}")
     found = Override(where=where, keys=(), value=written)
-    if not equals or not key or not written:
+    if not key or not written:
         raise found.refused("not KEY=VALUE", "for example --set run.epochs=3; empty text is '\"\"'")
     try:
         *_, keys = _paths(tomllib.loads(f"{key} = 0"))

@@ -19,40 +19,30 @@ from petra_graph.units import byte_count
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
 Schedule = ScheduleName | tuple[int, ...]
-"""A schedule's name, or each stage's depth."""
 RequestedScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
 RequestedSchedule = RequestedScheduleName | tuple[Annotated[int, AtLeast(1)], ...]
-"""A schedule in a specification; the placement, which has the stages' times, replaces "auto" by a list of depths."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 KeepsByNode = Mapping[str, Keeps]
-"""By name, for nodes that keep something else than their method has them keep."""
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "bfloat16", "int8"]
-"""The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Products = Literal["float64", "ieee", "tf32", "bfloat16"]
-"""The arithmetic of convolutions and matrix products on a GPU."""
 Transport = Literal["auto", "process-group", "nccl"]
 Scheduling = Literal["auto", "arrival", "static"]
 Size = Annotated[str, byte_count]
-"""A number of bytes: "24GiB"."""
 Names = tuple[Annotated[str, Length(at_least=1)], ...]
-MOST_NODES = 20_000
-"""Copies of a node, and stages: the planner's work and the page of a plan grow with them."""
+MOST_NODES = 20_000  # the planner's work and the page of a plan grow with them
 
 
 @frozen
 class Interval:
-    """A number of a unit, above 0."""
-
     count: int
     unit: Literal["epochs", "updates"]
 
 
 def interval(text: str) -> Interval:
-    """Read an interval. Raises ValueError: the text is not an interval."""
     match = re.fullmatch(r"0*([1-9]\d*) ?(epoch|update)s?", text.strip())
     if match is None:
         raise ValueError('must be a whole number of epochs or updates, as in "500 updates"')
@@ -60,7 +50,6 @@ def interval(text: str) -> Interval:
 
 
 def _is_file_name(name: str) -> None:
-    """Refuse what cannot be a part of a path, or of the keys of weights, which "/" separates."""
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ValueError('must consist of letters, digits, "_", "-" and ".", and not begin with "."')
 
@@ -68,11 +57,6 @@ def _is_file_name(name: str) -> None:
 def _is_apart(validation: object) -> None:
     if validation in {"train", "test"}:
         raise ValueError("must be a split of its own, or a share of the training samples")
-
-
-def _is_no_loss(name: str) -> None:
-    if name == "loss":
-        raise ValueError('must be another name than "loss", which every run records')
 
 
 # fmt: off
@@ -219,7 +203,6 @@ class PrecisionSpec:
 
     @property
     def products(self) -> Products:
-        """The arithmetic of convolutions and matrix products on a GPU."""
         return self.fp32_precision if self.compute == "float32" else self.compute
 
 
@@ -243,7 +226,6 @@ class DataSpec(PluginSpec):
 
     @property
     def evaluated(self) -> Literal["validation", "test"]:
-        """The split that evaluations after epochs read."""
         return "test" if self.validation is None else "validation"
 
 
@@ -299,7 +281,7 @@ class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
 
     recorded_as: Annotated[
-        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', _is_file_name, _is_no_loss
+        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', _is_file_name
     ] = None
 
 

@@ -5,11 +5,9 @@ What is said of a key stands in its annotation, in tables of the specification a
     lr: Annotated[float, "base learning rate", AtLeast(0)] = 0.1
     betas: Annotated[tuple[Annotated[float, AtLeast(0), LessThan(1)], ...], "shares", Length(2)] = (0.9, 0.999)
 
-A bound is called with the value, and raises ValueError("must be odd"). Those of this module let values of other kinds pass: the type says which
-kinds there may be. Types that TOML does not have, as a tensor, are left to the code.
+A bound is called with the value, and raises ValueError("must be odd"). Types that TOML does not have, as a tensor, are left to the code.
 
-Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for a number. A silent
-conversion would hide a mistake of the author until later.
+Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for a number.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ def Length(exactly: int | None = None, *, at_least: int = 0) -> Bound:  # noqa: 
 # --- what an annotation says ---
 
 LISTS, MAPPINGS = (tuple, list, Sequence), (dict, Mapping)
-"""The origins of types that are read from TOML's arrays, and from tables of free keys."""
+"""The origins of types that are arrays in TOML, and tables of free keys."""
 _WORDS = {int: "an integer", float: "a number", str: "a string", FilePath: "a string", bool: "true or false"}
 
 
@@ -146,7 +144,7 @@ def keys_with(mark: object, cls: type) -> tuple[str, ...]:
 
 _LONGEST_SHOWN = 60
 _SELECTORS = {"name", "block", "options"}
-"""The keys by which a table names a plugin: with another value than was meant, the table would name another plugin."""
+"""The keys by which a table names a plugin: with another value than was meant, it would be another plugin's."""
 
 
 @frozen(kw_only=True)

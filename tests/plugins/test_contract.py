@@ -193,23 +193,24 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    "facts",
     [
-        (None, "are NoneType, not DataFacts"),
-        (DataFacts(shape=(3,), dtype="float16"), "have shapes, types or classes that no samples have"),
-        (DataFacts(shape=(3,), mean=(0.5,)), "have mean = (0.5,), std = None, not one of each for a channel"),
-        (DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)), "have mean = (5.0,), std = (1.0,), not one of each"),
-        (DataFacts(shape={"a": (2,)}), "have shapes, types or classes that no samples have"),
-        (DataFacts(shape=(0, 8)), "have shapes, types or classes that no samples have"),
-        (DataFacts(shape=64), "have shapes, types or classes that no samples have"),
-        (DataFacts(shape=(3,), classes="10"), "have shapes, types or classes that no samples have"),
+        None,
+        DataFacts(shape=(3,), dtype="float16"),
+        DataFacts(shape=(3,), mean=(0.5,)),
+        DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)),
+        DataFacts(shape={"a": (2,)}),
+        DataFacts(shape=(0, 8)),
+        DataFacts(shape=64),
+        DataFacts(shape=(3,), classes="10"),
     ],
-)  # fmt: skip
-def test_facts_that_no_samples_could_have(facts, message):
+)
+def test_facts_that_no_samples_could_have(facts):
     plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: facts))
-    with pytest.raises(PluginError) as error:
+    with pytest.raises(
+        PluginError, match="is broken: its facts have shapes, types, classes, mean or std that no samples have"
+    ):
         declared_facts(plugin)
-    assert f"is broken: its facts {message}" in str(error.value)
 
 
 def test_files_complete_the_facts_and_a_set_without_its_own_has_those_of_its_class():

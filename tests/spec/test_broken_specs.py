@@ -64,7 +64,6 @@ BROKEN = {
     "a name that is a path": [SPEC, "name=../evil", 'graph.node.middle.name="a/b"'],
     "no interval": [SPEC, "checkpoint.every=often", "checkpoint.keep=0"],
     "training data for validation": [SPEC, "data.validation=train"],
-    "a metric called loss": [SPEC, "metric=[{ name = 'perplexity', recorded_as = 'loss' }]"],
     "a callback twice": [SPEC, "callback=[{ name = 'ema' }, { name = 'ema' }]"],
     # Files.
     "empty file": [""],
