@@ -1,7 +1,5 @@
 """From tables to a graph: `repeat`, default inputs, order, one broken graph a rule; and the graph of stages over it."""
 
-from __future__ import annotations
-
 import networkx as nx
 import pytest
 from hypothesis import given

@@ -384,9 +384,11 @@ class MemoryModel:
         model = evolve(self, transport=evolve(self.transport, libraries=0))
         return tuple(model.on_devices([evolve(program, device=str(program.index)) for program in programs]).values())
 
-    def on_devices(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment."""
-        devices = self._devices(programs, self.peaks(programs))
+    def on_devices(
+        self, programs: Sequence[StageProgram], peaks: Mapping[str, int] | None = None
+    ) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment, of which the bytes may be known."""
+        devices = self._devices(programs, peaks or self.peaks(programs))
         return {name: StageBytes(**device.parts) for name, device in devices.items()}
 
     def peaks(self, programs: Sequence[StageProgram]) -> Mapping[str, int]:

@@ -11,10 +11,9 @@ from typing import NamedTuple, get_args
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import partition, per_block
-from petra_graph.compiler.planner_inputs import PlannerInputs, node_seconds, operations
+from petra_graph.compiler.planner_inputs import PlannerInputs, node_seconds
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.method import is_synchronous
 from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Placement, Segment
@@ -96,20 +95,13 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
         for a, b in graph.digraph.edges
     ]
     nodes = list[NodeBytes]()
-    for (segment,) in (program.segments for program in alone):
-        (name,) = segment.nodes
-        node, done = (
-            inputs.costs.nodes[name],
-            operations(segment, delayed=not is_synchronous(inputs.schedule, inputs.method.flush)),
-        )
-        passes = max(node.work[one].working_bytes for one in (*done["forward"], *done["backward"]))
-        nodes.append(
-            NodeBytes(
-                node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
-                *_buffer_and_version(inputs, segment, name),
-                max(node.work["update"].working_bytes, passes + sum(node.input_bytes)),
-            )
-        )
+    for program in alone:
+        (segment,), (name,) = program.segments, program.nodes
+        node = inputs.costs.nodes[name]
+        resident = node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes
+        working = max(one.working_bytes for key, one in node.work.items() if key != "first_update")
+        stored = _buffer_and_version(inputs, segment, name)
+        nodes.append(NodeBytes(resident, *stored, working + sum(node.input_bytes)))
     by_device = [seconds[inputs.kind_of(device)] for device in inputs.devices]
     return NodeTable(inputs=inputs, seconds=by_device, messages=messages, nodes=nodes)
 

@@ -173,7 +173,7 @@ def described_plan(found: Estimate, *, with_timeline: bool = False) -> Plan:
                 channel_bytes=BothWays(**sent),
             )
         )
-    on_devices, shares = inputs.memory.on_devices(programs), device_shares(pipeline, speed.tick_seconds)
+    on_devices, shares = inputs.memory.on_devices(programs, found.peaks), device_shares(pipeline, speed.tick_seconds)
     devices = tuple(
         PlannedDevice(
             name=device.name,

@@ -1,7 +1,5 @@
 """From a partition to programs: segments, what they keep, which messages stages return; and that any of them trains."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

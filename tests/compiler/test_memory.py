@@ -1,7 +1,5 @@
 """What stages hold, part by part, as the methods say."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Cuts and places of whole networks: the search against every cut and choice by brute force, and what limits allow."""
 
-from __future__ import annotations
-
 import random
 from math import inf
 

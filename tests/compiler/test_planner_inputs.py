@@ -1,7 +1,5 @@
 """What stages take and hold on their devices: both models on whole networks, updates, and a GPU beside its host."""
 
-from __future__ import annotations
-
 import pytest
 from attrs import evolve
 

@@ -1,7 +1,5 @@
 """The simulation keeps the orders that the runtimes execute, which torch's own validator accepts, and the times that devices and links allow."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

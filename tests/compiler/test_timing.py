@@ -1,7 +1,5 @@
 """The tick is what theory knows and what a longest path says; the least depths keep full speed, and nothing less deep does."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise, product
 

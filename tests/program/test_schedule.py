@@ -1,7 +1,5 @@
 """The order of operations of a stage and of several, the delay that follows from it, cuts through it, what channels hold, and what methods keep."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 
