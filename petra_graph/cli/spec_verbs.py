@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
 import click
 
 from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, echo, print_json, print_problems, verb
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
@@ -106,7 +106,9 @@ def plan(
     spec: Annotated[str, "SPEC"],
     *,
     overrides: Sets = (),
+    profile: Annotated[str | None, Option("Times from `petra-graph profile`.", "FILE")] = None,
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
+    expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
     form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
     verbose: Annotated[bool, Option("Show every table and what was assumed.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
@@ -119,7 +121,7 @@ def plan(
     """
     found: Plan | Comparison
     if Path(spec).suffix == ".json":
-        if compare or overrides:
+        if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
         from petra_graph.planning.saved_plan import SavedPlan
 
@@ -128,7 +130,14 @@ def plan(
         from petra_graph.planning.compare_plans import advised, compare_methods
         from petra_graph.planning.plan_spec import Planner
 
-        planner = Planner(spec, overrides)
+        of_profile = () if profile is None else (f"partition.profile={shown(profile)}",)
+        planner = Planner(spec, (*overrides, *of_profile))
+        if expand:
+            from petra_graph.spec.load_spec import dump
+            from petra_graph.training.identity import expand_architecture
+
+            _write(dump(expand_architecture(planner.checked)), output)
+            return 0
         found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text" or as_json)
     if as_json or form == "json":
         text = json.dumps(found.as_json(), indent=2)
@@ -148,33 +157,49 @@ def plan(
         from petra_graph.report.plan_text import plan_text
 
         text = plan_text(found, verbose=verbose)
+    _write(text, output)
+    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
+
+
+def _write(text: str, output: Path | None) -> None:
+    """Write a text to a file, and print its name; or print the text."""
     if output is not None:
         from petra_graph.record.run_directory import write_output
 
         write_output(output, text.rstrip("\n") + "\n")
     echo(text if output is None else str(output))
-    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
 
 
 # --- validate ---
 
 
 @verb()
-def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = ()) -> int:
+def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = (), as_json: Json = False) -> int:
     """Check specs ("-" reads the standard input): keys, types, plugins, their options, the graph, and the shapes of its nodes."""
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
 
-    registry, failed = discover(), list[PetraGraphError]()
+    registry, failed, records = discover(), list[PetraGraphError](), list[dict[str, Any]]()
     for spec in specs:
+        about: dict[str, Any] = {"spec": spec, "ok": True, "problems": []}
         try:
             network = check_network(check_spec(spec, overrides, registry=registry))
-            nodes, parameters = len(network.graph.nodes), network.count_parameters()[0]
-            echo(f"{Where(file=spec)}: ok ({plural(nodes, 'node')}, {plural(parameters, 'parameter')})")
+            about |= {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
+            if not as_json:
+                counted = ", ".join(plural(about[f"{thing}s"], thing) for thing in ("node", "parameter"))
+                echo(f"{Where(file=spec)}: ok ({counted})")
         except PetraGraphError as error:
             failed.append(error)
-    print_problems([problem for error in failed for problem in error.problems])
+            about["ok"] = False
+            for one in error.problems:
+                place = {key: getattr(one.where, key, None) for key in ("file", "line")}
+                about["problems"].append({"message": one.message, "hint": one.hint, "path": list(one.path), **place})
+        records.append(about)
+    if as_json:
+        print_json(records)
+    else:
+        print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
     return min((error.exit_code for error in failed), default=0)
 
@@ -190,7 +215,7 @@ def profile(
     output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
-    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --set partition.profile=FILE`."""
+    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
     from petra_graph.planning.profiles import write_profile
     from petra_graph.profiling import profile as measure
 

@@ -24,6 +24,7 @@ from petra_graph.blocks.randomness import random_key
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.contract import Plugin
@@ -80,6 +81,20 @@ def resolved(prepared: Prepared) -> Spec:
         data=with_options(spec.data, checked.data),
         metric=all_with_options(spec.metric, checked.metrics),
         callback=all_with_options(spec.callback, checked.callbacks),
+    )
+
+
+def expand_architecture(checked: CheckedSpec) -> Spec:
+    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
+    spec, options = checked.spec, _options(checked.data.options)
+    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
+    return evolve(
+        spec,
+        architecture=None,
+        graph=_graph_spec(checked.graph),
+        partition=evolve(spec.partition, profile=_absolute(spec.partition.profile)),
+        init=evolve(spec.init, weights=_absolute(spec.init.weights)),
+        data=evolve(spec.data, options={**spec.data.options, **named}),
     )
 
 

@@ -18,8 +18,8 @@ from tests.support.specs import SPEC
 
 VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --plan --dry-run -j --json
-plan SPEC --set --compare --format --verbose --output -j --json
-validate SPECS... --set
+plan SPEC --set --profile --compare --expand --format --verbose --output -j --json
+validate SPECS... --set -j --json
 profile SPEC --set --output --micro-batches -j --json
 runs [FOLDER] -j --json
 report RUNS... --output -j --json
@@ -229,6 +229,19 @@ class Data:
     def facts():
         return nothing
 """
+
+
+def test_json(write, capsys):
+    write("good.toml", SPEC)
+    write("bad.toml", SPEC.replace("lr", "lrr"))
+    assert main(["validate", "good.toml", "bad.toml", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    good, bad = json.loads(printed.out)
+    assert good == {"spec": "good.toml", "ok": True, "nodes": 3, "parameters": 2954, "problems": []}
+    (problem,) = bad["problems"]
+    assert problem.keys() == {"message", "hint", "path", "file", "line"}
+    assert (problem["path"], problem["file"], problem["line"]) == (["optimizer", "options", "lrr"], "bad.toml", 6)
 
 
 def test_plugins_alone_are_to_blame(write, install, capsys):

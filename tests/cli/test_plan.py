@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli import main as front
+from tests.support import ROOT
 from tests.support.runs import SPEC
 
 
@@ -26,6 +28,9 @@ def call(capsys):
         return code, printed.out, printed.err
 
     return run
+
+
+QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 
 
 def printed(call, *arguments):
@@ -54,6 +59,15 @@ def test_a_saved_plan_is_shown_again(call, spec, here):
     code, _, err = call("plan", "saved.json", "--set", "run.seed=1")
     assert code == 2
     assert "A saved plan is shown as it is" in err
+
+
+def test_an_architecture_is_written_out(call, here):
+    out = printed(call, "plan", QUICKSTART, "--expand")
+    nodes = tomllib.loads(out)["graph"]["node"]
+    assert [node["name"] for node in nodes][:2] == ["stem", "layer1.0"]
+    (here / "expanded.toml").write_text(out)
+    plans = [json.loads(printed(call, "plan", path, "--json")) for path in (QUICKSTART, "expanded.toml")]
+    assert plans[0] == plans[1]
 
 
 def test_no_feasible_plan_ends_with_3(call, spec):
