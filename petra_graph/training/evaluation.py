@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from petra_graph.errors import Problem, RunFailed, SpecError, at_path, shown, suggestion
+from petra_graph.errors import Problem, RunFailed, SpecError, at_path
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.update import MOST, floats
 from petra_graph.plugins.contract import Plugin
-from petra_graph.training.data import MicroBatches
-
-if TYPE_CHECKING:
-    from petra_graph.training.trainer import Trainer
 
 
 class Measured(NamedTuple):
@@ -56,19 +52,6 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
     undefined = {name: value for name, value in values.items() if not math.isfinite(value)}
     finite = {name: value for name, value in values.items() if name not in undefined}
     return Measured(meters.samples, {**means, **finite}, undefined)
-
-
-def evaluate(trainer: Trainer, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
-    """Return the means and metrics over a split, with the weights of the trainer's stages, which are of this epoch; nothing where the head is in another process."""
-    prepared, results = trainer.prepared, trainer.scheduler.evaluate(batches, batches.sizes)
-    found = measure(results, prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
-    best, recorded = prepared.spec.checkpoint.best, [f"{split}/{name}" for name in (*found.means, *found.undefined)]
-    if found.samples and best is not None and best.startswith(f"{split}/") and best not in recorded:
-        message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
-        raise RunFailed(message, suggestion(best, recorded))
-    for name, value in found.undefined.items():
-        trainer.warn(f"{split}/{name} is {value}, which is not recorded: the metric is undefined on these targets")
-    return found.means
 
 
 class Meters:

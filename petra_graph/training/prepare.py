@@ -50,7 +50,7 @@ from petra_graph.training.data import OpenedData, Part
 from petra_graph.training.identity import Fingerprint
 from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
-from petra_graph.units import noun, plural
+from petra_graph.units import plural
 
 
 @frozen(kw_only=True)
@@ -78,8 +78,8 @@ class Training:
 class NamedCallback:
     """A callback, called by its name in messages.
 
-    Decision: what a callback raises fails the run like any error of a stage, with the usual record, rather than being logged and
-    passed over: a run without the predictions or the averages that it was started for is not the run that was asked for.
+    Decision: what a callback raises fails the run like any error of a stage, rather than being logged and passed over: a run without the
+    predictions or the averages that it was started for is not the run that was asked for.
     """
 
     name: str
@@ -104,30 +104,27 @@ class NamedCallback:
 
 @frozen(kw_only=True)
 class Prepared:
-    """A run that can start.
-
-    Attributes:
-        placement: of the stages, on devices as the planner counts them: a process is one.
-        programs: of all stages, on devices that are present.
-        initial: the weights that the run begins with; None: they are random.
-        folders: of the specification with which the run was first started, where modules of blocks may lie.
-        saved: the plan whose placement the run has, if one was given.
-        probe: the callback that observes operations of all stages; None: none does.
-        processes: of the run, those of all replicas.
-    """
+    """A run that can start."""
 
     network: MeasuredNetwork
     placement: Placement
+    """Of the stages, on devices as the planner counts them: a process is one."""
     programs: tuple[StageProgram, ...]
+    """Of all stages, on devices that are present."""
     opened: OpenedData
     training: Training
     callbacks: tuple[NamedCallback, ...]
     initial: InitialWeights | None
+    """The weights that the run begins with; None: they are random."""
     folders: Sequence[str] = ()
+    """Of the specification with which the run was first started, where modules of blocks may lie."""
     saved: SavedPlan | None = None
+    """The plan whose placement the run has."""
     probe: Any = None
+    """The callback that observes operations of all stages."""
     rank: int
     processes: int
+    """Of the run, those of all replicas."""
 
     @property
     def checked(self) -> CheckedSpec:
@@ -191,10 +188,9 @@ def prepare(
 
     Args:
         given: the specification, or one that is checked, without overrides.
-        processes: of the run; all of them prepare the same, but for what they read.
+        processes: of the run; all of them prepare the same, but for what they read, which follows from `rank`.
         resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
         saved: a plan, whose placement the run takes.
-        rank: this process.
 
     Raises:
         SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
@@ -270,10 +266,9 @@ def _open(checked: CheckedSpec) -> OpenedData:
     """Open the data set of a run; SpecError: there are too few training samples for a micro-batch; other errors as of `OpenedData.open`."""
     opened = OpenedData.open(checked)
     if not opened.micro_batches:
-        left = " that the validation leaves" if checked.spec.data.validation is not None else " of the training data"
-        message = f"batch must be at most the {plural(len(opened.train), 'sample')}{left} (got {opened.whole})"
-        hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
+        held = ", as the validation takes the others" * (checked.spec.data.validation is not None)
+        message = f"batch must be at most the {plural(len(opened.train), 'training sample')}{held} (got {opened.whole})"
+        raise SpecError(Problem(message=message, path=("data", "batch")))
     return opened
 
 
@@ -285,15 +280,13 @@ def _place(network: MeasuredNetwork, present: tuple[str, ...], processes: int, s
 
 
 def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
-    """Yield the metrics that are of the split that no evaluation after an epoch reads."""
+    """Yield the metrics that are of the split that no evaluation after an epoch reads: a callback would take the other split's."""
     evaluated = checked.spec.data.evaluated
-    other, way_out = ("validation", ", or set data.validation") if evaluated == "test" else ("test", "")
     named = [((*one.path, "metric"), getattr(one.options, "metric", None)) for one in checked.callbacks]
     for path, metric in [*named, (("checkpoint", "best"), checked.spec.checkpoint.best)]:
-        if str(metric).startswith(f"{other}/"):
+        if str(metric).startswith("validation/" if evaluated == "test" else "test/"):
             message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
-            hint = f"write {shown(str(metric).replace(other, evaluated, 1))}{way_out}"
-            yield Problem(message=message, hint=hint, path=path)
+            yield Problem(message=message, hint="as data.validation says", path=path)
 
 
 def executors(
@@ -305,11 +298,7 @@ def executors(
     *,
     replica: int = 0,
 ) -> tuple[StageExecutor, ...]:
-    """Build one executor for each program; `stages` are the facts of each.
-
-    Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
-    devices change them.
-    """
+    """Build one executor for each program; `stages` are the facts of each. Initial parameters follow from (seed, node name) alone, drawn on the CPU."""
     spec, made = network.spec, list[StageExecutor]()
     for program, stage in zip(programs, stages, strict=True):
         interval = read_interval(torch.device(program.device), spec.run.log_every)
@@ -339,9 +328,8 @@ def executors(
 
 
 def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> None:
-    """Record operations as "calls" or "graphs", these with one pool a device; warn in one line of stages that record nothing for the same reason."""
+    """Record operations as "calls" or "graphs", these with one pool a device; warn of each stage that records nothing."""
     recorders = defaultdict[str, Recorder](CudaGraphs if how == "graphs" else Calls)
-    stages = defaultdict[str, list[str]](list)
     for executor in executors:
         device = executor.program.device
         if how == "graphs" and not device.startswith("cuda"):
@@ -350,11 +338,9 @@ def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> N
             reason = "run.compile is set, whose functions cannot be recorded"
         else:
             reason = executor.record(recorders[device])
-        stages[reason].append(str(executor.program.index))
-    stages.pop("", None)
-    for reason, indices in stages.items():
-        message = f"run.record: {noun(len(indices), 'stage')} {', '.join(indices)}: nothing is recorded: {reason}"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        if reason:
+            message = f"run.record: stage {executor.program.index}: nothing is recorded: {reason}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def fix_arithmetic(prepared: Prepared) -> None:

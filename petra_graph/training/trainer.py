@@ -13,7 +13,7 @@ import torch
 from attrs import asdict, define, evolve, field
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.errors import Interrupted, RunFailed, shown, suggestion
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
@@ -23,7 +23,8 @@ from petra_graph.record.checkpoint import best_cut, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import copy_weights, weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.evaluation import Meters, evaluate, loss_failed
+from petra_graph.training.data import MicroBatches
+from petra_graph.training.evaluation import Meters, loss_failed, measure
 from petra_graph.training.prepare import NamedCallback, Prepared
 
 if TYPE_CHECKING:
@@ -48,9 +49,8 @@ class TrainingPosition:
     """Whether the epoch has been trained, and its evaluation is under way."""
     micro_batches_per_epoch: int
     micro_batches: int = 0
-    """The number of micro-batches that the head has seen since the run's start."""
+    """Those that the head has seen since the run's start."""
     first_loss: float | None = None
-    """The loss of the run's first micro-batch."""
     since: int = 0
     """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
     seconds: float = 0.0
@@ -66,7 +66,7 @@ class TrainingPosition:
     metrics_bytes: int = 0
     """The length of the metrics file after the events up to here."""
     callbacks: Mapping[str, Any] = field(factory=dict)
-    """The callbacks' states, when the position was noted."""
+    """The callbacks' states."""
 
 
 @define(eq=False, kw_only=True)
@@ -80,9 +80,8 @@ class Trainer:
     listener: Listener
     process: RunProcess
     position: TrainingPosition
-    """Where the training begins or is resumed, and afterwards where it is."""
     meters: Meters
-    """The meters of the epoch under way."""
+    """Of the epoch under way."""
     told: dict[str, Any] = field(factory=dict, init=False)
     """What else the summary says: warnings, why the training stopped early, and of the test that ended the run."""
     first: tuple[int, float] = field(default=(0, 0.0), init=False)
@@ -161,8 +160,6 @@ class Trainer:
         )
         return asdict(found)
 
-    # --- who observes -------------------------------------------------------------------------------------------------
-
     def tell(self, event: str, *given: Any) -> None:
         """Tell the listener of an event, and then the callbacks."""
         getattr(self.listener, event)(*given)
@@ -188,8 +185,6 @@ class Trainer:
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:
             self.metrics.record(epoch=epoch, step=step, values=values)
-
-    # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Interrupted | None:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
@@ -235,7 +230,7 @@ class Trainer:
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 self.tell("evaluating", epoch)
-                values = evaluate(self, opened.evaluated, split, epoch)
+                values = self._evaluate(opened.evaluated, split, epoch)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
                     weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:
@@ -250,8 +245,7 @@ class Trainer:
             learning_rate=self.learning_rate,
             **{"test": None, split: values},
         )
-        # From here on a checkpoint has the epoch among those that are done.
-        position.epochs.append(report)
+        position.epochs.append(report)  # from here on a checkpoint has the epoch among those that are done
         self.meters = Meters()
         record = {f"train/{name}": value for name, value in report.train.items()}
         record |= {f"{split}/{name}": value for name, value in (values or {}).items()}
@@ -259,6 +253,21 @@ class Trainer:
         self._record(epoch, position.micro_batches, record)
         self.process.publish(self.summary())
         self.tell("epoch_ended", report)
+
+    def _evaluate(self, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
+        """Return the means and metrics over a split, with the weights of this epoch; nothing where the head is in another process."""
+        results = self.scheduler.evaluate(batches, batches.sizes)
+        found = measure(results, self.prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
+        best, recorded = (
+            self.prepared.spec.checkpoint.best,
+            [f"{split}/{name}" for name in (*found.means, *found.undefined)],
+        )
+        if found.samples and best is not None and best.startswith(f"{split}/") and best not in recorded:
+            message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
+            raise RunFailed(message, suggestion(best, recorded))
+        for name, value in found.undefined.items():
+            self.warn(f"{split}/{name} is {value}, which is not recorded: the metric is undefined on these targets")
+        return found.means
 
     def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
         position, meters, opened = self.position, self.meters, self.prepared.opened
@@ -343,11 +352,14 @@ class Trainer:
                     held.enter_context(closing(opened.loaders))
                 if not at:
                     held.enter_context(evaluating(self.executors))
-                values = evaluate(self, opened.tested, "test", epoch)
+                values = self._evaluate(opened.tested, "test", epoch)
         except Interrupted as request:
             return request
         self.told |= {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
         self.told |= {"tested": opened.tested.said} if opened.tested.said else {}
-        record = {f"test/{name}": value for name, value in values.items()}
-        self._record(len(self.position.epochs), self.position.micro_batches, record)
+        self._record(
+            epoch=len(self.position.epochs),
+            step=self.position.micro_batches,
+            values={f"test/{name}": value for name, value in values.items()},
+        )
         return None

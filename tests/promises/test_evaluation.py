@@ -240,9 +240,9 @@ STOP = "callback=[{name='early-stopping', options={metric='test/loss'}}]"
     [
         (["data.validation=0.0001"], "data.validation", "a share of 0.0001 of 1,438 training samples is no sample"),
         (["data.validation=dev"], "data.validation", 'has no split "dev"'),
-        ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", 'write "validation/top1"'),
-        (["checkpoint.best=validation/top1"], "checkpoint.best", 'write "test/top1"'),
-        ([SHARE, STOP], "callback", "validation/loss"),
+        ([SHARE, "checkpoint.best=test/top1"], "checkpoint.best", "epochs read the validation data"),
+        (["checkpoint.best=validation/top1"], "checkpoint.best", "epochs read the test data"),
+        ([SHARE, STOP], "callback", "epochs read the validation data"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_training(spec, capsys, settings, place, said):
