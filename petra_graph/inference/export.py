@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks import Streams
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
@@ -57,34 +55,18 @@ class Exported:
         return f"{self.file}\noutputs differ from the network's by {by}"
 
 
-class Portable(nn.Module):
-    """A network in plain operations on tensors: its samples normalised, its nodes, the head's output."""
+class _Main(nn.Module):
+    """A network's main output, without autocast and memory formats."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = network
-        for name, values in zip(("mean", "std"), network.numerics.mean_and_std, strict=False):
-            self.register_buffer(name, values, persistent=False)
+        self.network = copy.deepcopy(network)
+        compute = "float64" if network.numerics.dtype == torch.float64 else "float32"
+        plain = evolve(network.numerics.precision, compute=compute, memory_format="contiguous")
+        self.network.numerics = evolve(network.numerics, precision=plain)
 
     def forward(self, samples: Tree) -> Tensor:
-        """Return the head's output for samples [n, *shape] in the data set's type; several inputs are in a dictionary."""
-        network = self.network
-        streams: dict[str, Streams] = {INPUT: tuple(map(self._prepare, inputs_of(samples)))}
-        for name in network.graph.order:
-            streams[name] = tuple(map(self._typed, network.block(name)(*network.inputs_of(name, streams))))
-        return streams[network.graph.head][0]
-
-    def _typed(self, stream: Tensor) -> Tensor:
-        return stream.to(self.network.numerics.dtype) if stream.is_floating_point() else stream
-
-    def _prepare(self, samples: Tensor) -> Tensor:
-        if samples.dtype != torch.uint8:
-            return self._typed(samples)
-        scaled = samples.to(self.network.numerics.dtype) / 255
-        if not self.network.numerics.mean_and_std:
-            return scaled
-        per_channel = (1, -1, *(1,) * (samples.dim() - 2))
-        return (scaled - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
+        return self.network.streams(samples)[self.network.graph.head][0]
 
 
 @torch.no_grad()
@@ -99,14 +81,14 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
     make_folder_of(file)
     if run.trained is None:
         raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
-    samples, portable = run.trained.samples, Portable(copy.deepcopy(network)).eval()
+    samples, program_of = run.trained.samples, _Main(network).eval()
     of_batch: dict[int, Any] = {0: torch.export.Dim("batch"), **({1: torch.export.Dim.AUTO} if facts.of_tokens else {})}
     dynamic = {"samples": dict.fromkeys(facts.inputs, of_batch) if facts.several_inputs else of_batch}
     traced = mapped(lambda one: torch.cat([one] * _TRACED)[:_TRACED], samples)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.export(portable, (traced,), dynamic_shapes=dynamic)
+            program = torch.export.export(program_of, (traced,), dynamic_shapes=dynamic)
             write_whole(file, partial(_save_onnx if form == "onnx" else _save_program, program, facts))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}") from error
