@@ -2,15 +2,11 @@
 
 The network trains in this process, every node a stage of its own, once for each way of keeping activations; a stopwatch surrounds each
 stage's forward, backward and update (`program.node_costs.PROFILED`). An inversion is what the backward of delayed-reconstructed takes beyond a
-recompute, and a copy of the parameters what its update takes beyond petra's.
+recompute, and a copy of the parameters what its update takes beyond petra's. Operations are timed in trainings, and not each by itself, so that
+caches, CUDA graphs and the host's work are those of a run.
 
-Decision: operations are timed in trainings, and not each by itself, so that caches, CUDA graphs and the host's work are those of a run.
-
-    CPU     [ an operation           ]                          by the clock
-    host    [ queues kernels ]                                  by the clock
-    GPU     [ sleeps                  ][ kernel ][ kernel ]     between two events
-
-A GPU sleeps until its host has queued the whole operation. So its seconds have no gap in which it waits for the host.
+A GPU sleeps until its host has queued the whole operation, by the clock; its own seconds, between two events, then have no gap in which it
+waits for the host.
 """
 
 from __future__ import annotations
@@ -63,12 +59,7 @@ _SCHEDULES: Mapping[str, ScheduleName] = {
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
-    """Time a specification's nodes, each in at least this number of micro-batches; each operation's median counts.
-
-    Raises:
-        SpecError, PluginError: as `prepare`.
-        RunFailed: the network does not run.
-    """
+    """Time a specification's nodes, each in at least this number of micro-batches, of which the median counts; SpecError, PluginError: as `prepare`."""
     checked = check_spec(path, overrides)
     apart = changed(checked.spec, partition={"stages": "per-block", "memory": None, "profile": None, "replicas": 1})
     ready = prepare(ProblemCollector(loaded=checked.loaded).require(checked.variant, apart))
@@ -78,7 +69,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     for _ in range(-(-micro_batches // BURST)):
         for training in trainings.values():  # in turns, on a machine that drifts
             training.burst(BURST)
-    network, spec, costs = ready.network, ready.spec, ready.network.costs()
+    network, spec = ready.network, ready.spec
     devices = [torch.device(program.device) for program in ready.programs]
 
     def by_node(of: Callable[[Stopwatch, Verb], T]) -> dict[str, dict[Operation, T]]:
@@ -90,17 +81,15 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
             for name, node in network.graph.nodes.items()
         }
 
-    def seconds(of: Callable[[Stopwatch, Verb], list[float]]) -> Mapping[str, Mapping[Operation, float]]:
+    def seconds(of: Callable[[Stopwatch], Mapping[Verb, list[float]]]) -> Mapping[str, Mapping[Operation, float]]:
         """Return medians, of which some are what a training has beyond another one's."""
-        found = by_node(lambda watch, verb: median(of(watch, verb)))
+        found = by_node(lambda watch, verb: median(of(watch)[verb]))
+        differences: Sequence[tuple[Operation, Operation]] = (("invert", "recompute"), ("copy", "update"))
         for own in found.values():
-            if "invert" in own:
-                own["invert"] = max(0.0, own["invert"] - own["recompute"])
-            if "copy" in own:
-                own["copy"] = max(0.0, own["copy"] - own["update"])
+            own |= {more: max(0.0, own[more] - own[than]) for more, than in differences if more in own}
         return found
 
-    found = Profile(
+    measured = Profile(
         name=spec.name,
         device=f"cpu ({platform.machine()})",
         device_type="cpu",
@@ -108,19 +97,19 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         micro_batch=spec.data.batch,
         threads=spec.run.threads,
         settings=network.settings,
-        nodes=seconds(lambda watch, verb: watch.times[verb]),
-        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        nodes=seconds(lambda watch: watch.times),
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in network.costs().nodes.items()},
         outside=median(trainings["petra"].outside),
         link=time_link(devices),
     )
     if devices[0].type != "cuda":
-        return found
+        return measured
     return evolve(
-        found,
+        measured,
         device=torch.cuda.get_device_name(devices[0]),
         device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name,
         kind="cuda",
-        host=seconds(lambda watch, verb: watch.host_times[verb]),
+        host=seconds(lambda watch: watch.host_times),
         workspace=by_node(lambda watch, verb: watch.workspace[verb]),
     )
 
@@ -159,14 +148,12 @@ class TimedTraining:
             watch.host_times.clear()
 
     def burst(self, micro_batches: int) -> None:
-        inside = sum(watch.inside for watch in self.watches.values())
+        before, began = sum(watch.inside for watch in self.watches.values()), time.perf_counter()
         numbers = range(self._done, self._done + micro_batches)
-        began = time.perf_counter()
         self._scheduler.train(self._data, numbers, lambda _: None)
-        seconds = time.perf_counter() - began
         self._done += micro_batches
-        inside = sum(watch.inside for watch in self.watches.values()) - inside
-        self.outside.append(max(0.0, seconds - inside) / micro_batches)
+        inside = sum(watch.inside for watch in self.watches.values()) - before
+        self.outside.append(max(0.0, time.perf_counter() - began - inside) / micro_batches)
 
 
 @frozen
@@ -267,10 +254,7 @@ class Stopwatch(StageObserver):
 
 
 def time_link(devices: Sequence[torch.device]) -> Link | None:
-    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
-
-    On CPUs alone a copy in memory is timed, as a message through shared memory takes. None: a single GPU has no link.
-    """
+    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one; on CPUs in memory. None: a single GPU has no link."""
     others = [device for device in devices if device != devices[0]]
     if not others and devices[0].type != "cpu":
         return None

@@ -61,8 +61,9 @@ class _Main(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = copy.deepcopy(network)
-        compute = "float64" if network.numerics.dtype == torch.float64 else "float32"
-        plain = evolve(network.numerics.precision, compute=compute, memory_format="contiguous")
+        plain = evolve(network.numerics.precision, memory_format="contiguous")
+        if plain.compute == "bfloat16":
+            plain = evolve(plain, compute="float32")
         self.network.numerics = evolve(network.numerics, precision=plain)
 
     def forward(self, samples: Tree) -> Tensor:

@@ -2,10 +2,8 @@
 
     CheckedSpec --measure--> MeasuredNetwork --place--> Placement --lower--> StagePrograms --> Prepared, which `run` trains
 
-Whatever a run refuses, it refuses here: `run --dry-run` ends here, and `run` continues from here.
-
-Decision: no problem hides another one. Each part is attempted with the parts that there are, and all problems are raised together; what is
-behind that has every part.
+Whatever a run refuses, it refuses here: `run --dry-run` ends here. No problem hides another one: each part is attempted with the parts that
+there are, and all problems are raised together; what is behind that has every part.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.planning.spec_devices import present_devices
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import OBSERVES, Callback
-from petra_graph.plugins.contract import Plugin, asks_for_stage
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
-from petra_graph.plugins.stage_facts import UNDELAYED, Horizon, StageFacts
+from petra_graph.plugins.stage_facts import Horizon, StageFacts
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
@@ -63,24 +61,17 @@ class Training:
 
     @classmethod
     def of(cls, network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
-        """Return what all stages train with; they share the factors of a schedule that does not ask for a stage's facts."""
         optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
-        shared = schedule.build(length, stage=UNDELAYED)
 
         def rate(stage: StageFacts) -> LearningRate:
-            factor = schedule.build(length, stage=stage) if asks_for_stage(schedule.code) else shared
-            return learning_rate(network.spec, optimizer.options.lr, factor, length, stage)
+            return learning_rate(network.spec, optimizer.options.lr, schedule.build(length, stage=stage), length, stage)
 
         return cls(loss=loss, optimizer=optimizer, rate=rate)
 
 
 @frozen(kw_only=True)
 class NamedCallback:
-    """A callback, called by its name in messages.
-
-    Decision: what a callback raises fails the run like any error of a stage, rather than being logged and passed over: a run without the
-    predictions or the averages that it was started for is not the run that was asked for.
-    """
+    """A callback, named in what it raises, which fails the run: one without the averages that it was started for is not the run that was asked for."""
 
     name: str
     path: Path
@@ -184,7 +175,7 @@ def prepare(
     saved: SavedPlan | None = None,
     rank: int = 0,
 ) -> Prepared:
-    """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
+    """Prepare a run.
 
     Args:
         given: the specification, or one that is checked, without overrides.
@@ -344,13 +335,10 @@ def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> N
 
 
 def fix_arithmetic(prepared: Prepared) -> None:
-    """Set what the bits depend on besides the specification: threads, and on CUDA deterministic kernels.
-
-    cuBLAS reads its workspace setting when it starts, so this comes before anything is allocated there
-    (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
-    """
+    """Set what the bits depend on besides the specification: threads, and on CUDA deterministic kernels."""
     torch.set_num_threads(prepared.spec.run.threads)
     if prepared.on_cuda:
+        # cuBLAS reads it when it starts: https://docs.nvidia.com/cuda/cublas/#results-reproducibility
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         # Else torch fills what it allocates, and the host waits while it fills pinned memory; no bit of ours depends on that.

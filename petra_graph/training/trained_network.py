@@ -45,11 +45,7 @@ class Network(nn.Module):
     def forward(self, samples: Tree) -> Tree:
         """Return the head's output: one tensor, or what the network returned, where that is several.
 
-        Args:
-            samples: [n, *shape] as the data set has them, several inputs in a dictionary: uint8 images are normalised here; others are cast.
-
-        Raises:
-            TypeError: their type is not the data set's.
+        Samples are [n, *shape] as the data set has them, several inputs in a dictionary; a TypeError says that their type is not the data set's.
         """
         return cast(Head, self.block(self.graph.head)).returned(self.streams(samples)[self.graph.head])
 
@@ -107,9 +103,7 @@ def moved_to(device: str, network: Network) -> Network:
 def as_stored(samples: Tensor, dtype: str) -> Tensor:
     """Return samples in the type of a data set: whole numbers of any type in that of whole numbers, real numbers in that of real ones.
 
-    A network of uint8 divides by 255 and normalises; one of floats takes values as they come. So the one cannot read the other's.
-
-    Raises TypeError: they are not those of the data set.
+    A network of uint8 divides by 255 and normalises; one of floats takes values as they come. So a TypeError refuses the other's.
     """
     wanted = getattr(torch, dtype)
     if samples.dtype == wanted:

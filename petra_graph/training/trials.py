@@ -70,10 +70,7 @@ def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[N
 
 
 def try_strangers(network: MeasuredNetwork, data: OpenedData) -> None:
-    """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, at the run's shapes, on the CPU.
-
-    Blocks of this project are tried by its own tests. Raises PluginError: they differ, or the block raised.
-    """
+    """Compare inverse and gradients of strangers' reversible blocks with their forward and plain autograd, on the CPU; PluginError: they differ, or one raised."""
     with fork_generators():
         for node, trial in block_trials(network, data):
             plugin = trial.plugin
@@ -96,10 +93,7 @@ def try_parts(network: MeasuredNetwork, data: OpenedData) -> None:
 
 @uncompiled()
 def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> None:
-    """Compare the nodes of a network with the module of which they are the parts, on two samples or more, as the data set stores them.
-
-    Nodes that are blocks of their own have no such module. Raises SpecError: they differ.
-    """
+    """Compare the nodes of a network with the module of which they are the parts, on two samples or more, as the data set stores them; SpecError: they differ."""
     graph, seed = network.graph, network.spec.run.seed
     blocks: dict[str, Any] = dict(initial_blocks(graph, network.shapes, seed, graph.nodes))
     if len(makers := {block.of_network for block in blocks.values()}) > 1:

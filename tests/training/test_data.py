@@ -15,8 +15,7 @@ from attrs import evolve
 
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.spec.model import DataSpec, PartitionSpec, RunSpec, Spec
-from petra_graph.training.data import OpenedData, order
-from petra_graph.training.loaders import Loaders
+from petra_graph.training.data import Loaders, OpenedData, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 

@@ -10,7 +10,7 @@ from petra_graph_vision.folder_sets import ImageFolder
 
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.training.loaders import Loaders
+from petra_graph.training.data import Loaders
 from petra_graph.training.prepare import prepare
 from tests.support import kit
 
