@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.executor.stage import StageObserver
@@ -156,59 +156,25 @@ class TimedTraining:
         self.outside.append(max(0.0, time.perf_counter() - began - inside) / micro_batches)
 
 
-@frozen
-class Gpu:
-    """What a stopwatch asks of a GPU."""
-
-    device: torch.device
-
-    def sleep(self, seconds: float) -> None:
-        """Let it do nothing for at least this time, while its host continues."""
-        torch.cuda._sleep(int(_CYCLES_A_SECOND * seconds))  # type: ignore[no-untyped-call]  # noqa: SLF001  nothing public does it
-
-    def mark(self) -> Callable[[], float]:
-        """Mark a moment of its work; return a function that gives the seconds from there to the end of what is queued when it is called."""
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        began.record()
-
-        def seconds() -> float:
-            ended.record()
-            wait_for(self.device)
-            return float(began.elapsed_time(ended)) / 1e3
-
-        return seconds
-
-    def allocated(self) -> int:
-        return torch.cuda.memory_allocated(self.device)
-
-    def forget_peak(self) -> None:
-        torch.cuda.reset_peak_memory_stats(self.device)
-
-    def peak(self) -> int:
-        """Return the most bytes that were allocated since `forget_peak`."""
-        return torch.cuda.max_memory_allocated(self.device)
-
-
 class _BetweenKernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the most bytes that are allocated where no kernel is being called: those of tensors."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._gpu = gpu
-        self.most = gpu.allocated()
+        self._device = device
+        self.most = torch.cuda.memory_allocated(device)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.most = max(self.most, self._gpu.allocated())
+        self.most = max(self.most, torch.cuda.memory_allocated(self._device))
         return result
 
 
 class Stopwatch(StageObserver):
     """Measures one stage; a GPU's work is done before an operation begins, and before it counts as ended."""
 
-    def __init__(self, device: torch.device, gpu: Gpu | None = None) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.gpu = gpu or (Gpu(device) if device.type == "cuda" else None)
         self.times: dict[Verb, list[float]] = defaultdict(list)
         """Of the device."""
         self.host_times: dict[Verb, list[float]] = defaultdict(list)
@@ -231,24 +197,29 @@ class Stopwatch(StageObserver):
 
     @contextmanager
     def _measure(self, verb: Verb) -> Iterator[None]:
-        gpu, entered = self.gpu, time.perf_counter()
-        if gpu is not None and self.weighs:
-            gpu.forget_peak()
-            with _BetweenKernels(gpu) as between:
+        on_gpu, entered = self.device.type == "cuda", time.perf_counter()
+        if on_gpu and self.weighs:
+            torch.cuda.reset_peak_memory_stats(self.device)
+            with _BetweenKernels(self.device) as between:
                 yield
-            self.workspace[verb] = max(self.workspace[verb], gpu.peak() - between.most)
+            self.workspace[verb] = max(
+                self.workspace[verb], torch.cuda.max_memory_allocated(self.device) - between.most
+            )
             return
-        device_seconds = None
-        if gpu is not None:
+        if on_gpu:
             wait_for(self.device)
-            gpu.sleep(min(_LONGEST, _SLEEP * median(self.host_times[verb] or [0.0])))
-            device_seconds = gpu.mark()
+            sleeps = min(_LONGEST, _SLEEP * median(self.host_times[verb] or [0.0]))
+            torch.cuda._sleep(int(_CYCLES_A_SECOND * sleeps))  # type: ignore[no-untyped-call]  # noqa: SLF001  nothing public does it
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            first.record()
         began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began
-        if device_seconds is not None:
+        if on_gpu:
             self.host_times[verb].append(seconds)
-            seconds = device_seconds()
+            last.record()
+            wait_for(self.device)
+            seconds = float(first.elapsed_time(last)) / 1e3
         self.times[verb].append(seconds)
         self.inside += time.perf_counter() - entered
 

@@ -6,11 +6,13 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from attrs import define, evolve, field
+from attrs import evolve
 
+from petra_graph import profiling
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.plan_spec import Planner
@@ -134,28 +136,22 @@ def test_a_profile_of_something_else(taken, planned, here, change, message):
     assert re.match(r"--set partition\.profile=.*p\.json: ", str(caught.value))
 
 
-@define
 class PretendedGpu:
     """Has 100 bytes of tensors; a kernel allocates 7 more for itself, and leaves 5 bytes behind."""
 
-    slept: list[float] = field(factory=list)
-    tensors: int = 100
-    most: int = 0
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
-
-    def mark(self):
-        return lambda: 0.25
-
-    def allocated(self):
-        return self.tensors
-
-    def forget_peak(self):
-        self.most = self.tensors
-
-    def peak(self):
-        return self.most
+    def __init__(self, monkeypatch):
+        self.slept, self.tensors, self.most = [], 100, 0
+        event = SimpleNamespace(record=lambda: None, elapsed_time=lambda _: 250)
+        pretended = {
+            "_sleep": lambda cycles: self.slept.append(cycles / 2e9),
+            "Event": lambda **_: event,
+            "memory_allocated": lambda _: self.tensors,
+            "max_memory_allocated": lambda _: self.most,
+            "reset_peak_memory_stats": lambda _: setattr(self, "most", self.tensors),
+        }
+        for name, one in pretended.items():
+            monkeypatch.setattr(torch.cuda, name, one)
+        monkeypatch.setattr(profiling, "wait_for", lambda _: None)
 
     def kernel(self):
         self.most = max(self.most, self.tensors + 7)
@@ -163,13 +159,13 @@ class PretendedGpu:
 
 
 @pytest.fixture
-def gpu():
-    return PretendedGpu()
+def gpu(monkeypatch):
+    return PretendedGpu(monkeypatch)
 
 
 @pytest.fixture
 def watch(gpu):
-    return Stopwatch(torch.device("cpu"), gpu)
+    return Stopwatch(torch.device("cuda"))
 
 
 def test_the_device_and_its_host_are_timed_apart(watch):

@@ -3,13 +3,9 @@
     torch-export   `torch.export.load(FILE).module()(samples)`, without petra-graph
     onnx           for onnxruntime and others
 
-Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any size, and a window
-of tokens shorter, where the network's code does not fix its length. They compute in the type of the network's parameters, without
-autocast.
-
-What is written is run again on the samples of the run's fingerprint, and compared with the network. Outputs may differ in the last
-bits, as other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps of
-the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
+Programs read samples as the data set has them, and normalise them; the batch may be of any size, and a window of tokens shorter, where the
+network's code does not fix its length. They compute in the type of the network's parameters, without autocast. What is written is run again
+on the samples of the run's fingerprint, and compared: as other kernels add in another order, a sum of n terms has an error of up to n eps.
 """
 
 from __future__ import annotations
@@ -72,12 +68,7 @@ class _Main(nn.Module):
 
 @torch.no_grad()
 def export_network(run: SavedRun, network: Network, form: Format, file: Path | None = None) -> Exported:
-    """Write a run's network, in evaluation mode on the CPU, and compare what was written with it.
-
-    The file, None: `network` in the run's directory, is whole or as it was.
-
-    Raises SpecError: the run has no samples to compare with; RunFailed: the network or the file cannot be written, or its outputs are others.
-    """
+    """Write a run's network, in evaluation mode on the CPU, by default into the run's directory; RunFailed: it cannot be written, or what is written gives other outputs."""
     file, facts = file or run.directory / f"network{_SUFFIXES[form]}", run.facts
     make_folder_of(file)
     if run.trained is None:
@@ -90,7 +81,7 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(program_of, (traced,), dynamic_shapes=dynamic)
-            write_whole(file, partial(_save_onnx if form == "onnx" else _save_program, program, facts))
+            write_whole(file, partial(_save, program, form, facts))
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}") from error
     expected = main(network(samples))
@@ -112,12 +103,11 @@ def _reason(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _save_program(program: torch.export.ExportedProgram, _: DataFacts, path: Path) -> None:
-    with path.open("wb") as file:  # torch asks for a suffix in a name
-        torch.export.save(program, file)
-
-
-def _save_onnx(program: torch.export.ExportedProgram, facts: DataFacts, path: Path) -> None:
+def _save(program: torch.export.ExportedProgram, form: Format, facts: DataFacts, path: Path) -> None:
+    if form == "torch-export":
+        with path.open("wb") as file:  # torch asks for a suffix in a name
+            torch.export.save(program, file)
+        return
     names: Any = {"input_names": [name or "samples" for name in facts.inputs], "output_names": ["outputs"]}
     made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, verbose=False, **names)
     assert made is not None

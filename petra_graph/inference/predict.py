@@ -132,11 +132,7 @@ def predict_samples(
 def continued_text(
     run: SavedRun, network: Network, *, prompt: str = "\n", tokens: int = 200, device: str = "cpu", **drawing: Any
 ) -> str:
-    """Return the prompt and the text that follows it. The same options and seed give the same text on the same device.
-
-    Args:
-        network: of the run, in evaluation mode.
-        drawing: `temperature`, `top_k` and `seed`, as of `draw_tokens`.
+    """Return the prompt and the text that follows it; the same `drawing`, as of `draw_tokens`, gives the same text on the same device.
 
     Raises SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
     """
@@ -166,12 +162,8 @@ def draw_tokens(
 ) -> list[int]:
     """Return the prompt's tokens, at least one, and as many more; the draws move no global generator.
 
-    Args:
-        network: tokens, int64 [1, t], to logits [1, classes, t]. Each token is computed from the whole window before it: to keep what
-            attention has computed would need a block's own code.
-        context: the largest t.
-        temperature: divides the logits; 0: always the likeliest token.
-        top_k: draw from this many of the likeliest tokens; None: from all.
+    The network gives the logits [1, classes, t] of at most `context` tokens [1, t]. Each token is computed from the whole window before it: to
+    keep what attention has computed would need a block's own code. `temperature` divides the logits; at 0 the likeliest token is taken.
     """
     generator = torch.Generator().manual_seed(seed)
     found = list(prompt)

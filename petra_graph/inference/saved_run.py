@@ -1,10 +1,4 @@
-"""A run's directory, opened: the network that it trained, its weights, what its samples look like; and evaluated on data.
-
-resolved.toml   the network and the data set
-data.json       the samples' shape, type, normalisation and classes, as the opened data set stated them
-fingerprint.pt  what the network made of a few samples, which is compared
-weights         weights.safetensors; of a run that was killed, its latest checkpoint that is whole
-"""
+"""A run's directory, opened: the network that it trained, its weights, what its samples look like; and evaluated on data."""
 
 from __future__ import annotations
 
@@ -58,18 +52,14 @@ class SavedRun:
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = (), *, changed: bool = False) -> SavedRun:
-        """Open a run by its directory, or the latest one in the folder `runs` as "latest".
+        """Open a run by its directory, or the latest one as "latest", with `--set` assignments over what it was resolved to.
 
-        Args:
-            overrides: `--set` assignments, over what the run was resolved to.
-            changed: also where its network computes something else than in the training.
-
-        Raises SpecError: there is no such run, or it or an override is wrong, or it has changed; PluginError: a plugin of the run is no longer installed, or is at fault.
+        Raises SpecError: there is no such run, an override is wrong, or it computes something else than in the training and `changed` is not set.
         """
         directory, overrides = find_run(str(run)), tuple(overrides)
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
-            raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
+            raise SpecError(f"{directory} has no resolved.toml: the run has not begun to train")
         keys = [parse_override(text).keys for text in overrides]
         tables, stored = {first for first, *_ in keys}, _read_facts(directory / "data.json")
         # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
@@ -105,14 +95,10 @@ class SavedRun:
         return reads_logits(self.network.checked.loss) and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
-        """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
+        """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from; SpecError: they are missing or damaged.
 
-        Args:
-            which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or the path of a
-                file of weights, from the run's directory or from here; or the weights themselves, by name.
-
-        Raises:
-            SpecError: the weights are missing or damaged, or belong to another network.
+        They are those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; of a file, by its path from
+        the run's directory or from here; or given by name.
         """
         weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
         network = Network(self.network, self.facts)
@@ -182,12 +168,10 @@ class Evaluation:
 
 
 def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
-    """Evaluate a run's network on its data, or on that which an override names.
+    """Evaluate a run's network on all samples of a split of its data, or of that which an override names.
 
-    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. All samples are
-    evaluated, whatever `run.evaluation_batches`; training samples come in their order, augmented as in the first epoch.
-
-    Raises SpecError: the data is missing, or its samples or classes are not the network's; RunFailed: the network cannot be run, or a sample cannot be read.
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Training samples come in
+    their order, augmented as in the first epoch. Raises SpecError: there are no such data, or they are not the network's.
     """
     network, source = run.load(which)
     spec, checked, trained = run.spec, run.network.checked, run.trained
@@ -198,8 +182,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     data = open_data(run, validation=trained is not None or split != "test")
     whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if whole is None:
-        reason = "the run has no validation samples: its specification has no data.validation"
-        raise SpecError(reason, "evaluate the test data")
+        raise SpecError("the run has no validation samples: its specification has no data.validation")
     batches, loss = data.evaluation(whole), checked.loss.build()
     network = moved_to(device, network)
 
@@ -229,10 +212,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
 
 
 def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
-    """Open a run's data set, whose samples are checked as in training; with `validation`, as the run has parted them.
-
-    Raises SpecError: it is missing, or its samples are not those that the network reads.
-    """
+    """Open a run's data set; with `validation`, as the run has parted it. SpecError: it is missing, or its samples are not those that the network reads."""
     changed = {("data", "validation"), ("run", "seed")}.intersection(run.changed_keys)
     if validation and isinstance(run.spec.data.validation, float) and changed:
         keys = " and ".join(sorted(".".join(one) for one in changed))

@@ -45,8 +45,6 @@ class Started:
     processes: int = 1
     evaluates: Literal["validation", "test"] = "test"
     """The split that evaluations after epochs read."""
-    tested: str = ""
-    """The samples of such an evaluation, where it does not read all, as in "64 of 360 samples"."""
     resumed_at: int | None = None
     """The first forward after the checkpoint from which the run is resumed; None: the run begins."""
     notes: tuple[str, ...] = ()

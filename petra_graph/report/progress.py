@@ -32,11 +32,10 @@ def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
     return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
 
 
-def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES, part: str = "") -> str:
-    """Write all metrics, the loss first, and which part of the samples they are of, where not all were read."""
+def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
+    """Write all metrics, the loss first."""
     first = sorted(means.items(), key=lambda item: item[0] != "loss")
-    said = " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
-    return f"{said} ({part})" if part else said
+    return " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
 
 
 def chosen_on(metric: str) -> str:
@@ -90,7 +89,7 @@ class Progress(Listener):
 
     def epoch_ended(self, report: EpochEnded) -> None:
         run, found = self._run, report.evaluated
-        evaluated = f"   {run.evaluates} {numbers(found, run.metrics, run.tested)}" if found else ""
+        evaluated = f"   {run.evaluates} {numbers(found, run.metrics)}" if found else ""
         speed = f"lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
         self._print(f"{self._title(report.epoch)}   train {numbers(report.train)}{evaluated}   {speed}")
         self._mark = self._clock(), report.epoch * run.micro_batches
@@ -128,10 +127,10 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if reason := summary.get("stopped_early"):
         lines.append(f"stopped early {reason}")
     if summary.get("validation"):
-        lines.append(f"validation {numbers(summary['validation'], scales, summary.get('validated', ''))}")
+        lines.append(f"validation {numbers(summary['validation'], scales)}")
     if summary["test"]:
         of = f", with the {tested['weights']} weights, of epoch {tested['epoch']}" if tested else ""
-        lines.append(f"test {numbers(summary['test'], scales, summary.get('tested', ''))}{of}")
+        lines.append(f"test {numbers(summary['test'], scales)}{of}")
     if found := summary.get("best"):
         best = f"{found['metric']} {value_text(found['metric'], found['value'], scales)}, after epoch {found['epoch']}"
         lines.append(f"best: {best} ({chosen_on(found['metric'])}; evaluate or export with `--weights best`)")

@@ -228,12 +228,6 @@ class MicroBatches:
     epoch: int = 0
     mixed: bool = False
 
-    @property
-    def said(self) -> str:
-        """The samples that an evaluation reads, in words, if it does not read all."""
-        read, whole = sum(self.sizes), len(self.split)
-        return "" if read == whole else f"{read:,} of {whole:,} samples"
-
     def __len__(self) -> int:
         return len(self.parts)
 
@@ -348,16 +342,6 @@ class OpenedData:
         starts = (position * self.whole + self.replica * batch for position in range(first, self.length))
         parts = [visited[start : start + batch] for start in starts]
         return MicroBatches(data=self, split=split, parts=parts, epoch=number, mixed=split.mixes)
-
-    @property
-    def evaluated(self) -> MicroBatches:
-        """The micro-batches of an evaluation after an epoch."""
-        return self.evaluation(self.validation or self.test, self.spec.run.evaluation_batches)
-
-    @property
-    def tested(self) -> MicroBatches:
-        """Those of the test at the end."""
-        return self.evaluation(self.test, self.spec.run.evaluation_batches)
 
     def evaluation(self, split: CheckedSplit, most: int | None = None) -> MicroBatches:
         """Return the micro-batches, `most` of them at most, of an evaluation, which reads samples in order, also where the last micro-batch is smaller."""

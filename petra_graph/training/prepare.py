@@ -302,16 +302,10 @@ def executors(
         groups = parameter_groups(modules.values())
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = training.optimizer.build(groups, stage=stage) if parameters else None
-        updater = Updater(
-            parameters,
-            optimizer,
-            training.rate(stage),
-            spec.optimizer.clip,
-            interval,
-            training.optimizer.owned,
-            () if optimizer is None else rate_ratios(optimizer, training.optimizer.options.lr),
-            stage if needs_delays(optimizer) else None,
-        )
+        ratios = () if optimizer is None else rate_ratios(optimizer, training.optimizer.options.lr)
+        late = stage if needs_delays(optimizer) else None
+        how = training.rate(stage), spec.optimizer.clip, interval, training.optimizer.owned
+        updater = Updater(parameters, optimizer, *how, ratios, late)
         made.append(StageExecutor(program, modules, numerics, updater, training.loss))
     if spec.run.record != "off":
         record(made, spec.run.record, compiled=spec.run.compile)

@@ -63,7 +63,6 @@ class RunRecord:
             parameters=prepared.network.count_parameters([one.nodes for one in prepared.programs])[0],
             processes=prepared.processes,
             evaluates=spec.data.evaluated,
-            tested=opened.evaluated.said,
             resumed_at=None if resumption is None else resumption.manifest.at,
             notes=(*prepared.placement.notes, *notes),
             metrics=prepared.checked.scales,
@@ -123,8 +122,6 @@ class RunRecord:
             "weights": WEIGHTS,
             DIGESTS: self.digests,
         }
-        if run.tested:
-            made["tested" if run.evaluates == "test" else "validated"] = run.tested
         if best is not None:
             made["best"] = None
             if (at := best_cut(run.directory, self.prepared.spec.checkpoint, run.metrics)) is not None:

@@ -40,7 +40,7 @@ class Network(nn.Module):
         blocks = {name: place(block, self.numerics) for name, block in begun.items()}
         if not network.spec.partition.untie:
             tie(blocks, network.shapes)
-        self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in network.graph.order})
+        self.nodes = nn.ModuleDict({name.replace(".", "/"): blocks[name] for name in network.graph.order})
 
     def forward(self, samples: Tree) -> Tree:
         """Return the head's output: one tensor, or what the network returned, where that is several.
@@ -56,17 +56,14 @@ class Network(nn.Module):
         numerics = attrs.evolve(self.numerics, device=read[0].device)
         streams: dict[str, Streams] = {INPUT: tuple(map(numerics.prepare, read))}
         for name in self.graph.order:
+            read = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
             with numerics.arithmetic():
-                outputs = self.block(name)(*self.inputs_of(name, streams))
+                outputs = self.block(name)(*read)
             streams[name] = numerics.canonicalize(outputs)
         return streams
 
     def block(self, name: str) -> Block:
-        return cast(Block, self.nodes[_key(name)])
-
-    def inputs_of(self, name: str, streams: Mapping[str, Streams]) -> Streams:
-        """Return what a node reads of the streams that its producers returned."""
-        return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
+        return cast(Block, self.nodes[name.replace(".", "/")])
 
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
         """Give the nodes weights by their names in `weights.safetensors`; of tied ones, one of several is enough; SpecError: they are of another network."""
@@ -85,10 +82,6 @@ class Network(nn.Module):
         with torch.no_grad():
             for key, value in given.items():
                 value.copy_(weights[key])
-
-
-def _key(name: str) -> str:
-    return name.replace(".", "/")
 
 
 def moved_to(device: str, network: Network) -> Network:

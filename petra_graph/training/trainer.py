@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from attrs import asdict, define, evolve, field
 from torch import Tensor
 
@@ -17,13 +16,12 @@ from petra_graph.errors import Interrupted, RunFailed, shown, suggestion
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import wait_for
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.record.checkpoint import best_cut, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import copy_weights, weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.data import MicroBatches
+from petra_graph.training.data import CheckedSplit
 from petra_graph.training.evaluation import Meters, loss_failed, measure
 from petra_graph.training.prepare import NamedCallback, Prepared
 
@@ -84,19 +82,14 @@ class Trainer:
     """Of the epoch under way."""
     told: dict[str, Any] = field(factory=dict, init=False)
     """What else the summary says: warnings, why the training stopped early, and of the test that ended the run."""
-    first: tuple[int, float] = field(default=(0, 0.0), init=False)
-    """The first micro-batches of this process, in which libraries start and each stage does all of its operations, and their seconds."""
     led: Sequence[NamedCallback] = field(init=False)
     """The callbacks that are called of the training: all of them in the process that records, in another one none."""
-    _before: tuple[int, float] = field(init=False)
-    """Micro-batches and seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
     """When the present stretch of training began, on this process's clock; None while nothing is trained."""
     _begin_probe: Callable[[range, int | None, int], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.led = () if self.metrics is None else self.prepared.callbacks
-        self._before = self.position.micro_batches, self.position.seconds
         if self.prepared.probe is not None:
             # All backwards of an epoch are done before the next epoch.
             self._begin_probe = self.prepared.probe.observe_stages(
@@ -108,14 +101,9 @@ class Trainer:
         return self.scheduler.executors
 
     @property
-    def updates(self) -> int:
-        """The number of updates of the last stage in this process."""
-        return self.executors[-1].updater.updates
-
-    @property
     def learning_rate(self) -> float:
         """The learning rate of the head's latest update, whose delay is 0: by their delay, other stages may have other rates."""
-        return self.executors[-1].updater.rate(max(0, self.updates - 1))
+        return self.executors[-1].updater.rate(max(0, self.executors[-1].updater.updates - 1))
 
     @property
     def seconds(self) -> float:
@@ -128,22 +116,17 @@ class Trainer:
 
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of the training so far."""
-        position, rate = self.position, None
-        # The rate is that behind the first micro-batches; if these are most of a run, that of all.
-        count, seconds = (0, 0.0) if 2 * self.first[0] > position.micro_batches else self.first
-        if position.micro_batches and position.seconds > seconds:
-            whole = (position.micro_batches - count) * self.prepared.opened.whole
-            rate = round(whole / (position.seconds - seconds), 1)
+        position = self.position
         evaluated = next((dict(one.evaluated) for one in reversed(position.epochs) if one.evaluated), None)
         return {
             "epochs": len(position.epochs),
             "micro_batches": position.micro_batches,
-            "updates": self.updates,
+            "updates": self.executors[-1].updater.updates,
             "train": dict(position.train) if position.train else None,
             "test": None,
             self.prepared.spec.data.evaluated: evaluated,
-            "seconds": {"training": round(position.seconds, 3), "first": round(self.first[1], 3)},
-            "samples_per_second": rate,
+            "seconds": {"training": round(position.seconds, 3)},
+            "samples_per_second": round(position.epochs[-1].samples_per_second, 1) if position.epochs else None,
             "resumed_from": list(position.resumed_from),
             **self.told,
         }
@@ -230,7 +213,7 @@ class Trainer:
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 self.tell("evaluating", epoch)
-                values = self._evaluate(opened.evaluated, split, epoch)
+                values = self._evaluate(opened.validation or opened.test, split, epoch)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
                     weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:
@@ -247,15 +230,16 @@ class Trainer:
         )
         position.epochs.append(report)  # from here on a checkpoint has the epoch among those that are done
         self.meters = Meters()
-        record = {f"train/{name}": value for name, value in report.train.items()}
-        record |= {f"{split}/{name}": value for name, value in (values or {}).items()}
+        named = {"train": report.train, split: values or {}}
+        record = {f"{part}/{name}": value for part, means in named.items() for name, value in means.items()}
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
         self.process.publish(self.summary())
         self.tell("epoch_ended", report)
 
-    def _evaluate(self, batches: MicroBatches, split: str, epoch: int) -> Mapping[str, float]:
+    def _evaluate(self, samples: CheckedSplit, split: str, epoch: int) -> Mapping[str, float]:
         """Return the means and metrics over a split, with the weights of this epoch; nothing where the head is in another process."""
+        batches = self.prepared.opened.evaluation(samples, self.prepared.spec.run.evaluation_batches)
         results = self.scheduler.evaluate(batches, batches.sizes)
         found = measure(results, self.prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
         best, recorded = (
@@ -274,8 +258,6 @@ class Trainer:
         length, every = opened.length, self.prepared.spec.run.log_every
         first, interval, means = (epoch - 1) * length, self.executors[-1].updater.read_interval, meters.means()
         told: list[Callable[..., object]] = [*(partial(one.call, "trained") for one in self.led), self.listener.trained]
-        # So many micro-batches fill the deepest stage, and have every stage update twice.
-        warming = max(program.depth + 2 * program.accumulation for program in self.prepared.programs)
 
         def observe(result: HeadResult) -> None:
             nonlocal means
@@ -287,9 +269,6 @@ class Trainer:
                 loss = self.read_losses()
                 means = meters.means()
             position.micro_batches += 1
-            if position.micro_batches == self._before[0] + warming:
-                wait_for(torch.device(self.executors[-1].program.device))
-                self.first = warming, self.seconds - self._before[1]
             if logged:
                 step = {"train/micro_batch_loss": loss, "train/learning_rate": self.learning_rate}
                 self._record(epoch, position.micro_batches, step)
@@ -352,11 +331,10 @@ class Trainer:
                     held.enter_context(closing(opened.loaders))
                 if not at:
                     held.enter_context(evaluating(self.executors))
-                values = self._evaluate(opened.tested, "test", epoch)
+                values = self._evaluate(opened.test, "test", epoch)
         except Interrupted as request:
             return request
         self.told |= {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
-        self.told |= {"tested": opened.tested.said} if opened.tested.said else {}
         self._record(
             epoch=len(self.position.epochs),
             step=self.position.micro_batches,
