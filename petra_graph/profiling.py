@@ -126,11 +126,9 @@ class TimedTraining:
         programs = network.lowering.placed(placement)
         executors = evolve(ready, network=network, placement=placement, programs=programs).executors()
         self.watches: dict[str, Stopwatch] = {}
-        """Of each node's stage."""
         for executor in executors:
-            (name,) = executor.program.nodes
-            self.watches[name] = Stopwatch(torch.device(executor.program.device))
-            executor.observe(self.watches[name])
+            watch = self.watches[executor.program.nodes[0]] = Stopwatch(torch.device(executor.program.device))
+            executor.observe(watch)
         self._scheduler = Scheduler(executors)
         self._data: Generator[MicroBatch] = (one for epoch in count() for one in ready.opened.epoch(epoch))
         self._done = 0

@@ -20,7 +20,7 @@ from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_cut
 from petra_graph.record.recorded_run import LATEST, find_run
-from petra_graph.record.run_directory import damaged, read_json
+from petra_graph.record.run_directory import read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.spec.load_spec import parse_override
@@ -57,26 +57,27 @@ class SavedRun:
         Raises SpecError: there is no such run, an override is wrong, or it computes something else than in the training and `changed` is not set.
         """
         directory, overrides = find_run(str(run)), tuple(overrides)
-        resolved = directory / "resolved.toml"
-        if not resolved.is_file():
-            raise SpecError(f"{directory} has no resolved.toml: the run has not begun to train")
         keys = [parse_override(text).keys for text in overrides]
-        tables, stored = {first for first, *_ in keys}, _read_facts(directory / "data.json")
-        # Of the run's own data the facts are known: it need not be here, which a torch Dataset would have to be.
-        known = None if "data" in tables else stored
-        # Modules of its own blocks may lie where its first specification did.
+        tables, facts = {first for first, *_ in keys}, read_json(directory / "data.json")
+        listed_facts = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in facts.items()
+        }  # JSON has no tuples
+        stored = DataFacts(**listed_facts) if facts else None
+        # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
         folders = read_json(directory / "env.json").get("folders", ())
-        checked = check_spec(str(resolved), overrides, folders=folders, facts=known)
-        network, facts = measure(checked), stored or checked.facts
+        checked = check_spec(
+            str(directory / "resolved.toml"), overrides, folders=folders, facts=None if "data" in tables else stored
+        )
+        network, known = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:
-            others = trained.changes(trained.data, outputs_of(network, facts, trained.samples))
+            others = trained.changes(trained.data, outputs_of(network, known, trained.samples))
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
             said = [f"{directory} has changed since the training: {text}" for text in others]
             raise SpecError([Problem(message=text, hint=hint) for text in said])
         return cls(
-            directory=directory, network=network, facts=facts, trained=trained, changed_keys=keys, changed=others
+            directory=directory, network=network, facts=known, trained=trained, changed_keys=keys, changed=others
         )
 
     @property
@@ -131,16 +132,6 @@ class SavedRun:
         )
 
 
-def _read_facts(path: Path) -> DataFacts | None:
-    """Return the facts of the data that the run was trained on; None if it wrote none."""
-    stored = read_json(path)
-    try:  # JSON has lists for tuples
-        listed = {key: tuple(one) if isinstance(one, list) else one for key, one in stored.items()}
-        return DataFacts(**listed) if stored else None
-    except TypeError as error:
-        raise damaged(path, error) from None
-
-
 # --- evaluated ---
 
 
@@ -175,9 +166,8 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     """
     network, source = run.load(which)
     spec, checked, trained = run.spec, run.network.checked, run.trained
-    drawn = isinstance(spec.data.validation, float)
-    if any(keys[0] == "data" or (drawn and keys == ("run", "seed")) for keys in run.changed_keys):
-        trained = None  # other samples are meant
+    if any(keys[0] == "data" or keys == ("run", "seed") for keys in run.changed_keys):
+        trained = None  # other samples are meant, or others were held back
     # The training's samples, with which these are compared, are those that its validation left.
     data = open_data(run, validation=trained is not None or split != "test")
     whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]

@@ -23,10 +23,7 @@ class Measured(NamedTuple):
 
 
 def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str, after: str = "") -> Measured:
-    """Take the results of an evaluation's batches, with what the head compared, which new metrics see once each.
-
-    `data` is its name in errors; with `after`, as in "after epoch 3", a loss that is not finite fails the run.
-    """
+    """Take the results of batches of the `data`, which new metrics see once each; a loss that is not finite `after` an epoch fails the run."""
     meters, built = Meters(), [(one, one.build()) for one in metrics]
     for number, result in enumerate(results, start=1):
         meters.add(result)
@@ -107,5 +104,5 @@ class Meters:
 def loss_failed(what: str, value: float, first: float = math.nan) -> RunFailed:
     """Return the error of a loss that is not finite, or in training so far from the first one that it soon would not be."""
     than = f", and that of the first one was {first:.4g}" if math.isfinite(first) else ""
-    hint = "lower the learning rate, lengthen the warm-up, clip gradients, use fewer stages, or see whether all samples are finite"
+    hint = "lower the learning rate, lengthen the warm-up, clip gradients, use fewer stages, or look for samples that are not finite"
     return RunFailed(f"{what} is {value}{than}", hint)

@@ -22,7 +22,6 @@ from petra_graph.spec.model import InitSpec
 from petra_graph.units import listed
 
 _PATH = ("init", "weights")
-_LISTED = 5
 
 
 @frozen(kw_only=True)
@@ -80,7 +79,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
             one for one in shapes if one not in {*own.values(), *several} and not is_named(init.leave_out, one)
         ],
     }
-    if faults := [f"{text}: {listed(some, _LISTED)}" for text, some in every.items() if some]:
+    if faults := [f"{text}: {listed(some)}" for text, some in every.items() if some]:
         hint = 'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there'
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
     return InitialWeights(file=file, fitting=fitting, said=f"{len(fitting)} of {len(here)} tensors come from {file}")

@@ -175,17 +175,10 @@ def prepare(
     saved: SavedPlan | None = None,
     rank: int = 0,
 ) -> Prepared:
-    """Prepare a run.
+    """Prepare a run of a specification, or of one that is checked, without overrides; all of its processes prepare the same, but for what `rank` reads.
 
-    Args:
-        given: the specification, or one that is checked, without overrides.
-        processes: of the run; all of them prepare the same, but for what they read, which follows from `rank`.
-        resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
-        saved: a plan, whose placement the run takes.
-
-    Raises:
-        SpecError, PluginError: all problems, located; PluginError if only plugins are at fault.
-        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    A resumed run looks for modules of blocks `resumed_in` the folders of its first specification, too; with `saved` it takes a plan's placement. Raises
+    SpecError, PluginError: all problems, located; PluginError if only plugins are at fault; NoFeasiblePlan: no placement keeps the memory limits.
     """
     checked = given
     if not isinstance(checked, CheckedSpec):

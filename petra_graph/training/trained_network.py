@@ -43,10 +43,7 @@ class Network(nn.Module):
         self.nodes = nn.ModuleDict({name.replace(".", "/"): blocks[name] for name in network.graph.order})
 
     def forward(self, samples: Tree) -> Tree:
-        """Return the head's output: one tensor, or what the network returned, where that is several.
-
-        Samples are [n, *shape] as the data set has them, several inputs in a dictionary; a TypeError says that their type is not the data set's.
-        """
+        """Return the head's output for samples [n, *shape] as the data set has them, several inputs in a dictionary; TypeError: they are of another type."""
         return cast(Head, self.block(self.graph.head)).returned(self.streams(samples)[self.graph.head])
 
     def streams(self, samples: Tree) -> Mapping[str, Streams]:

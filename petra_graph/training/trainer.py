@@ -28,7 +28,6 @@ from petra_graph.training.prepare import NamedCallback, Prepared
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
 
-
 _FAR = 1e6
 """A run fails if its loss grows to this many times the first one."""
 
@@ -293,11 +292,7 @@ class Trainer:
         return meters.means()
 
     def read_losses(self) -> float:
-        """Read the results that wait on the head's device; return the latest loss, NaN where no result waits.
-
-        Raises:
-            RunFailed: a loss is not finite, or has left the first one; of several, the first one is reported.
-        """
+        """Read the results that wait on the head's device; return the latest loss, NaN where none waits; RunFailed: one is not finite, or has left the first one."""
         loss = math.nan
         for result, loss in self.meters.read():
             first = self.position.first_loss = loss if self.position.first_loss is None else self.position.first_loss
@@ -307,10 +302,7 @@ class Trainer:
         return loss
 
     def test(self) -> Interrupted | None:
-        """Evaluate the test data, which ends a run with validation samples; return the interruption that ended the test.
-
-        The best weights take the place of the last ones, if the run keeps them and an evaluation had a value of their metric.
-        """
+        """Evaluate the test data, with the best weights if the run keeps them, at the end of a run with validation samples; return what interrupted it."""
         opened, spec, directory = self.prepared.opened, self.prepared.spec.checkpoint, self.process.directory
         if opened.replica > 0:
             return None

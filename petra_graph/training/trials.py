@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -118,8 +117,9 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
         for found, ours in _returned(whole, blocks, graph, read):
             weights = [torch.randn_like(one) for one in found]
             for tree in (found, ours):
-                used = [pair for pair in zip(tree, weights, strict=True) if pair[0].requires_grad]
-                torch.autograd.backward([one for one, _ in used], [weight for _, weight in used])
+                torch.autograd.backward(
+                    torch.stack([(one * by).sum() for one, by in zip(tree, weights, strict=True)]).sum()
+                )
         for where, one, own in _of_one_name(whole, blocks):
             what, values = "buffer", [one, own]
             if isinstance(own, nn.Parameter):  # no gradient is one of zeros
@@ -137,8 +137,8 @@ def _of_one_name(whole: nn.Module, blocks: Mapping[str, nn.Module]) -> Iterator[
     """Yield the place, and the two tensors, of what the module and one of its parts have by one name."""
 
     def tensors(module: nn.Module) -> dict[str, Tensor]:
-        both = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
-        return dict(chain(*both))
+        own = dict[str, Tensor](module.named_parameters(remove_duplicate=False))
+        return own | dict(module.named_buffers(remove_duplicate=False))
 
     of_whole = tensors(whole)
     for name, block in blocks.items():
@@ -184,10 +184,7 @@ def _returned(
 
 
 def _refused(message: str, hint: str = "") -> SpecError:
-    usual = (
-        "let nodes() return what its forward does, part by part: operations between two modules belong in a module; without nodes(), "
-        "the network is one node"
-    )
+    usual = "let nodes() return what its forward does, part by part; without nodes(), the network is one node"
     return SpecError(Problem(message=message, hint=hint or usual, path=("architecture",)))
 
 
