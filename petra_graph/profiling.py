@@ -49,13 +49,8 @@ _CYCLES_A_SECOND = 2e9
 _SLEEP, _LONGEST = 2.0, 0.05
 """In the host's seconds for such an operation so far, their median; and in seconds, for the first operations load libraries."""
 _COPIED_BYTES = 2**26
-_SCHEDULES: Mapping[str, ScheduleName] = {
-    "petra": "sequential",
-    "dsp": "sequential",
-    "backprop": "sequential",
-    "delayed-reconstructed": "lockstep",
-}
-"""Of the trainings, by their methods."""
+_METHODS = ("petra", "dsp", "backprop", "delayed-reconstructed")
+"""Of the trainings."""
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -65,7 +60,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     ready = prepare(ProblemCollector(loaded=checked.loaded).require(checked.variant, apart))
     fix_arithmetic(ready)
     keep_freed_memory()
-    trainings = {method: TimedTraining(ready, method) for method in _SCHEDULES}
+    trainings = {method: TimedTraining(ready, method) for method in _METHODS}
     for _ in range(-(-micro_batches // BURST)):
         for training in trainings.values():  # in turns, on a machine that drifts
             training.burst(BURST)
@@ -119,9 +114,9 @@ class TimedTraining:
 
     def __init__(self, ready: Prepared, method: str) -> None:
         """Warm it up, and weigh its operations on a GPU."""
-        schedule, clipped = _SCHEDULES[method], clip_by_stage(ready.spec.optimizer)
+        schedule: ScheduleName = "lockstep" if method == "delayed-reconstructed" else "sequential"
         table = MethodSpec(name=method, schedule=schedule)  # every micro-batch an update
-        network = ready.network.variant(evolve(ready.spec, method=table, optimizer=clipped))
+        network = ready.network.variant(evolve(ready.spec, method=table, optimizer=clip_by_stage(ready.spec.optimizer)))
         placement = evolve(ready.placement, schedule=schedule)
         programs = network.lowering.placed(placement)
         executors = evolve(ready, network=network, placement=placement, programs=programs).executors()

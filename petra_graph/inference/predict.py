@@ -29,8 +29,7 @@ from petra_graph.training.trained_network import Network, as_stored, moved_to
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's modes by channels."""
-_IMAGE = 3
-"""The dimensions of one image."""
+_IMAGE = 3  # dimensions of one image
 
 
 def read_file(file: str, data: Plugin, facts: DataFacts) -> Tensor:
@@ -100,11 +99,10 @@ class Prediction:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
-        at = {"file": self.file, "index": self.index}
-        if not self.best:
-            return {**at, "output": list(self.output)}
         named = [({"name": name} if name else {}, number, score) for number, name, score in self.best]
-        return {**at, "classes": [{"class": number, **name, "score": score} for name, number, score in named]}
+        classes = [{"class": number, **name, "score": score} for name, number, score in named]
+        said = {"classes": classes} if classes else {"output": list(self.output)}
+        return {"file": self.file, "index": self.index, **said}
 
 
 def predict_samples(

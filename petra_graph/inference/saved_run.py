@@ -20,7 +20,7 @@ from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_cut
 from petra_graph.record.recorded_run import LATEST, find_run
-from petra_graph.record.run_directory import read_json
+from petra_graph.record.run_directory import damaged, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.spec.load_spec import parse_override
@@ -62,7 +62,10 @@ class SavedRun:
         listed_facts = {
             key: tuple(one) if isinstance(one, list) else one for key, one in facts.items()
         }  # JSON has no tuples
-        stored = DataFacts(**listed_facts) if facts else None
+        try:
+            stored = DataFacts(**listed_facts) if facts else None
+        except TypeError as error:
+            raise damaged(directory / "data.json", error) from None
         # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
         folders = read_json(directory / "env.json").get("folders", ())
         checked = check_spec(
@@ -159,10 +162,9 @@ class Evaluation:
 
 
 def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
-    """Evaluate a run's network on all samples of a split of its data, or of that which an override names.
+    """Evaluate a run's network on all samples of a split of its data, or of that which an override names; SpecError: they are not the network's.
 
-    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Training samples come in
-    their order, augmented as in the first epoch. Raises SpecError: there are no such data, or they are not the network's.
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit.
     """
     network, source = run.load(which)
     spec, checked, trained = run.spec, run.network.checked, run.trained

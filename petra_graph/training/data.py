@@ -38,8 +38,10 @@ Rows = NDArray[np.intp]
 """Samples of a split, by their numbers in it."""
 Part = Literal["all", "targets", "nothing"]
 """The part of a micro-batch that a process reads: the head needs targets alone, and does not read images."""
-_DRAW = (0, 3)
-"""Separates the draw of a share from others of the same seed: those of an epoch's order and of augmentations begin with the epoch."""
+_DRAW = (
+    0,
+    3,
+)  # apart from other draws of the seed: those of an epoch's order and of augmentations begin with the epoch
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,7 +51,6 @@ class CheckedSplit:
     name: str
     """The data set's, as messages say it: data set "digits"."""
     part: str
-    """Training, validation or test."""
     split: Any
     rows: Rows | None = None
     """Of the split that are its samples, by which messages name them; None: all."""
