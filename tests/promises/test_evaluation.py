@@ -176,9 +176,10 @@ def test_files_have_evaluated_weights_and_checkpoints_trained_ones(schedule_free
 def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
     assert (len(opened.train), len(opened.validation)) == (1294, 144)
-    assert sum(opened.evaluated.sizes) == 144
+    held = opened.evaluation(opened.validation)
+    assert sum(held.sizes) == 144
     own = {id(opened.train): set(), id(opened.validation): set()}
-    for batches in (opened.epoch(0), opened.epoch(1), opened.evaluated):
+    for batches in (opened.epoch(0), opened.epoch(1), held):
         for part in batches.parts:
             own[id(batches.split)].update(batches.split.rows[part].tolist())
     trained, validated = own.values()
