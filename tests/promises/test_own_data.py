@@ -127,7 +127,7 @@ BAD_ROW = "1,2,x\n"
 @pytest.mark.parametrize(
     ("change", "code", "reason"),
     [
-        (("rows.toml", "micro_batches = 7\n", ""), 2, "set run.micro_batches, the number of micro-batches of an epoch"),
+        (("rows.toml", "micro_batches = 7\n", ""), 2, "set the number of micro-batches of an epoch"),
         (("rows.py", "random.randrange(32)", "next(NUMBERS)"), 2, "is another one when it is read again"),
         (("train.csv", "", BAD_ROW), 1, "of pass 0 of the training stream: ValueError: invalid literal for int()"),
     ],
