@@ -85,17 +85,8 @@ def resolved(prepared: Prepared) -> Spec:
 
 
 def expand_architecture(checked: CheckedSpec) -> Spec:
-    """Return the specification with its architecture written out as nodes, and nothing else decided but the folders of its files."""
-    spec, options = checked.spec, _options(checked.data.options)
-    named = {key: options[key] for key in keys_with(Path, type(checked.data.options)) if key in spec.data.options}
-    return evolve(
-        spec,
-        architecture=None,
-        graph=_graph_spec(checked.graph),
-        partition=evolve(spec.partition, profile=_absolute(spec.partition.profile)),
-        init=evolve(spec.init, weights=_absolute(spec.init.weights)),
-        data=evolve(spec.data, options={**spec.data.options, **named}),
-    )
+    """Return the specification with its architecture written out as nodes, and nothing else decided."""
+    return evolve(checked.spec, architecture=None, graph=_graph_spec(checked.graph))
 
 
 def _graph_spec(graph: NodeGraph) -> GraphSpec:
