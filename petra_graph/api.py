@@ -21,8 +21,8 @@ from petra_graph.inference.export import Exported, Format, export_network
 from petra_graph.inference.predict import Prediction, as_samples, continued_text, predict_samples, read_file
 from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
 from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.place_network import SavedPlan
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.saved_plan import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.record.recorded_run import directory_to_resume, find_run, read_run, status_of
 from petra_graph.record.run_directory import SUMMARY, read_json

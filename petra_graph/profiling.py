@@ -28,7 +28,7 @@ from petra_graph.executor.stage import StageObserver
 from petra_graph.executor.update import wait_for
 from petra_graph.planning.check_spec import ProblemCollector, check_spec
 from petra_graph.planning.compare_plans import changed, clip_by_stage
-from petra_graph.planning.spec_devices import gpu_type
+from petra_graph.planning.place_network import gpu_type
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.program.device_types import Link
 from petra_graph.program.node_costs import PROFILED, Operation, Profile

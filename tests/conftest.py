@@ -140,8 +140,8 @@ def shared_folder(here):
 @pytest.fixture(scope="session")
 def saved_runs(tmp_path_factory):
     """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe; each has a plan."""
+    from petra_graph.planning.place_network import SavedPlan
     from petra_graph.planning.plan_spec import Planner
-    from petra_graph.planning.saved_plan import SavedPlan
     from petra_graph.plugins.callback import Listener
     from petra_graph.training.run import run
     from tests.support.runs import SPEC

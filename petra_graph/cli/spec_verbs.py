@@ -65,7 +65,7 @@ def run(
 
 
 def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place_network import SavedPlan
     from petra_graph.training.prepare import prepare
     from petra_graph.training.run_record import RunRecord, start_warnings
 
@@ -80,7 +80,7 @@ def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: st
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.planning.saved_plan import SavedPlan
+    from petra_graph.planning.place_network import SavedPlan
     from petra_graph.report.progress import Progress, summary_lines
     from petra_graph.training.run import run as train
 
@@ -123,7 +123,7 @@ def plan(
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
             raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
-        from petra_graph.planning.saved_plan import SavedPlan
+        from petra_graph.planning.place_network import SavedPlan
 
         found = SavedPlan.read(spec).plan
     else:
@@ -216,7 +216,7 @@ def profile(
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
     """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
-    from petra_graph.planning.profiles import write_profile
+    from petra_graph.planning.network import write_profile
     from petra_graph.profiling import profile as measure
 
     times = measure(spec, overrides, micro_batches)

@@ -1,7 +1,6 @@
 """A plan as a value: what a terminal, a page, `--json`, `run --plan` and `petra_graph.plan` share.
 
-Times are seconds, shares fractions, and stages are named by their `index`, from 1. Seconds, FLOPs and bytes of messages are those of a
-micro-batch; None says that something is not known, or has no meaning there. As JSON, a plan has the same names.
+Times are seconds, shares fractions, and stages are named by their `index`, from 1. Seconds are those of a micro-batch; None says that something is not known, or has no meaning there. As JSON, a plan has the same names.
 """
 
 import json
@@ -17,15 +16,7 @@ from petra_graph.errors import SpecError
 from petra_graph.program.simulation import StageSeconds
 from petra_graph.spec.model import Keeps, KeepsByNode, Kind, RequestedSchedule, Schedule
 
-VERSION = 1
-
-
-@frozen(kw_only=True)
-class BothWays:
-    """Bytes, or floating-point operations, of a micro-batch."""
-
-    forward: int = 0
-    backward: int = 0
+VERSION = 2
 
 
 @frozen(kw_only=True)
@@ -38,12 +29,9 @@ class PlannedStage:
     staleness: float
     """In updates, once the pipeline is full."""
     parameters: int
-    flops: BothWays
     seconds: StageSeconds
     bytes: StageBytes
     """As if it had a device to itself."""
-    channel_bytes: BothWays
-    """That it sends."""
 
 
 @frozen(kw_only=True)
@@ -99,14 +87,6 @@ class Totals:
 
 
 @frozen(kw_only=True)
-class Certainty:
-    samples_per_second_low: float
-    samples_per_second_high: float
-    times: str = "unknown"
-    profiled: bool = False
-
-
-@frozen(kw_only=True)
 class Plan:
     """A placement with its memory and its times."""
 
@@ -127,7 +107,8 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     timeline: tuple[Event, ...] = ()
     """The first operations, if they were asked for."""
-    certainty: Certainty
+    certainty: str
+    """Where its times are from, and how far such plans were from runs."""
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -157,7 +138,6 @@ class ComparedPlan:
     keep: str | KeepsByNode | None = None
     replicas: int | None = None
     devices: int | None = None
-    stages: int | None = None
     memory_peak: int | None = None
     memory_total: int | None = None
     fits: bool | None = None

@@ -21,7 +21,6 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory import EncodedShare, MemoryModel
-from petra_graph.compiler.plan import BothWays
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.device_types import EFFICIENCY, MACHINE_DEVICES, Device, DeviceType
@@ -126,18 +125,6 @@ def stage_seconds(program: StageProgram, seconds: Seconds, host_update: float = 
         backward=sum(node.backward for node in nodes),
         update=sum(node.update for node in nodes) + host_update,
     )
-
-
-def stage_flops(program: StageProgram, costs: CostTable) -> BothWays:
-    """Return the floating-point operations of a stage's forward and of its backward."""
-    segments = [(one.nodes, operations(one, delayed=program.delayed)) for one in program.segments]
-
-    def flops(verb: Verb) -> int:
-        return sum(
-            costs.nodes[name].work[one].flops for nodes, done in segments for name in nodes for one in done[verb]
-        )
-
-    return BothWays(forward=flops("forward"), backward=flops("backward"))
 
 
 @frozen(kw_only=True)

@@ -9,11 +9,9 @@
 Decision: the executor's own runners and optimizer run, on tensors without values. So the planner's numbers follow the executor, and no
 second description of its operations has to be kept.
 
-Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
-on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
-
-Decision: costs are measured before stages are known, so an optimizer that knows the delay of its stage is measured in one with a delay
-of 3 updates: its first step, which no stage makes late, and a late one. The state and the steps of a stage without delay may need less.
+Decision: parameters have no memory, and those of one node share an optimizer, which goes tensor by tensor; on a GPU torch's own take all tensors of a
+kind together, and hold another copy meanwhile. One that knows the delay of its stage is measured in one with a delay of 3 updates, since stages
+are not known yet: its first step, which no stage makes late, and a late one.
 """
 
 from __future__ import annotations
@@ -28,16 +26,15 @@ from attrs import evolve, fields, frozen
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
+from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.block_kinds import ParameterGroups, parameter_groups
-from petra_graph.errors import PetraGraphError, PluginError, at_path
+from petra_graph.errors import PluginError, at_path
 from petra_graph.executor.head import HeadRunner
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct, SegmentRunner, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import build_block, refusing
-from petra_graph.measure.node_shapes import each_node
+from petra_graph.measure.nodes import build_block, each_node, refusing
 from petra_graph.measure.tally import NotOnMeta, Tally, distinct_bytes, storages, tensors
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.plugins.author_code import author_code
@@ -46,7 +43,7 @@ from petra_graph.plugins.data_set import DataFacts, zero_targets
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import EARLIER, PREDICTED, rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
-from petra_graph.plugins.tensor_trees import Tree, leaves, main
+from petra_graph.plugins.tensor_trees import leaves
 from petra_graph.program.node_costs import CostTable, NodeCost, Operation, SharedCost, Work
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
@@ -75,29 +72,22 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         torch.empty(conditions.batch, *shape, dtype=getattr(torch, dtype), device=meta)
         for shape, dtype in facts.inputs.values()
     )
-    measured = dict(each_node(graph, samples, partial(_measure, conditions)))
     return CostTable(
         micro_batch=conditions.batch,
         sample_bytes=tuple(one.nbytes for one in samples),
         target_bytes=sum(one.nbytes for one in leaves(zero_targets(facts, conditions.batch, meta))),
-        nodes={name: cost for name, (cost, _) in measured.items()},
-        assumptions=tuple(
-            f"node {name} needs values ({found}): run on the CPU" for name, (_, found) in measured.items() if found
-        ),
+        nodes=dict(each_node(graph, samples, partial(_measure, conditions))),
     )
 
 
-def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple[NodeCost, str], Streams]:
-    """Return the cost of a node with why it ran on the CPU, "" where it ran without memory; and its outputs."""
-    obstacle = ""
+def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[NodeCost, Streams]:
+    """Return the cost of a node, and its outputs."""
     try:
         try:
             ran = _run(node, inputs, conditions, "fake" if conditions.precision.compute == "bfloat16" else "meta")
         except NotOnMeta:
             ran = _run(node, inputs, conditions, "fake")
-    except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
-        cause = error.__cause__ if isinstance(error, PetraGraphError) and error.__cause__ else error
-        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
+    except Exception:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         shapes = [tuple(stream.shape[1:]) for stream in inputs]
         with refusing(node, shapes, "cannot be trained"), torch.random.fork_rng(devices=[]):
             ran = _run(node, inputs, conditions, "cpu")
@@ -125,7 +115,7 @@ def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[tuple
             if (one := parameters.get(key)) is not None
         },
     )
-    return (cost, obstacle), outputs
+    return cost, outputs
 
 
 # --- on what a node runs ---
@@ -182,7 +172,7 @@ def _measure_operations(
 
     if isinstance(module, Head):
         head = runner(HeadRunner, loss=conditions.loss)
-        target = _accepted(head, inputs, zero_targets(conditions.facts, conditions.batch, numerics.device))
+        target = zero_targets(conditions.facts, conditions.batch, numerics.device)
 
         def forward_backward() -> Streams:
             head.forward(0, inputs, target)
@@ -220,17 +210,6 @@ def _measure_operations(
         _, work["invert"] = _measured(lambda: reconstruct.invert(0, returned), returned)
         work["reverse"] = _differentiated(module, reversed_, (*returned, *gradients))
     return outputs, work
-
-
-def _accepted(head: HeadRunner, inputs: Streams, targets: Tree) -> Tree:
-    """Return targets that the loss accepts; the data set alone has the real ones."""
-    with torch.no_grad(), frozen_statistics(*head.modules.values()):
-        output = head.returned(head.run(0, inputs))
-        try:
-            head.loss(output, targets)
-        except (ValueError, RuntimeError, IndexError):
-            return torch.zeros_like(main(output))
-    return targets
 
 
 def _measured(run: Callable[[], Streams], arguments: Streams, *, keeps: bool = False) -> tuple[Streams, Work]:

@@ -1,20 +1,10 @@
 """Meters of what runs: live bytes, FLOPs, memory traffic; and operations that the meta device gets wrong.
 
-Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the meta device alike. The outputs of every
-operation pass here; a storage counts from its first appearance until it is freed. Memory that a kernel allocates and
-frees inside itself is not counted.
+Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the meta device alike: a storage counts from its first appearance
+in the outputs of an operation until it is freed. Memory that a kernel allocates and frees inside itself is not counted.
 
-FLOPs follow from shapes, by `torch.utils.flop_counter`. Those of kernels that do several products at once are one number whatever kernel
-runs: which one torch picks depends on device, processor, mask, dropout and sizes, and for some it has no formula. A plan shall not depend on
-what was at hand where it was made, so what counts are the matrix products that torch does where it has no such kernel; backward twice as many.
-
-attention   forward     scores = query keyᵀ, output = softmax(scores) value
-            backward    the gradients of softmax(scores), value, query and key
-            Kernels that keep no scores compute them once more in their backward, and may skip what a mask hides.
-            Neither counts.
-LSTM        forward     gates = input weight_inputᵀ + hidden weight_hiddenᵀ, at every step
-            backward    the gradients of all four; of the first hidden state too, which is often not asked for
-            OneDNN's kernel, for number types that the processor has; on the meta device and elsewhere there is none.
+FLOPs follow from shapes, by `torch.utils.flop_counter`. Those of attention and LSTMs are of the matrix products that torch does where it has no
+kernel for all of them: a plan shall not depend on the kernels that were at hand where it was made. Backward there are twice as many.
 
 Without memory (meta device, fake tensors) some operations are replaced:
 
@@ -54,18 +44,19 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._counted: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count the new storages of its result."""
+        """Run an operation, or its replacement, and count the storages of its results that were not those of its arguments."""
+        kwargs = kwargs or {}
         given = tensors((args, kwargs))
-        result = func(*args, **(kwargs or {}))
-        self.saw(given, tensors(result))
-        return result
-
-    def saw(self, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """Count the storages of an operation's results that were not those of its arguments."""
-        before = {id(one.untyped_storage()) for one in given}
+        result = _replaced(func, args)(*args, **kwargs)
+        made, before = tensors(result), {id(one.untyped_storage()) for one in given}
         for storage in (one.untyped_storage() for one in made):
             if id(storage) not in before:
                 self.count(storage)
+        self.ran(func, (*given, *made), lambda: flops_of(func, args, kwargs, result))
+        return result
+
+    def ran(self, func: Any, read_and_made: Sequence[Tensor], flops: Callable[[], int]) -> None:
+        """Do nothing more; a subclass may count more than bytes."""
 
     def count(self, storage: torch.UntypedStorage) -> None:
         """Count a storage from now until it is freed, unless it counts already."""
@@ -97,23 +88,11 @@ def storages(tree: Any) -> list[torch.UntypedStorage]:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Return every tensor in nested tuples, lists and dictionaries: the arguments and results of operations.
-
-    Sparse ones, such as the gradient of `nn.Embedding(sparse=True)`, have no storage: their indices and values do.
-    """
-    found: list[Tensor] = []
-    _append_tensors((tree,), found)
-    return found
-
-
-def _append_tensors(parts: Iterable[Any], found: list[Tensor]) -> None:
-    for part in parts:
-        if isinstance(part, Tensor):
-            found += (part._indices(), part._values()) if part.is_sparse else (part,)  # noqa: SLF001  indices() needs a coalesced one
-        elif isinstance(part, tuple | list):
-            _append_tensors(part, found)
-        elif isinstance(part, dict):
-            _append_tensors(part.values(), found)
+    """Return every tensor in nested tuples, lists and dictionaries; of sparse ones, which have no storage, indices and values."""
+    if isinstance(tree, Tensor):
+        return [tree._indices(), tree._values()] if tree.is_sparse else [tree]  # noqa: SLF001  indices() needs a coalesced one
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
+    return [one for part in parts for one in tensors(part)]
 
 
 def distinct_bytes(of: Iterable[Tensor]) -> int:
@@ -127,26 +106,17 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()
-        self._flops = 0
-        self._traffic = 0
-        self._kernels = 0
-        self._start = 0
+        self._flops = self._traffic = self._kernels = self._start = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, or its replacement, and add what it did."""
-        kwargs = kwargs or {}
-        given = tensors((args, kwargs))
-        result = _replaced(func, args)(*args, **kwargs)
-        made = tensors(result)
-        self.saw(given, made)
-        self._flops += flops_of(func, args, kwargs, result)
+    def ran(self, func: Any, read_and_made: Sequence[Tensor], flops: Callable[[], int]) -> None:
+        """Add what an operation did."""
+        self._flops += flops()
         # What only makes a view, allocates, or asks (fake tensors ask for devices) moves nothing.
         allocates = str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
         if not (func.is_view or func.namespace == "prim" or allocates):
             # Of an expanded tensor count the bytes that there are.
-            self._traffic += sum(min(one.nbytes, one.untyped_storage().nbytes()) for one in (*given, *made))
+            self._traffic += sum(min(one.nbytes, one.untyped_storage().nbytes()) for one in read_and_made)
             self._kernels += 1
-        return result
 
     def lap(self) -> Work:
         """Return what ran since the last call, and start counting again; what is alive beyond its start counts as kept."""

@@ -1,7 +1,6 @@
-"""The check step: everything that a specification says, before the network is built.
+"""The check step: keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision, stages.
 
-Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision, stages. What
-shapes show is the next step's, which builds the network (`planning.network.measure`).
+What shapes show is the next step's, which builds the network (`planning.network.measure`).
 
 Decision: no problem hides another. Each step works with the parts that the steps before it could read, and all
 problems are raised together.
@@ -173,17 +172,13 @@ def check_spec(
     folders: Iterable[str] = (),
     facts: DataFacts | None = None,
 ) -> CheckedSpec:
-    """Check a specification: a TOML file, "-" for the standard input, or one made in code.
+    """Check a specification: a TOML file, "-" for the standard input, or one made in code; SpecError, PluginError: all problems.
 
     Args:
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         folders: where their modules may be, in addition to the specification's folder and the current one.
         facts: of the data, where a run has stored them; None: the data set's declaration says them.
-
-    Raises:
-        SpecError: the specification is wrong; all problems, located, those of plugins among them.
-        PluginError: only plugins are at fault.
     """
     loaded, registry = load(given, overrides), registry or discover()
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((*loaded.folders, *folders, *registry.folders))))
@@ -192,7 +187,7 @@ def check_spec(
     plugins = {kind.table: tables.configured(kind, (kind.table,)) for kind in KINDS if kind.table and not kind.several}
     lists = {kind.table: tables.several(kind) for kind in KINDS if kind.several}
 
-    # What the data set's declaration says, with what only its files tell. Files that cannot be read are told where the network needs them.
+    # Files of the data that cannot be read are told where the network needs what they say.
     data, of_data, unread = plugins["data"], problems.at("data", "options"), list[Problem]()
     if facts is None and data is not None:
         data = plugins["data"] = attrs.evolve(of_data, wrong=unread).attempt(completed, data) or data
@@ -205,8 +200,6 @@ def check_spec(
     if method is not None and spec is not None:
         problems.add(old_graph_problems(spec, method[0]))
     if (devices := parts.get(("partition",))) is not None:
-        if any(problem.path[:2] == ("partition", "device") for problem in loaded.problems):
-            devices = attrs.evolve(devices, device_type=None)  # it may name what could not be read
         problems.add(device_problems(devices))
     problems.raise_any()  # only a graph without problems can be cut
     assert spec is not None

@@ -18,8 +18,8 @@ from attrs import evolve
 from petra_graph.compiler.plan import ComparedPlan, Comparison, Figures, Plan
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError, shown
+from petra_graph.planning.place_network import planned_devices
 from petra_graph.planning.plan_spec import Estimate, Planner, described_plan
-from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import OptimizerSpec, RequestedScheduleName, Spec
@@ -68,11 +68,7 @@ def recommended(plans: Sequence[Figures | None]) -> int | None:
 
 
 def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
-    """Return a specification's plan with its speed-up, and with a better use of the same devices as its first warning.
-
-    Raises:
-        SpecError, PluginError, NoFeasiblePlan: as `Planner.plan`; where memory does not suffice, with what would fit.
-    """
+    """Return a plan with its speed-up, and with a better use of the same devices as its first warning; NoFeasiblePlan: with what would fit."""
     given = planner.spec
     try:
         own = planner.estimate()
@@ -94,16 +90,13 @@ def advised(planner: Planner, *, with_timeline: bool = False) -> Plan:
         keys = "; ".join(keys_to_set(given, tried[best].network.spec))
         better.append(f"set {keys}: {factor(times)} as fast, {late}, in {memory(found.memory_peak)} a device")
     not_looked_at = f"{_NOT_LOOKED_AT}; nor other methods on these devices, which plan --compare looks at"
-    return evolve(plan, assumptions=(*plan.assumptions, not_looked_at), warnings=(*better, *plan.warnings))
+    return evolve(plan, assumptions=(not_looked_at,), warnings=(*better, *plan.warnings))
 
 
 def compare_methods(planner: Planner) -> Comparison:
     """Return the memory, staleness and speed of every method on the specification's network, and of other uses of its devices.
 
-    A method that a run of the specification would refuse has a row with the reason.
-
-    Raises:
-        SpecError, PluginError: as `Planner.plan`; SpecError where every method is refused.
+    A method that a run would refuse has a row with the reason. Errors are those of `Planner.plan`, and SpecError where every method is refused.
     """
     given = planner.spec
     variants = [
@@ -130,11 +123,7 @@ def compare_methods(planner: Planner) -> Comparison:
 
 
 def compare_specs(planners: Mapping[str, Callable[[], Planner]]) -> Comparison:
-    """Return the memory, staleness and speed of several specifications, each made by a function; one that is refused has a row with the reason.
-
-    Raises:
-        SpecError, PluginError: as of `Planner`; SpecError where every specification is wrong.
-    """
+    """Return the memory, staleness and speed of several specifications; one that is refused has a row with the reason, unless all are."""
     rows, tried, first = list[ComparedPlan](), list[Tried](), None
     over: tuple[float | None, str] = None, "nothing: no plan fits"
     for name, make in planners.items():
@@ -188,10 +177,7 @@ def _fitting(planner: Planner, specs: Iterable[Spec]) -> Iterator[Estimate]:
 
 
 def _baseline(planner: Planner) -> tuple[float | None, str]:
-    """Return the samples a second that speed-ups are over, and whose they are.
-
-    It is plain backpropagation on the fastest of the devices that it fits on, else the synchronous pipeline; None if neither fits.
-    """
+    """Return the throughput that speed-ups are over, and its name: plain backpropagation on the fastest device that holds it, else a synchronous pipeline."""
     alone = (_alone(planner.spec, places[0], "backprop") for places in _kinds(planner.spec))
     if best := max(_fitting(planner, alone), key=lambda one: one.samples_per_second, default=None):
         return best.samples_per_second, f"plain backpropagation on one {best.inputs.devices[0].type.name}"
@@ -201,11 +187,11 @@ def _baseline(planner: Planner) -> tuple[float | None, str]:
 
 
 def _assumptions(tried: Sequence[Tried]) -> tuple[str, ...]:
-    """Return the assumptions of several plans, each sentence once; raise the first SpecError where every specification is wrong."""
+    """Return how sure several plans are; raise the first SpecError where every specification is wrong."""
     refused = [one for one in tried if isinstance(one, SpecError)]
     if len(refused) == len(tried):
         raise refused[0]
-    return tuple(dict.fromkeys(text for one in tried if isinstance(one, Estimate) for text in one.assumptions))
+    return tuple(dict.fromkeys(f"times are {one.certainty}" for one in tried if isinstance(one, Estimate)))
 
 
 def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedPlan:
@@ -228,7 +214,6 @@ def _row(given: Spec, spec: Spec, found: Tried, over: float | None) -> ComparedP
     hosts = [device for device in found.inputs.devices if device.name in found.peaks]
     return evolve(
         row,
-        stages=len(found.programs),
         memory_peak=found.figures.memory_peak,
         memory_total=round(sum(found.peaks.values()) * partition.replicas / given.partition.replicas),
         fits=all(device.memory_bytes or device.type.memory_bytes for device in hosts) or None,

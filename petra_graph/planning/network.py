@@ -1,17 +1,15 @@
 """The measure step: a checked specification with the shapes of its nodes, what these rule out, and their costs, once a later step asks.
 
-Neither the data set's files nor the devices are needed.
-
 A stage updates its parameters at its own times. So nodes that share a trained parameter are in one stage, with all nodes between them, or
-`partition.untie` gives each stage a copy. Frozen parameters are never updated, so stages may have copies of them.
-
-Decision: embedding and head of a chain are in one stage in a cut into one stage alone. A stage has one depth, and one forward for each
-micro-batch: with both ends of a longer pipeline it would wait for its own output.
+`partition.untie` gives each stage a copy. Frozen parameters are never updated, so stages may have copies of them. Embedding and head of a chain are
+thus in one stage in a cut into one stage alone: a stage has one depth, and with both ends of a longer pipeline it would wait for its own output.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
@@ -21,17 +19,16 @@ from petra_graph.compiler.memory import transport_of
 from petra_graph.compiler.plan import PlannedNode
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of
 from petra_graph.compiler.spec_checks import refuse
-from petra_graph.errors import Problem, at_path
+from petra_graph.errors import Problem, SpecError, at_path, shown
 from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.measure.build_block import listing
-from petra_graph.measure.node_shapes import Memo, NodeParameter, NodeShapes, measure_shapes
+from petra_graph.measure.nodes import Memo, NodeParameter, NodeShapes, listing, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector
-from petra_graph.planning.profiles import checked_profile
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.program.device_types import Device, stated_link
-from petra_graph.program.node_costs import CostTable
+from petra_graph.program.device_types import Device, DeviceType, stated_link
+from petra_graph.program.node_costs import CostTable, Profile
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.record.run_directory import environment, write_output
 from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
 from petra_graph.units import listed
@@ -106,29 +103,26 @@ class MeasuredNetwork:
             trained += sum(own[0].values for own in found.values() if any(one.trained for one in own))
         return every, trained
 
-    def across_stages(self, stages: Stages) -> Iterator[str]:
-        """Yield a sentence for each parameter that nodes of several stages share and one of them trains."""
-        stage_of = {name: number for number, names in enumerate(stages, start=1) for name in names}
-        for label, owners in self.owners(stage_of, trained=True).items():
-            first = {stage_of[name]: name for name in reversed(owners)}  # of each stage
-            if len(first) > 1:
-                numbers, named = " and ".join(map(str, reversed(first))), _named(reversed(first.values()))
-                yield f"{named} share the parameter {label}, and are in stages {numbers}"
-
     def check_shared(self, stages: Stages | int) -> None:
         """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages; SpecError: they are not."""
-        bound, found = self.bound, list[str]()
+        bound, begin = self.bound, ""
         most = self.graph.most_stages(self.graph.inseparable(bound.values()))
-        if not isinstance(stages, int):
-            found += self.across_stages(stages) if bound else ()
-        elif stages > most:
-            share = "{} stages are too many: {} share the parameter {}"
-            found += [share.format(stages, _named(own), one) for one, own in bound.items()]
+        if isinstance(stages, int):
+            begin, apart = f"{stages} stages are too many: ", bound if stages > most else {}
+        else:
+            stage_of = {name: number for number, names in enumerate(stages) for name in names}
+            apart = {label: own for label, own in bound.items() if len({stage_of[name] for name in own}) > 1}
         hint = (
             f"set partition.stages = {most}, the most that there can be: a stage with these nodes has all nodes between them, too; or set "
             "partition.untie = true: each stage then updates a copy of its own, equal at the start, which is another model than the tied one"
         )
-        refuse(Problem(message=text, hint=hint, path=("partition", "stages")) for text in found)
+        named = {label: " and ".join(f'"{name}"' for name in own) for label, own in apart.items()}
+        refuse(
+            Problem(
+                message=f"{begin}nodes {nodes} share the parameter {label}", hint=hint, path=("partition", "stages")
+            )
+            for label, nodes in named.items()
+        )
 
     def described(self, programs: Iterable[StageProgram]) -> tuple[PlannedNode, ...]:
         """Return the nodes of stages as a plan has them."""
@@ -232,10 +226,6 @@ class MeasuredNetwork:
         )
 
 
-def _named(names: Iterable[str]) -> str:
-    return "nodes " + " and ".join(f'"{name}"' for name in names)
-
-
 def policy_of(spec: Spec, kind: str) -> Policy:
     """Return the order in which a process on devices of a kind begins operations; on a GPU in one order."""
     if spec.run.scheduling != "auto":
@@ -283,7 +273,7 @@ def _freeze_problems(shapes: Mapping[str, NodeShapes], patterns: Iterable[str]) 
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
-    """Yield the problem of a head without an output for each class, if targets are classes; or of several tensors, if the loss is of the first party, which reads one.
+    """Yield the problem of a head without an output for each class; or of several tensors, where the loss is of the first party, which reads one.
 
     With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
     """
@@ -304,3 +294,65 @@ def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Proble
             message = f'the head "{head.name}" has {listing(measured.outputs)} outputs, but the data set has {facts.classes} classes{of_targets}'
             hint = "make it " + " or ".join(listing([one]) for one in allowed)
             yield Problem(message=message, hint=hint, path=head.path)
+
+
+# --- profiles as files, and whether one is of the network, the settings and the device that are planned ---
+
+FORMAT = 4
+_REMEDY = "`petra-graph profile SPEC --output FILE`"
+_PATH = ("partition", "profile")
+
+
+def write_profile(path: Path, profile: Profile) -> None:
+    """Write a profile, with the environment that it was measured in; raise RunFailed if the disk refuses."""
+    values = {"format": FORMAT, **asdict(profile), "environment": environment()}
+    write_output(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def _read(path: Path) -> Profile:
+    from cattrs import Converter  # takes longer to import than most plans without a profile to be made
+
+    try:
+        values = json.loads(path.read_bytes())
+        if (found := values["format"]) == FORMAT:
+            return Converter(detailed_validation=False).structure(values, Profile)
+    except OSError as error:
+        raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
+    except Exception:  # noqa: BLE001  cattrs raises many kinds, some of them Exception itself
+        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
+    message = f"{path} is a profile of format {shown(found)}, and this petra-graph reads format {FORMAT}"
+    raise SpecError(message, f"{_REMEDY} measures it again")
+
+
+def checked_profile(spec: Spec, costs: CostTable, settings: Mapping[str, Any], device: DeviceType) -> Profile | None:
+    """Read the profile that a specification names; None where it names none.
+
+    `settings` are those of `MeasuredNetwork`, `device` is the type of the first one. SpecError: the profile cannot be read, or is of something else.
+    """
+    if spec.partition.profile is None:
+        return None
+    with at_path(*_PATH):
+        profile = _read(Path(spec.partition.profile).expanduser())
+    compared: dict[str, tuple[Any, Any]] = {
+        "micro-batches of": (profile.micro_batch, spec.data.batch),
+        "run.threads =": (profile.threads, spec.run.threads),
+        "a device of kind": (profile.kind, device.kind),
+    }
+    if profile.kind == device.kind:
+        compared["a device of type"] = profile.device_type, device.name
+    for table in dict.fromkeys((*settings, *profile.settings)):
+        compared[f"[{table}] ="] = profile.settings.get(table), settings.get(table)
+    said = [
+        f"the profile is of {what} {shown(one)}, not {shown(own)}"
+        for what, (one, own) in compared.items()
+        if one != own
+    ]
+    for name, cost in costs.nodes.items():
+        if name not in profile.nodes:
+            said.append(f"the profile has no node {shown(name)}")
+        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+            said.append(f"the profile's node {shown(name)} has other sizes than the network's")
+    if said:
+        hint = "take one of this specification, on such a device: petra-graph profile SPEC"
+        raise SpecError(Problem(message=text, hint=hint, path=_PATH) for text in said)
+    return profile

@@ -1,47 +1,59 @@
-"""The place step: the stages, their devices and their depths, decided if the specification leaves them open.
+"""The place step: the devices of a specification, and the stages, their devices and their depths, decided if the specification leaves them open.
 
-    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast as any number
-    devices    as many as stages: one each; fewer: by cost, or all stages on the only device if memory has no limit; more:
-               the first ones, or the faster ones if they differ; in the order that is faster, or in the listed one
+    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model; "auto": the fewest that are about as fast
+    devices    as many as stages: one each; fewer: by cost, or all stages on the only device if memory has no limit; more: the first ones, or the
+               faster ones if they differ; in the order that is faster, or in the listed one
     keep       as the method says, or listed; "auto": as fast as memory allows (`compiler.node_table`)
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
-Costs are measured only if one of these decisions needs them. Stages and depths follow from the devices that the
-specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
-
-If no limit is stated, a device may hold what it has. Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
-present, or its processes. If the planned devices are not used, a limit that they would break refuses nothing.
+Costs are measured only if one of these decisions needs them. Stages and depths follow from the devices that the specification names, present or
+not, so that a plan and its run have the same stages. Memory limits, stated or what a device has, hold for the devices that do the work: a plan's are
+those of the specification, a run's are those that are present, or its processes; limits of planned devices that are not used refuse nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
 
-from attrs import evolve
+import torch
+from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import partition
 from petra_graph.compiler.placement_search import only_hosts, place
+from petra_graph.compiler.plan import Plan, read_plan
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.spec_checks import check_depths, refuse
+from petra_graph.compiler.spec_checks import check_depths, device_count, device_problems, refuse
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.spec_devices import machine_of, planned_devices
-from petra_graph.program.device_types import Device
+from petra_graph.program.device_types import (
+    DEVICE_TYPES,
+    MACHINE_DEVICES,
+    NETWORK,
+    Device,
+    DeviceType,
+    Link,
+    device_types,
+    stated_link,
+)
 from petra_graph.program.stage_program import Partition, Placement
-from petra_graph.units import plural
+from petra_graph.record.run_directory import PLAN
+from petra_graph.spec.model import PartitionSpec
+from petra_graph.units import bounded, byte_count, plural
 
 Devices = tuple[Device, ...]
+_SAME_MEMORY = 0.12
+"""A driver counts up to 8 % more or less memory than a data sheet, in other units and without what it keeps."""
+_UNLISTED = "a100-40gb"
+"""The type whose rates a card has that no data sheet here is of; its link is PCIe 4.0 of 16 lanes, one way: no property tells of NVLink."""
 
 
 def place_network(network: MeasuredNetwork, devices: Devices) -> Placement:
-    """Place a network on devices that need not be present, as if what they have were stated as their limits.
-
-    Raises:
-        SpecError: there are fewer nodes than stages, or depths do not fit the stages.
-        NoFeasiblePlan: no placement keeps the devices' memory limits.
-    """
+    """Place a network on devices that need not be present; SpecError: stages or depths do not fit; NoFeasiblePlan: no placement keeps the limits."""
     placement, limited = _place(network, devices), _with_own_limits(devices)
     if limited == devices or _as_placed(network, placement, limited).fits(placement):
         return placement
@@ -163,3 +175,189 @@ def _with_own_limits(devices: Devices) -> Devices:
         evolve(device, memory_bytes=device.type.memory_bytes) if device.memory_bytes is None else device
         for device in devices
     )
+
+
+# --- of a saved plan, which only fixes what the specification leaves open: if the two state different things, the run is refused ---
+
+
+@frozen
+class SavedPlan:
+    """A plan, with where it is from."""
+
+    plan: Plan
+    source: str
+    """For messages."""
+
+    @classmethod
+    def read(cls, source: str) -> SavedPlan:
+        """Read a plan from a JSON file, or from a run's directory; SpecError: it cannot be read, or as `read_plan`."""
+        path, hint = Path(source), ""
+        if path.is_dir():
+            path = path / PLAN
+            hint = "a run has a plan if it was given one: `petra-graph plan SPEC --json --output FILE`"
+        try:
+            return cls(read_plan(path.read_bytes(), str(path)), str(path))
+        except OSError as error:
+            raise SpecError(f"cannot read the plan {path}: {error.strerror or error}", hint) from None
+
+    def placement(self, network: MeasuredNetwork, present: Sequence[str], processes: int) -> Placement:
+        """Return the plan's stages and depths on the devices of these names, which are present; of several processes of a pipeline each one's.
+
+        SpecError: the plan is of something else, by the first difference; NoFeasiblePlan: its stages do not keep the limits of these devices.
+        """
+        plan, spec, checked = self.plan, network.spec, network.checked
+        named = [device.name for device in plan.devices]
+        if processes > 1:  # A process is a device, by the plan's names.
+            assumed = planned_devices(spec.partition, tuple(named))
+            devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(assumed))
+        else:
+            found = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
+            devices = tuple(device for device in found if device.name in named)
+
+        cut, stages = [[*stage.nodes] for stage in plan.stages], checked.stages
+        self._compare("method.name", plan.method, checked.method.name)
+        self._compare("method.accumulation", plan.accumulation, spec.method.accumulation)
+        self._compare("data.batch", plan.micro_batch, spec.data.batch)
+        self._compare("partition.replicas", plan.replicas, spec.partition.replicas)
+        if stages is not None:
+            self._compare("partition.stages", cut, [[*stage.nodes] for stage in stages.stages])
+        elif isinstance(spec.partition.stages, int):
+            self._compare("partition.stages", len(cut), spec.partition.stages)
+        if checked.schedule != "auto":
+            self._compare("method.schedule", plan.schedule, checked.schedule)
+        self._compare("nodes", sorted(node.name for node in plan.nodes), sorted(network.graph.nodes))
+        types = {one.name: one.type.name for one in devices}
+        self._compare("devices", {one.name: one.type for one in plan.devices}, types)
+        if processes > 1:
+            self._compare("processes", len(plan.devices), processes)
+        try:
+            stages = partition(network.graph, cut, [""])
+            check_depths(plan.schedule, network.graph, stages)
+            hosts = [named.index(stage.device) for stage in plan.stages]
+        except (SpecError, ValueError) as error:
+            raise SpecError(f"{self.source} is damaged: {error}", "restore it, or make it again") from error
+        kept = {node.name: node.keeps for node in plan.nodes if node.keeps is not None}
+        placement = Placement(
+            stages=tuple(
+                evolve(stage, device=named[host], rank=host if processes > 1 else 0)
+                for stage, host in zip(stages.stages, hosts, strict=True)
+            ),
+            devices=devices,
+            schedule=plan.schedule,
+            kept=kept if spec.method.keep == "auto" else None,
+            notes=(f"stages, devices and depths are those of {self.source}",),
+        )
+        own = {node.name: node for node in network.described(network.lowering.placed(placement))}
+        for node in plan.nodes:
+            for key in ("kind", "block", "parameters", "inputs", "outputs", "keeps"):
+                here = getattr(own[node.name], key)
+                self._compare(f"node {shown(node.name)}: {key}", getattr(node, key), here)
+        check_stages(network, placement)
+        check_limits(network, placement)
+        return placement
+
+    def _compare(self, key: str, planned: Any, here: Any) -> None:
+        if planned != here:
+            came, wanted = (bounded(shown(one), 60) for one in (planned, here))
+            hint = "`petra-graph plan SPEC --json --output FILE`, with the --set of the run, makes a new one"
+            raise SpecError(f"{self.source} is a plan of {key} = {came}, not {wanted}", hint)
+
+
+# --- the devices: those that are present for a run, or those that a plan assumes ---
+
+
+def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
+    """Return the names of a run's devices, in order; of several processes each one's, by rank; SpecError: they are not here, or do not match.
+
+    A number means the first CUDA devices, or the CPU where torch sees none. On CUDA each process has the device of its local rank.
+    """
+    devices, available, path = partition.devices, torch.cuda.device_count(), ("partition", "devices")
+    if processes > 1:
+        kinds = {"cuda" if available else "cpu"}
+        if not isinstance(devices, int):
+            kinds = {name.partition(":")[0] for name in devices}
+        if len(kinds) > 1 or (isinstance(devices, int) and devices not in {1, processes}):
+            message = (
+                f"partition.devices is {shown(devices)}, but each of {processes} processes is a device, all of one kind"
+            )
+            raise SpecError(Problem(message=message, hint='leave it out, or set ["cpu"] or ["cuda"]', path=path))
+        return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))
+    if isinstance(devices, int):
+        if available == 0:
+            return ("cpu",)
+        devices = tuple(f"cuda:{index}" for index in range(devices))
+    here = [f"cuda:{index}" for index in range(available)]
+    absent = [name for name in devices if name != "cpu" and name not in here]
+    hint = f"allowed: {', '.join(['cpu', *here])}"
+    refuse(Problem(message=f"device {shown(name)} does not exist here", hint=hint, path=path) for name in absent)
+    return tuple(devices)
+
+
+def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
+    """Return present devices of these names, or those of the specification, with types, limits and links; no limit is above what a device has."""
+    refuse(device_problems(partition))
+    count, known = device_count(partition) if names is None else len(names), device_types(partition)
+    each = [(one,) * count if isinstance(one, str) else one or () for one in (partition.device_type, partition.memory)]
+    types = [known[name] for name in each[0]][:count]
+    limits: Sequence[int | None] = [byte_count(size) for size in each[1]] or [None] * count
+    if any(not name.startswith(kind.kind) for name, kind in zip(names or (), types, strict=False)):
+        # The present devices are of another kind than the planned ones, whose memory is not theirs.
+        types, limits = [], [None] * count
+    assigned = names or _names(partition, types, count)
+    types = types or [_type_here(name) for name in assigned]
+    return tuple(
+        Device(
+            name=name,
+            type=device,
+            memory_bytes=None if limit is None else min(limit, device.memory_bytes or limit),
+            link=stated_link(partition, device.link),
+            machine=machine_of(index, device) if names is None else 0,
+            network=stated_link(partition, device.link.slower(NETWORK)),
+        )
+        for index, (name, device, limit) in enumerate(zip(assigned, types, limits[:count], strict=True))
+    )
+
+
+def machine_of(index: int, device: DeviceType) -> int:
+    """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
+    return index // MACHINE_DEVICES[device.kind]
+
+
+def _names(partition: PartitionSpec, types: Sequence[DeviceType], count: int) -> tuple[str, ...]:
+    if not isinstance(partition.devices, int):
+        return tuple(dict.fromkeys(partition.devices))
+    kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
+    return ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
+
+
+def _type_here(name: str) -> DeviceType:
+    """Return the type of a device of this machine; where it has none of that name, of its first one, with a guess."""
+    kind, _, index = name.partition(":")
+    here = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    if not here:
+        guess = f"{name} is taken to be a CPU core, since no GPU is here" if kind == "cuda" else ""
+        return evolve(DEVICE_TYPES["cpu"], guess=guess)
+    place = int(index or 0)
+    found = gpu_type(torch.cuda.get_device_properties(place if place < here else 0))
+    if place >= here and not found.guess:
+        found = evolve(found, guess=f"{name} is not here, and is taken to be {found.name} as cuda:0 is")
+    return found
+
+
+def gpu_type(properties: Any) -> DeviceType:
+    """Return a GPU's type by `torch.cuda.get_device_properties`, with the GPU's own memory.
+
+    One whose model, multiprocessors and memory are those of a data sheet in the table has that sheet's rates. Any other one has those of
+    one card, and `guess` says so: stages are cut alike on alike devices, whatever their rates.
+    """
+    words = re.findall(r"[a-z0-9]+", properties.name.lower())
+    models = {*words, *(first + second for first, second in pairwise(words))}
+    memory, count = int(properties.total_memory), int(properties.multi_processor_count)
+    for device in DEVICE_TYPES.values():
+        alike = device.name.partition("-")[0] in models and device.multiprocessors == count
+        if alike and device.memory_bytes is not None and abs(memory / device.memory_bytes - 1) <= _SAME_MEMORY:
+            return evolve(device, memory_bytes=memory)
+
+    guess = f"{properties.name} has no data sheet here, and is planned with the rates of {_UNLISTED}"
+    card, link = DEVICE_TYPES[_UNLISTED], Link(latency_seconds=1e-5, bytes_per_second=32e9)
+    return evolve(card, name=properties.name, memory_bytes=memory, link=link, multiprocessors=count, guess=guess)

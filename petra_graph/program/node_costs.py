@@ -111,7 +111,6 @@ class CostTable:
     """A micro-batch of samples as they enter the first node: in the data set's own type, each input by itself."""
     target_bytes: int
     nodes: Mapping[str, NodeCost]
-    assumptions: tuple[str, ...] = ()
 
     def counted_once(self, shared: Iterable[tuple[str, Sequence[str]]]) -> "CostTable":
         """Return the table in which one node counts what several of a stage share, by the parameter's name: the last that trains it, whose backward is the first."""

@@ -121,23 +121,18 @@ def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
 
 def answers(plan: Plan) -> list[tuple[str, str]]:
     """Return the six answers to what is asked of a plan."""
-    timing, run, sure = plan.timing, plan.run, plan.certainty
+    timing, run = plan.timing, plan.run
     # By its share of what it may hold; one of which that is unknown comes first, by its bytes.
     fullest = max(plan.devices, key=lambda device: device.bytes.total / (device.room or 1))
     of = "" if fullest.room is None else f" of {memory(fullest.room)}"
     stages = f"{noun(len(fullest.stages), 'stage')} {ranges_label(fullest.stages)}"
 
-    planned, about = timing.samples_per_second, "" if timing.exact else "about "
-    low, high = sure.samples_per_second_low, sure.samples_per_second_high
-    least, most = sorted((planned / high, planned / low))
-    if sure.profiled:  # a data sheet gives a range alone
-        low = high = planned
-    speed = about + rate(high) if low == high else f"{units.plain(low)} to {rate(high)}"
+    about = "" if timing.exact else "about "
+    speed = about + rate(timing.samples_per_second)
     if timing.speedup is not None:
         speed += f"; {about}{factor(timing.speedup)} {one_line(timing.speedup_over or '')}"
     if run.seconds is not None:
-        times = dict.fromkeys(units.duration(run.seconds * planned / each) for each in (high, low))
-        speed += f"; {' to '.join(times)} for {plural(run.epochs, 'epoch')}"
+        speed += f"; {units.duration(run.seconds)} for {plural(run.epochs, 'epoch')}"
 
     latest, late = max(plan.stages, key=lambda stage: stage.staleness), "none; no gradient is late"
     if latest.staleness:
@@ -148,7 +143,7 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
         ("speed", speed),
         ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
-        ("how sure", f"{sure.times}; such plans gave {least:.1f} to {most:.1f} times the speed that runs had"),
+        ("how sure", one_line(plan.certainty)),
     ]
 
 
@@ -227,10 +222,6 @@ def stage_columns(plan: Plan, *, brief: bool = False) -> list[Column]:
         value_column("parameters", (stage.parameters for stage in stages), units.count),
         value_column("forward", (stage.seconds.forward for stage in stages), seconds),
         value_column("backward", (stage.seconds.backward for stage in stages), seconds),
-        value_column("forward\nwork", (stage.flops.forward for stage in stages), units.flops),
-        value_column("backward\nwork", (stage.flops.backward for stage in stages), units.flops),
-        value_column("sent\nforward", (stage.channel_bytes.forward for stage in stages), memory),
-        value_column("sent\nbackward", (stage.channel_bytes.backward for stage in stages), memory),
     ]
     held = parts_held(stage.bytes for stage in stages)
     columns += [value_column(PART_NAMES[part].replace(" ", "\n"), values, memory) for part, values in held.items()]

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from petra_graph.blocks import Block
 from petra_graph.errors import Problem, SpecError, at_path
-from petra_graph.measure.build_block import build_to_look_at
+from petra_graph.measure.nodes import build_to_look_at
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, copy_weights, is_named, open_weights
 from petra_graph.spec.model import InitSpec

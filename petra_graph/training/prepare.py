@@ -26,13 +26,11 @@ from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, learning_rate, read_interval
-from petra_graph.measure.build_block import initial_blocks, tie
-from petra_graph.planning.advice import delay_problems
+from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
-from petra_graph.planning.place_network import place_on_present, place_on_processes
-from petra_graph.planning.saved_plan import SavedPlan
-from petra_graph.planning.spec_devices import present_devices
+from petra_graph.planning.place_network import SavedPlan, place_on_present, place_on_processes, present_devices
+from petra_graph.planning.plan_spec import delay_problems
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import OBSERVES, Callback
 from petra_graph.plugins.contract import Plugin

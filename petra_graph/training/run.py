@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import TCPStore
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
 from petra_graph.executor.delayed_weights import evaluating
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.planning.place_network import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.contract import asks_for_stage
 from petra_graph.record.run_directory import Metrics, read_json

@@ -16,7 +16,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, raised_text
-from petra_graph.planning.advice import run_warnings
+from petra_graph.planning.plan_spec import run_warnings
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
 from petra_graph.program.schedule import schedule_text

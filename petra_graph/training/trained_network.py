@@ -17,7 +17,7 @@ from petra_graph.blocks import Block, Head, Streams
 from petra_graph.errors import SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.measure.build_block import initial_blocks, tie
+from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree

@@ -20,7 +20,7 @@ from petra_graph.blocks import Reversible, Shape, Streams, random_key
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.build_block import initial_blocks, tie
+from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.data_set import DataFacts

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.plan import BothWays
 from petra_graph.compiler.timing import Event, simulate, timing
 from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, program_order
 from petra_graph.program.simulation import Pipeline, StageSeconds
 from petra_graph.program.stage_program import StageProgram
-from tests.support.simulated_pipelines import SHORT, chain, chains, falling_depths, graphs, programs, timed
+from tests.support.simulated_pipelines import SHORT, BothWays, chain, chains, falling_depths, graphs, programs, timed
 
 
 def action(event: Event) -> Action:

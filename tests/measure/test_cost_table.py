@@ -144,13 +144,11 @@ def with_block(block, **kinds):
 
 @pytest.mark.parametrize("block", ["Reader", "InFloat32"])
 @pytest.mark.parametrize("batch", [2, 7, 64])
-def test_a_block_that_the_meta_device_stops_runs_on_the_cpu_and_says_so(batch, block):
+def test_a_block_that_the_meta_device_stops_runs_on_the_cpu(batch, block):
     table = measure_costs(with_block(block, kind="buffered"), conditions((8,), batch=batch))
     work = table.nodes["rev1"].work["forward"]
     assert work.flops == 2 * (2 * batch * 6 * 6)
     assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2
-    (text,) = [line for line in table.assumptions if "rev1" in line]
-    assert "run on the CPU" in text
 
 
 class Weighted:
@@ -175,6 +173,3 @@ def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():
     plain = measure_costs(built_graph(CHAIN), conditions((8,), batch=6)).nodes["head"]
     table = measure_costs(built_graph(CHAIN), conditions((8,), batch=6, loss=guarded(Weighted)))
     assert table.nodes["head"].work["forward_backward"].flops == plain.work["forward_backward"].flops
-    (text,) = [line for line in table.assumptions if "head" in line]
-    assert text.startswith("node head needs values (")
-    assert "run on the CPU" in text

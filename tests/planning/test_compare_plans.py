@@ -10,11 +10,11 @@ from petra_graph.compiler.plan import Figures
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.compare_plans import advised, compare_methods, compare_specs, other_uses, recommended
-from petra_graph.planning.plan_spec import Planner, plan
+from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
 from tests.support import ROOT
-from tests.support.runs import SPEC
+from tests.support.runs import SPEC, plan
 
 FOUR = ("partition.devices=4", "partition.device_type=cpu")
 

@@ -10,14 +10,12 @@ import pytest
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
-from petra_graph.planning.place_network import place_on_processes
-from petra_graph.planning.plan_spec import plan
-from petra_graph.planning.saved_plan import SavedPlan
+from petra_graph.planning.place_network import SavedPlan, place_on_processes
 from petra_graph.spec.load_spec import dump
 from petra_graph.training.identity import resolved
 from petra_graph.training.prepare import prepare
 from tests.support import ROOT
-from tests.support.runs import SPEC
+from tests.support.runs import SPEC, plan
 
 TWO = (
     "partition.devices=2",

@@ -9,9 +9,8 @@ import pytest
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import measure
-from petra_graph.planning.place_network import place_network, place_on_present, place_on_processes
-from petra_graph.planning.plan_spec import predict
-from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.place_network import place_network, place_on_present, place_on_processes, planned_devices
+from petra_graph.planning.plan_spec import Estimate
 from tests.support import ROOT
 
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
@@ -33,7 +32,7 @@ def devices_of(network):
 
 
 def held(network, placement):
-    return {name: one.total for name, one in ((one.name, one.bytes) for one in predict(network, placement).devices)}
+    return Estimate.of(network, placement).peaks
 
 
 def test_a_limit_above_what_a_run_holds_refuses_nothing():

@@ -13,10 +13,9 @@ from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.measure import costs
 from petra_graph.measure.costs import measure_costs
-from petra_graph.planning.advice import CPU_RATIO, PROFILE_RATIO
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.compare_plans import advised
-from petra_graph.planning.plan_spec import Planner, paper_accounting
+from petra_graph.planning.plan_spec import CPU_RATIO, PROFILE_RATIO, Planner, paper_accounting
 from petra_graph.program.device_types import OPERATION_SECONDS
 from petra_graph.program.method import METHODS
 from tests.support import ROOT

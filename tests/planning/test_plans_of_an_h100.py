@@ -8,10 +8,8 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.memory import MemoryModel
-from petra_graph.planning.advice import GPU_RATIO
-from petra_graph.planning.place_network import place_network
-from petra_graph.planning.plan_spec import Planner
-from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.place_network import place_network, planned_devices
+from petra_graph.planning.plan_spec import GPU_RATIO, Planner
 from petra_graph.program.device_types import CUBLAS_BYTES
 from petra_graph.spec.model import MethodSpec
 from petra_graph.units import byte_count

@@ -101,4 +101,3 @@ def test_a_refusal_names_the_most_stages_that_there_can_be(planned, change, begi
 def test_frozen_parameters_may_be_in_several_stages(planned):
     frozen = planned('init.freeze=["b1", "b3"]', "partition.stages=5", "partition.devices=5")
     assert stages_of(frozen) == [[name] for name in NODES]
-    assert not any("another model" in text for text in frozen["warnings"])

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.plan_spec import plan
-from petra_graph.planning.spec_devices import gpu_type, planned_devices, present_devices
+from petra_graph.planning.place_network import gpu_type, planned_devices, present_devices
 from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.spec.model import PartitionSpec
-from tests.support.runs import SPEC
+from tests.support.runs import SPEC, plan
 
 
 def test_no_limit_is_above_what_a_device_has():

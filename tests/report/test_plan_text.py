@@ -29,24 +29,13 @@ def test_whole_outputs(name):
     assert SNAPSHOTS[name]() + "\n" == (FOLDER / name).read_text(encoding="utf-8")
 
 
-def test_a_data_sheet_gives_a_range_and_a_profile_its_number():
+def test_a_plan_says_its_speed_and_how_sure_it_is():
     document = three_stages()
     document["timing"] |= {"samples_per_second": 20_000.0, "speedup": 1.17}
     document["run"] = {"epochs": 2, "seconds": 60.0, "epoch_seconds": 30.0, "micro_batches_per_epoch": 4}
-    document["certainty"] = {
-        "samples_per_second_low": 10_000.0,
-        "samples_per_second_high": 50_000.0,
-        "times": "estimates from the data sheet of cpu",
-    }
-    found = dict(answers(as_plan(document)))
-    assert found["speed"].startswith(
-        "10,000 to 50,000 samples/s; 1.17 x plain backpropagation on one cpu; 24 s to 2 min"
-    )
-    assert found["how sure"].endswith("; such plans gave 0.4 to 2.0 times the speed that runs had")
-    document["certainty"] |= {"times": "measured in a profile of a CPU", "profiled": True}
     found = dict(answers(as_plan(document)))
     assert found["speed"] == "20,000 samples/s; 1.17 x plain backpropagation on one cpu; 60 s for 2 epochs"
-    assert found["how sure"].startswith("measured in a profile of a CPU; such plans gave")
+    assert found["how sure"] == document["certainty"]
     document["timing"]["exact"] = False
     assert "; about 1.17 x" in dict(answers(as_plan(document)))["speed"]
 

@@ -10,7 +10,7 @@ import torch
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory import MemoryModel, StageBytes
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.measure.node_shapes import Memo
+from petra_graph.measure.nodes import Memo
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.channels import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.program.node_costs import CostTable

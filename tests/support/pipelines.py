@@ -17,11 +17,10 @@ from petra_graph.compiler.spec_checks import check_method
 from petra_graph.executor.head import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
-from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes
+from petra_graph.measure.nodes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.planning.place_network import place_network
-from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.place_network import place_network, planned_devices
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK, OPTIMIZER

@@ -3,12 +3,19 @@
 import json
 import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from petra_graph.compiler.plan import Plan
+from petra_graph.planning.plan_spec import Planner
 from petra_graph.plugins.callback import EpochEnded, Listener, Started
+
+
+def plan(given: str, overrides: Iterable[str] = ()) -> Plan:
+    return Planner(given, overrides).plan()
+
 
 SPEC = """\
 name = "small"

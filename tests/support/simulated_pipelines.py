@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import Lowering, partition, per_block
-from petra_graph.compiler.plan import BothWays
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.device_types import Link
@@ -23,6 +22,13 @@ from tests.support.pipelines import built_graph, message_types
 UNITS = StageSeconds(forward=1, backward=3)
 """A reversible stage's 4 units; `SHORT` are those of a kept graph."""
 SHORT = StageSeconds(forward=1, backward=2)
+
+
+class BothWays(NamedTuple):
+    """Bytes of a micro-batch's messages."""
+
+    forward: int = 0
+    backward: int = 0
 
 
 def chain_edge(stage: int) -> Edge:

@@ -38,8 +38,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn.parallel import DistributedDataParallel
 
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.planning.plan_spec import plan
-from petra_graph.planning.profiles import write_profile
+from petra_graph.planning.network import write_profile
+from petra_graph.planning.plan_spec import Planner
 from petra_graph.profiling import profile
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
@@ -195,7 +195,7 @@ class Pair:
             self.store.set("profile", True)
         self.store.wait("profile", 600.0, "profile")
         settings = ("partition.stages=2", f"partition.profile={file}", "partition.devices=2")
-        made = plan(self.spec, (*self.common, *settings))
+        made = Planner(self.spec, (*self.common, *settings)).plan()
         return [list(stage.nodes) for stage in made.stages]
 
     def alone(self, method: str) -> Train:

@@ -155,7 +155,7 @@ def test_interrupted_and_resumed_is_uninterrupted(spec, whole_run, how, call):
     [
         (
             of("sgd", PREDICT, "method.name=pipedream"),
-            'optimizer "corrected" predicts the parameters that a backward will find, and under method "pipedream"',
+            'optimizer "corrected" computes for other parameters than a stage\'s own, and under method "pipedream"',
         ),
         (
             of("sgd", FEEDBACK, "method.accumulation=1"),

@@ -9,7 +9,7 @@ from torch import nn
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeInput, build_graph
-from petra_graph.measure.node_shapes import measure_shapes
+from petra_graph.measure.nodes import measure_shapes
 from petra_graph.plugins.contract import plugin_of
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.kinds import BLOCK
@@ -256,9 +256,9 @@ class KeepsAList(Buffered):
     ("block", "message"),
     [
         (ClaimsAnInverse, 'node "mine" is reversible, and {class} is not a subclass of Reversible'),
-        (NoInverse, "{class} does not define `inverse`"),
-        (NoResidual, "{class} does not define `residual`"),
-        (ExemptsNothing, "node \"mine\" has no parameter 'scale', which its `undecayed` names"),
+        (NoInverse, 'node "mine" is reversible, and {class} does not define inverse'),
+        (NoResidual, 'node "mine" is reversible, and {class} does not define residual'),
+        (ExemptsNothing, "node \"mine\" has no tensor 'scale', which its `undecayed` names"),
         (KeepsAList, 'node "mine" holds what requires a gradient and is not a parameter'),
     ],
 )
